@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -191,7 +191,10 @@ def real_sshd(folder: Path) -> Iterator[BoxSpec]:
                 if sock.recv(4) == b"SSH-":
                     break
             time.sleep(0.02)
-        user = "root" if os.geteuid() == 0 else os.environ.get("USER", "root")
+        if os.geteuid() == 0:
+            user = "root"
+        else:
+            user = os.environ.get("USER", "root")
         yield BoxSpec(
             name="bench", host="127.0.0.1", port=port, user=user, python=sys.executable,
             identity=str(folder / "id"), known_hosts=str(folder / "known_hosts"), ssh_config="none",

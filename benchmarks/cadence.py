@@ -134,7 +134,10 @@ def run(quick: bool) -> list[Row]:
         mean = {name: sum(values) / len(values) for name, values in found.items()}
         for name, value in mean.items():
             of = None if name == "oracle" else "oracle"
-            ratio = None if of is None else value / mean["oracle"]
+            if of is None:
+                ratio = None
+            else:
+                ratio = value / mean["oracle"]
             rows.append(Row(f"{cost.name}_{name}", 100 * value, "% goodput", ratio, of))
         rows.append(
             Row(f"{cost.name}_ours_over_500_steps", 100 * mean["ours"], "% goodput",

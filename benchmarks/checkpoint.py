@@ -62,9 +62,10 @@ def measure(rounds: int, saves: int, size: tuple[int, int], folder: Path) -> dic
             taken[method].append(_loop(method, saves, size, folder))
     found = {}
     for method, turns in taken.items():
-        watched = (
-            _loop(method, 2, size, folder, "memory") if method in WATCHED and rounds > 1 else {}
-        )
+        if method in WATCHED and rounds > 1:
+            watched = _loop(method, 2, size, folder, "memory")
+        else:
+            watched = {}
         stall, total, durable = (
             [value for turn in turns for value in turn[what]]
             for what in ("stall", "total", "durable")

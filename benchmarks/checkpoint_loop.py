@@ -388,8 +388,14 @@ def main() -> None:
         loop.compute()
     before = memory.close()
     memory = Memory() if watched else memory
-    result = ours(loop, saves) if method == "ours" else loop.measure(METHODS[method](loop), saves)
-    result["memory"] = memory.close() - before if watched else 0
+    if method == "ours":
+        result = ours(loop, saves)
+    else:
+        result = loop.measure(METHODS[method](loop), saves)
+    if watched:
+        result["memory"] = memory.close() - before
+    else:
+        result["memory"] = 0
     print("\n" + json.dumps(result), flush=True)
     os._exit(0)
 

@@ -74,10 +74,16 @@ print(json.dumps(spent))
 
 def run(quick: bool) -> list[Row]:
     """Measures all of them in turn, in one process; the median over rounds of some thousand steps counts."""
-    python = PYTHON if PYTHON.exists() else Path(sys.executable)
+    if PYTHON.exists():
+        python = PYTHON
+    else:
+        python = Path(sys.executable)
     if python != PYTHON:
         say(f"{NAME}: SummaryWriter is left out: it needs TensorBoard (make frameworks)")
-    arguments = ["400", "5"] if quick else ["3000", "9"]
+    if quick:
+        arguments = ["400", "5"]
+    else:
+        arguments = ["3000", "9"]
     done = subprocess.run(
         [str(python), "-c", MEASURE, *arguments, str(ROOT / "remote")],
         capture_output=True,
@@ -89,7 +95,10 @@ def run(quick: bool) -> list[Row]:
     spent: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
     middle = {name: statistics.median(values) for name, values in spent.items()}
     other = middle.get("summary_writer")
-    of = "SummaryWriter, the same six scalars, not flushed" if other else None
+    if other:
+        of = "SummaryWriter, the same six scalars, not flushed"
+    else:
+        of = None
     rows = [
         Row(
             "us_per_step",

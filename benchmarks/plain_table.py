@@ -43,7 +43,9 @@ def spark(values: tuple[float | None, ...], width: int = 8) -> str:
 
 def percent(used: int | None, total: int | None) -> str:
     """A share, or a question mark."""
-    return f"{used / total:.0%}" if used is not None and total else "?"
+    if used is not None and total:
+        return f"{used / total:.0%}"
+    return "?"
 
 
 def cells(box: BoxState, now: float) -> Iterator[str]:
@@ -54,7 +56,10 @@ def cells(box: BoxState, now: float) -> Iterator[str]:
     disk = max(sample.disks, key=lambda each: each.inodes_used or 0, default=None)
     run = next((each for each in reversed(box.runs) if each.step is not None), None)
     queue = box.queues[0] if box.queues else None
-    loss = [value for _, value in list(run.series.get("loss", ()))[-8:]] if run else []
+    if run:
+        loss = [value for _, value in list(run.series.get("loss", ()))[-8:]]
+    else:
+        loss = []
     yield box.spec.name
     yield str(box.link)
     yield spark(rings.gpu_util)
@@ -63,7 +68,10 @@ def cells(box: BoxState, now: float) -> Iterator[str]:
     yield percent(disk.bytes_used, disk.bytes_total) if disk else "?"
     yield percent(disk.inodes_used, disk.inodes_total) if disk else "?"
     yield percent(sample.mem.used, sample.mem.limit)
-    done = sum(cell.state == "done" for cell in queue.cells) if queue else 0
+    if queue:
+        done = sum(cell.state == "done" for cell in queue.cells)
+    else:
+        done = 0
     yield f"{done}/{len(queue.cells)}" if queue else "–"
     yield f"{run.step:,}" if run and run.step is not None else "–"
     yield f"{now - run.progressed_at:.0f}s" if run and run.progressed_at else "–"

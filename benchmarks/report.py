@@ -66,7 +66,10 @@ def table(name: str, rows: Sequence[Row]) -> str:
     """The rows as aligned columns."""
     cells = [("case", "value", "unit", "ratio", "of", "goal")]
     for row in rows:
-        ratio = "" if row.ratio is None else number(row.ratio)
+        if row.ratio is None:
+            ratio = ""
+        else:
+            ratio = number(row.ratio)
         cells.append((row.case, number(row.value), row.unit, ratio, row.of or "", row.verdict()))
     widths = [max(len(line[column]) for line in cells) for column in range(5)]
     lines = [name]

@@ -76,12 +76,14 @@ def start_once(command: Sequence[str], wait_for_sample: bool) -> Start:
                 told = read_trace(trace).get("first-sample")
                 sample = told.at if told else painted
             first = read_trace(trace).get("first-frame")
-            modules = first.fields.get("modules") if first else None
-            early = (
-                tuple(name for name in LATE if name in modules)
-                if isinstance(modules, list)
-                else None
-            )
+            if first:
+                modules = first.fields.get("modules")
+            else:
+                modules = None
+            if isinstance(modules, list):
+                early = tuple(name for name in LATE if name in modules)
+            else:
+                early = None
             started = terminal.started
     return Start(frame - started, sample - started if sample else None, early)
 

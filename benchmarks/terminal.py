@@ -128,7 +128,9 @@ class Terminal:
         """The output after so many bytes, as far as it is kept."""
         with self._lock:
             count = self.written - written
-            return self._tail[-count:] if count else b""
+            if count:
+                return self._tail[-count:]
+            return b""
 
     def send(self, keys: bytes) -> None:
         """Types the keys."""

@@ -69,7 +69,9 @@ def as_ere(pattern: str) -> str | None:
     tried = subprocess.run(
         ["grep", "-E", "-c", "-e", text], input=b"x\n", capture_output=True, check=False
     )
-    return text if tried.returncode < 2 and not tried.stderr else None
+    if tried.returncode < 2 and not tried.stderr:
+        return text
+    return None
 
 
 def grepped(log: Path, how: str, patterns: Sequence[str]) -> float:

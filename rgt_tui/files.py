@@ -67,7 +67,10 @@ def state_directory(env: Mapping[str, str]) -> Path:
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     state = Path(env.get("XDG_STATE_HOME", ""))
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    if env.get("HOME"):
+        home = Path(env["HOME"])
+    else:
+        home = Path.home()
     return (state if state.is_absolute() else home / ".local" / "state") / "rgt"
 
 
@@ -77,7 +80,10 @@ def config_directory(env: Mapping[str, str]) -> Path:
     A relative value would mean another directory in every working directory.
     """
     config = Path(env.get("XDG_CONFIG_HOME", ""))
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    if env.get("HOME"):
+        home = Path(env["HOME"])
+    else:
+        home = Path.home()
     return (config if config.is_absolute() else home / ".config") / "rgt"
 
 

@@ -249,13 +249,12 @@ def prove(folder: Path, paths: Sequence[Path], most: int, seed: int) -> int:
                     [test for test in tests if (test in rest) == later][:AT_ONCE]
                     for later in (False, True)
                 )
-                found = (
-                    "make test"
-                    if has_failure(first)
-                    else "make test-all"
-                    if then and has_failure(then)
-                    else "none"
-                )
+                if has_failure(first):
+                    found = "make test"
+                elif then and has_failure(then):
+                    found = "make test-all"
+                else:
+                    found = "none"
             finally:
                 path.write_text(before)
             count[found] += 1

@@ -195,7 +195,9 @@ def run_pass(options: Sequence[str], extra: Sequence[str], report: Path) -> int:
             continue
         if pid == process.pid:
             code = process.returncode = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
+            if code >= 0:
+                return code
+            return 128 - code
 
 
 def compile_tests() -> None:
@@ -363,7 +365,10 @@ def main(arguments: Sequence[str]) -> int:
             )
             flaky: set[str] = set()
         else:
-            codes = run_both(folder, part) if namespaces() else run_in_turn(folder, part, ())
+            if namespaces():
+                codes = run_both(folder, part)
+            else:
+                codes = run_in_turn(folder, part, ())
             codes, total, flaky = retry_failed_tests(folder, part, codes)
         print(f"the {SLOWEST} slowest tests:")
         print("\n".join(slowest_tests([report_of(folder, number) for number in range(len(codes))])))

@@ -115,7 +115,9 @@ def worker_of_process() -> str | None:
         os.getcwd(),
     ]
     match = re.search(r"popen-(gw\d+)", " ".join(words))
-    return match.group(1) if match else None
+    if match:
+        return match.group(1)
+    return None
 
 
 def cpu_seconds() -> float:

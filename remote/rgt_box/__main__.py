@@ -89,7 +89,10 @@ def main(argv: list[str] | None = None) -> int:
     Returns:
         The exit status; 2 for a wrong command line.
     """
-    words = sys.argv[1:] if argv is None else argv
+    if argv is None:
+        words = sys.argv[1:]
+    else:
+        words = argv
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage_text())
         if words:
@@ -116,7 +119,10 @@ def main(argv: list[str] | None = None) -> int:
     packed = sys.modules.get("rgt_box.bytecode")
     if packed is not None:
         packed.save_compiled()  # a long-running verb may never reach its end
-    given = _words_from_stdin() if words[1:] == [WORDS_FROM_STDIN] else words[1:]
+    if words[1:] == [WORDS_FROM_STDIN]:
+        given = _words_from_stdin()
+    else:
+        given = words[1:]
     if given is None:
         print(f"{words[0]}: standard input has no JSON array of words", file=sys.stderr)
         return 2

@@ -49,7 +49,10 @@ class CachingImporter:
         self._loader, self._archive = loader, str(loader.archive)
         self._folder = os.path.dirname(self._archive) or "."
         tag = sys.implementation.cache_tag
-        self._path = f"{os.path.splitext(self._archive)[0]}.{tag}.code" if tag else ""
+        if tag:
+            self._path = f"{os.path.splitext(self._archive)[0]}.{tag}.code"
+        else:
+            self._path = ""
         self._kept: CodeCache | None = None
         self._starts = True
         """During the start many modules are loaded in a row, so the file stays open; later it is

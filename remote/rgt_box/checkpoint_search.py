@@ -197,11 +197,17 @@ class CheckpointSearch:
             if (status.st_dev, status.st_ino) in known or not stat.S_ISDIR(status.st_mode):
                 continue
             known.add((status.st_dev, status.st_ino))
-            most = MOST_BY_LINK if is_link else self._most
+            if is_link:
+                most = MOST_BY_LINK
+            else:
+                most = self._most
             mark = files.signature(path)
             # A change within the same clock tick as this walk would leave the mtime unchanged.
             is_fresh = mark is not None and abs(time.time_ns() - mark[2]) < fresh_ns
-            folders[path] = object() if is_fresh else mark
+            if is_fresh:
+                folders[path] = object()
+            else:
+                folders[path] = mark
             try:
                 listed = list(os.scandir(path))
             except OSError:
@@ -428,7 +434,10 @@ def _read_safetensors(fd: int, head: bytes, size: int) -> FileContent:
     if not isinstance(header, dict):
         return NOTHING
     metadata = header.pop("__metadata__", None)
-    entries = metadata if isinstance(metadata, dict) else {}
+    if isinstance(metadata, dict):
+        entries = metadata
+    else:
+        entries = {}
     ends = [
         entry.get("data_offsets", [0, 0])[1] for entry in header.values() if isinstance(entry, dict)
     ]
@@ -536,4 +545,7 @@ def _add_entries(opcodes: "Iterable[Any]", entries: "Dict[str, Any]") -> None:
             and name.startswith(("BININT", "LONG", "INT"))
         ):
             entries.setdefault(key, value)
-        key = value if depth <= 1 and isinstance(value, str) and "UNICODE" in name else None
+        if depth <= 1 and isinstance(value, str) and "UNICODE" in name:
+            key = value
+        else:
+            key = None

@@ -96,7 +96,10 @@ class ConfinedChild:
 
     def _send_line(self, line: bytes) -> None:
         for _ in range(2):  # it may just have exited
-            process = self._process if self._process is not None else self._start_process()
+            if self._process is not None:
+                process = self._process
+            else:
+                process = self._start_process()
             assert process.stdin is not None
             try:
                 process.stdin.write(line)

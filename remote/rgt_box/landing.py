@@ -57,7 +57,10 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
             continue
         print_answer(os.path.join(folder, name), why, "")
         return 0
-    old = find_older_agent(places) if spare else None
+    if spare:
+        old = find_older_agent(places)
+    else:
+        old = None
     if old is None:
         sys.exit(why)
     print_answer(old, why, "older")

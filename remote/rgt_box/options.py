@@ -51,7 +51,10 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict
             if not words:
                 raise UsageError(f"{name} needs a value")
             value = words.pop(0)
-        found[key] = found[key] + [value] if kind == "list" else _convert_value(name, kind, value)
+        if kind == "list":
+            found[key] = found[key] + [value]
+        else:
+            found[key] = _convert_value(name, kind, value)
     return found
 
 

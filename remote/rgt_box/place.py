@@ -62,7 +62,10 @@ def neighbours(folder: str) -> list[str]:
     """Return the state directories of other hosts next to this one; [] with ``RGT_STATE_DIR``."""
     if os.environ.get("RGT_STATE_DIR"):
         return []
-    base = os.path.dirname(folder) if os.path.basename(folder).startswith("host-") else folder
+    if os.path.basename(folder).startswith("host-"):
+        base = os.path.dirname(folder)
+    else:
+        base = folder
     return [path for path in _host_folders(base) if path != folder]
 
 

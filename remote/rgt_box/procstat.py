@@ -132,7 +132,10 @@ def release_freed_memory() -> bool:
     memory at the heap's end. ctypes is not loaded for this, because it would use as much memory.
     """
     ctypes = sys.modules.get("ctypes")
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if ctypes is not None else None
+    if ctypes is not None:
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    else:
+        trim = None
     if trim is None:
         return False
     trim(0)
@@ -165,7 +168,10 @@ def pci_address(address: Any) -> str | None:
 
     NVML writes ``00000000:3B:00.0``, the kernel log ``0000:3b:00``.
     """
-    text = address.decode("ascii", "replace") if isinstance(address, bytes) else str(address or "")
+    if isinstance(address, bytes):
+        text = address.decode("ascii", "replace")
+    else:
+        text = str(address or "")
     match = _ADDRESS.match(text.strip().lower())
     if not match:
         return None

@@ -160,7 +160,10 @@ def store_secret(
     top = os.path.abspath(os.path.expanduser(chosen))
     where = top
     if job is not None:
-        own = "all" if job == ALL_JOBS else f"{zlib.crc32(os.fsencode(job)):08x}"
+        if job == ALL_JOBS:
+            own = "all"
+        else:
+            own = f"{zlib.crc32(os.fsencode(job)):08x}"
         where = os.path.join(top, "cells", own)
     for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
         ownership.ensure_private_folder(path)
@@ -238,7 +241,10 @@ def secrets_of_job(job: str) -> tuple[dict[str, str], list[str]]:
     rows = [row for row in list_secrets() if row["job"] in (job, ALL_JOBS)]
     for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
         why = why_unfit(row["path"])
-        data = None if why else files.read_file(row["path"], MOST_SECRET_BYTES)
+        if why:
+            data = None
+        else:
+            data = files.read_file(row["path"], MOST_SECRET_BYTES)
         if data is None:
             notes.append(
                 f"the secret {row['name']} is not set: {row['path']}: {why or 'cannot be read'}"
@@ -273,11 +279,10 @@ class SecretMasker:
             # text by chance.
             least_masked = 6
             for row in list_secrets() if seen else []:
-                data = (
-                    None
-                    if why_unfit(row["path"])
-                    else files.read_file(row["path"], MOST_SECRET_BYTES)
-                )
+                if why_unfit(row["path"]):
+                    data = None
+                else:
+                    data = files.read_file(row["path"], MOST_SECRET_BYTES)
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
                     if len(part.strip()) >= least_masked:
                         values.add(part.strip())
@@ -381,11 +386,10 @@ def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
     for path in dict.fromkeys(_token_paths(jobs, durable)):
         real = os.path.expanduser(path)
         data = files.read_file(real, MOST_BYTES)
-        why = (
-            ""
-            if data is None
-            else describe_token(os.path.basename(real), data.decode("utf-8", "replace"))
-        )
+        if data is None:
+            why = ""
+        else:
+            why = describe_token(os.path.basename(real), data.decode("utf-8", "replace"))
         if why and len(found) < MOST_FOUND:
             found.append({"path": real, "why": why, "open": _why_exposed(real, durable)})
     return found

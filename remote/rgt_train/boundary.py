@@ -143,7 +143,10 @@ class StepBoundary:
         """Return why the state is no longer that of the last step; empty if it is unchanged."""
         if self.is_touched:
             return "an optimizer has changed weights without a run.step"
-        changed = self._state.epoch_end.describe_changed() if self._state.epoch_end else ""
+        if self._state.epoch_end:
+            changed = self._state.epoch_end.describe_changed()
+        else:
+            changed = ""
         return (
             changed
             and f"{changed} changed after the last step of the epoch; a relaunch does that again"
@@ -237,7 +240,10 @@ class StepGap:
         self._armed = True
         self._settings = self._rates()
         self._random = torch.default_generator.get_state()
-        self._others = self._look_closely() if saving or self._steps <= 4 else None
+        if saving or self._steps <= 4:
+            self._others = self._look_closely()
+        else:
+            self._others = None
 
     def forget(self) -> None:
         """Do not compare before the next step: what follows an epoch is done again by a resume."""
@@ -277,7 +283,10 @@ class StepGap:
         self._report("random", _REMEDIES["random"])
 
     def _report(self, what: str, remedy: str) -> None:
-        told = remedy if what in _REMEDIES else f"{what} {remedy}"
+        if what in _REMEDIES:
+            told = remedy
+        else:
+            told = f"{what} {remedy}"
         if told not in self._state.late:
             self._state.late.append(told)
             self._say(f"warning: {told}")

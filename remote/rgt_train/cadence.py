@@ -98,8 +98,14 @@ class SaveCadence:
             durable_s: Seconds until it was on the disk.
             waited_s: The seconds of `stall_s` that are part of a step (which waited for the copy).
         """
-        usual = median(self._steps) if self._steps else 0.0
-        slower = sum(seconds - usual for seconds in self._beside) if usual else 0.0
+        if self._steps:
+            usual = median(self._steps)
+        else:
+            usual = 0.0
+        if usual:
+            slower = sum(seconds - usual for seconds in self._beside)
+        else:
+            slower = 0.0
         self._beside.clear()
         self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
         self._writes.append(durable_s)
@@ -115,10 +121,16 @@ class SaveCadence:
         if self._fixed:
             return SaveInterval(self._fixed, f"every {_steps_text(self._fixed)}, as asked")
         known = self._steps or self._beside
-        step = max(median(known), 1e-6) if known else 0.0
+        if known:
+            step = max(median(known), 1e-6)
+        else:
+            step = 0.0
         first_steps = 10
         if not self._costs or not known:
-            steps = min(first_steps, max(1, int(CEILING_S / step))) if known else first_steps
+            if known:
+                steps = min(first_steps, max(1, int(CEILING_S / step)))
+            else:
+                steps = first_steps
             return SaveInterval(
                 steps, f"first after {_steps_text(steps)}, to measure what a save costs"
             )
@@ -129,7 +141,10 @@ class SaveCadence:
         seconds = min(max(optimum, floor), max(CEILING_S, floor))
         bound = ""
         if seconds > optimum:
-            bound = " (floor)" if floor == FLOOR_S else f" (a write takes {write:.0f} s)"
+            if floor == FLOOR_S:
+                bound = " (floor)"
+            else:
+                bound = f" (a write takes {write:.0f} s)"
         elif seconds < optimum:
             bound = " (ceiling)"
         steps = max(1, round(seconds / step))
@@ -206,7 +221,10 @@ class StepPace:
         split = self._split(self._steps)
         self._busy, self._steps = 0.0, 0
         unit = self._options.unit
-        loss = progress.loss if progress.loss is not None else float("nan")
+        if progress.loss is not None:
+            loss = progress.loss
+        else:
+            loss = float("nan")
         numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
         self._report.record_point(progress.step, self._epoch(), **numbers)
         shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]

@@ -274,11 +274,10 @@ def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        hint = (
-            f" (shipped are {' and '.join(SHIPPED)})"
-            if isinstance(error, FileNotFoundError)
-            else ""
-        )
+        if isinstance(error, FileNotFoundError):
+            hint = f" (shipped are {' and '.join(SHIPPED)})"
+        else:
+            hint = ""
         raise UsageError(f"cannot read the config {path}: {error}{hint}") from error
     try:
         yaml: Any = importlib.import_module("yaml")  # here: a box may lack it
@@ -288,7 +287,10 @@ def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
         return _read_yaml(yaml, text, str(path))
     except yaml.YAMLError as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        if mark is not None:
+            where = f"{path}:{mark.line + 1}"
+        else:
+            where = str(path)
         raise UsageError(f"{where}: not YAML: {why or error}") from None
 
 
@@ -476,7 +478,10 @@ def merge_config(
     for name, text in given.items():
         if text is not None:
             lines[name] = WrittenScalar(text, False, f"--{name.replace('_', '-')}")
-    task = lines["task"].text if "task" in lines else "char_lm"
+    if "task" in lines:
+        task = lines["task"].text
+    else:
+        task = "char_lm"
     own: Sequence[Field] = ()
     if ":" in task and fields_of_other is not None:
         own = fields_of_other(task)
@@ -536,7 +541,10 @@ def _parse_number(field: Field, scalar: WrittenScalar) -> Value:
             raise ValueError
         value = int(scalar.text) if field.kind == "int" else float(scalar.text)
     except ValueError:
-        kind = "a whole number" if field.kind == "int" else "a number"
+        if field.kind == "int":
+            kind = "a whole number"
+        else:
+            kind = "a number"
         raise UsageError(
             f"{scalar.where}: {field.name} must be {kind}, not {scalar.text!r}"
         ) from None

@@ -92,8 +92,14 @@ class RunEnding:
             self._leave_by_signal()
         self.files.report.append_event("done", p.step)
         self._note_end("done")
-        loss = f"  loss {p.loss:.4f}" if p.loss is not None else ""
-        best = f"  best {p.best:.4f} of step {p.best_step}" if p.best is not None else ""
+        if p.loss is not None:
+            loss = f"  loss {p.loss:.4f}"
+        else:
+            loss = ""
+        if p.best is not None:
+            best = f"  best {p.best:.4f} of step {p.best_step}"
+        else:
+            best = ""
         self.files.report.print_line(f"done: step {p.step}{loss}{best}")
 
     def save_and_leave(self, stop: exits.TrainingStop) -> None:
@@ -178,7 +184,10 @@ class RunEnding:
     def _is_spoilt(self) -> bool:
         """Return whether the unsaved state is of no step, and report it."""
         self.files.saver.wait_for_save()
-        spoilt = self.spoilt() if self.files.saver.last_good != self.progress.step else ""
+        if self.files.saver.last_good != self.progress.step:
+            spoilt = self.spoilt()
+        else:
+            spoilt = ""
         if spoilt:
             self.files.report.print_line(
                 f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"

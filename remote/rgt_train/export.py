@@ -84,9 +84,15 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
         count, size = safetensors.write_tensors(to, tensors, about)
     finally:
         loaded.close()
-    state = "the run had finished" if _is_finished(out, step) else "the run had not finished then"
+    if _is_finished(out, step):
+        state = "the run had finished"
+    else:
+        state = "the run had not finished then"
     which = "best" if best else "newest"
-    left = f"; left out, being no tensors: {', '.join(others)}" if others else ""
+    if others:
+        left = f"; left out, being no tensors: {', '.join(others)}"
+    else:
+        left = ""
     return (
         f"exported {count} tensor{'' if count == 1 else 's'} ({size:,} bytes, {kind}) of step {step} to {to}: "
         f"the {which} checkpoint {path}; {state}{left}"
@@ -98,9 +104,10 @@ def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
     from rgt_train.checkpoint.store import CheckpointStore
 
     store = CheckpointStore(out, 0)
-    places = (
-        [store.best] if best else [path for _, path in reversed(store.list_paths())] + [store.best]
-    )
+    if best:
+        places = [store.best]
+    else:
+        places = [path for _, path in reversed(store.list_paths())] + [store.best]
     complaints: List[str] = []
     for path in places:
         if not diskio.is_dir(path):
@@ -110,7 +117,10 @@ def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
         except CheckpointDamaged as damage:
             complaints.append(f"{path} is damaged: {damage}")
             print_line(f"passed over: {complaints[-1]}")
-    what = "best checkpoint" if best else "checkpoint"
+    if best:
+        what = "best checkpoint"
+    else:
+        what = "checkpoint"
     raise CheckpointDamaged("; ".join(complaints) or f"{out} has no {what} yet")
 
 
@@ -123,7 +133,10 @@ def _select_weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[s
     from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE
 
     document: Mapping[str, Any] = loaded.document
-    names = [] if raw else matching.average_parts(document["objects"])
+    if raw:
+        names = []
+    else:
+        names = matching.average_parts(document["objects"])
     if document.get("layout") == "sharded":
         from rgt_train.ranks import dcp_reader
 

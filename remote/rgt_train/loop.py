@@ -189,14 +189,24 @@ class TrainingSetup:
         self, config: Config, task: Task, total_steps: int, ranks: Optional[Ranks] = None
     ) -> None:
         rng.seed_all(config.int("seed"))
-        own: Any = getattr(ranks, "device", None) if config.str("device") == "auto" else None
+        own: Any
+        if config.str("device") == "auto":
+            own = getattr(ranks, "device", None)
+        else:
+            own = None
         self.device: torch.device = own or device_of(config.str("device"))
         self.task = task
-        self.tell = print_line if ranks is None or ranks.is_writer else _print_nothing
+        if ranks is None or ranks.is_writer:
+            self.tell = print_line
+        else:
+            self.tell = _print_nothing
         self._whole = task.model().to(self.device)
         decay = ema_decay_of(task)
         self.ema = Ema(self._whole, decay) if decay > 0 else None
-        kind = config.str("parallel") if ranks is not None else "none"
+        if ranks is not None:
+            kind = config.str("parallel")
+        else:
+            kind = "none"
         self._sharded = kind in ("fsdp", "hsdp")
         self.precision = Precision(config.str("precision"), self.device, sharded=self._sharded)
         self._ranks: Ranks = ranks or SingleRank()
@@ -382,7 +392,10 @@ def validate(run: Run, setup: TrainingSetup) -> None:
         for losses, number in setup.task.validation(setup.validated_model, setup.device):
             total, count = total + losses, count + number
             run.check()
-        scores = scores_of(setup.task, setup.validated_model, setup.device) if count else {}
+        if count:
+            scores = scores_of(setup.task, setup.validated_model, setup.device)
+        else:
+            scores = {}
     if count:
         run.validated(total / count, scores=scores)
     else:  # not an error, but a reason to report that the model is not validated

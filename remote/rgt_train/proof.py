@@ -182,7 +182,10 @@ class StepProof:
 
     def _judge_replay(self) -> None:
         """Compare the steps of the replay with those of the run."""
-        code = self._child.returncode if self._child is not None else None
+        if self._child is not None:
+            code = self._child.returncode
+        else:
+            code = None
         self._child = None
         try:
             with open(os.path.join(self._copy, _ANSWER), encoding="utf-8") as file:

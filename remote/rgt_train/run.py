@@ -160,7 +160,10 @@ class Run:
             )
         else:
             self._replay = None
-        streamed = Stream(stream) if stream is not None else None
+        if stream is not None:
+            streamed = Stream(stream)
+        else:
+            streamed = None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_per_pass(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
@@ -426,7 +429,10 @@ class Run:
         self._proof.after_step(self.progress.step, shown)
         if self._replay is not None:
             self._replay.after_step(self.progress.step, shown, self._state.models)
-        stop = launch.STOP if self._stop.requested else 0
+        if self._stop.requested:
+            stop = launch.STOP
+        else:
+            stop = 0
         agreed = self._ranks.agree_on_flags(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
             with self._beat.within_phase(CHECKPOINT):
@@ -456,7 +462,10 @@ class Run:
             return
         # the copy is known to be good: it need not wait for the next step
         self._files.persister.before_change()
-        stop = launch.STOP if self._stop.requested else 0
+        if self._stop.requested:
+            stop = launch.STOP
+        else:
+            stop = 0
         agreed = self._ranks.agree_on_flags(
             stop | (launch.MIDSTEP if self._boundary.is_touched else 0)
         )
@@ -528,7 +537,10 @@ class Run:
                 )
             if not published:
                 p.best, p.best_step = former
-        best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
+        if p.best is not None:
+            best = f"best {p.best:.4f} of step {p.best_step}"
+        else:
+            best = "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._files.report.print_line(
             f"epoch {p.epoch + 1} of {max(p.epoch + 1, self.epochs_total)}  {metric} {reached:.4f}{shown}  {best}"
@@ -640,11 +652,17 @@ class Run:
             resumed=files.restored is not None,
         )
         fresh = files.restored is None and self._ranks.world == 1
-        seed = None if fresh else mix_bits(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
+        if fresh:
+            seed = None
+        else:
+            seed = mix_bits(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
         self._unhook = optimizer_hooks(self._beat, optimizers)
         self._pending = PendingRestore(state, files.restored, seed)
         rules = GuardRules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
-        stepped = optimizers[0] if optimizers else None
+        if optimizers:
+            stepped = optimizers[0]
+        else:
+            stepped = None
         self._guard = StepGuard(
             files.report, p, rules, lambda: nonfinite(state.models, stepped), files.leave_out
         )

@@ -247,11 +247,10 @@ class RunFiles:
             self._lock = RunLock(self.out)
         except OSError as error:
             taken = isinstance(error, (FileExistsError, NotADirectoryError))
-            why = (
-                "something that is not a directory is in the way"
-                if taken
-                else error.strerror or str(error)
-            )
+            if taken:
+                why = "something that is not a directory is in the way"
+            else:
+                why = error.strerror or str(error)
             raise exits.UsageError(
                 f"cannot use {self.out} as run directory: {why}; give another one"
             ) from error

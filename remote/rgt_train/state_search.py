@@ -148,7 +148,10 @@ def carried_names(code: types.CodeType, offset: int) -> Set[str]:
     for number, step in enumerate(steps):
         read: Set[str] = set()
         written: Set[str] = set()
-        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if isinstance(step.argval, tuple):
+            names = step.argval
+        else:
+            names = (step.argval,)
         kinds = _ACCESS.findall(step.opname)
         for kind, name in zip(kinds, names):
             if kind != "LOAD":
@@ -425,7 +428,7 @@ class StateSearch:
 
     def _find_counts(self) -> None:
         """Find ``enumerate`` objects that number batches or epochs of the run."""
-        counters = _living(lambda kind: kind is enumerate)
+        counters = _list_objects(lambda kind: kind is enumerate)
         numbered = {name for name in map(_source_of, counters) if name}
         if not numbered:
             self.found.pop("count", None)  # of an earlier launch, whose code was another
@@ -437,11 +440,13 @@ class StateSearch:
         given = self._given_ids()
         objects: List[Any] = []
         survey = StateSurvey(given)
-        for each in _living(_has_state):
+        for each in _list_objects(_has_state):
             if type(each) is not torch.utils.data.DataLoader:
                 if id(each) not in given:
                     objects.append(each)
-            elif isinstance(vars(each).get("batch_sampler"), BatchPlan):  # none if its making failed
+            elif isinstance(
+                vars(each).get("batch_sampler"), BatchPlan
+            ):  # none if its making failed
                 survey.add_value("loader", each)
         if "stream" in self._others:
             survey.add_value("loader", self._others["stream"].source)
@@ -526,7 +531,7 @@ def _tensor_ids(value: Any) -> Set[int]:
     return set()
 
 
-def _living(wanted: Callable[[type], bool]) -> List[Any]:
+def _list_objects(wanted: Callable[[type], bool]) -> List[Any]:
     """Return all objects of the process whose class is `wanted`.
 
     A program holds millions of objects of a few hundred classes: every class is asked once, and the

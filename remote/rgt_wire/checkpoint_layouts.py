@@ -293,7 +293,10 @@ def _checkpoint_of_folder(
             ),
             None,
         )
-    unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
+    if name.temporary:
+        unfinished = "it has a temporary name"
+    else:
+        unfinished = _why_unfinished(files, content)
     return Checkpoint(
         folder.path,
         files,
@@ -381,7 +384,10 @@ def _add_file_checkpoints(
     for rows in series.values():
         _add_series(rows, kind, found, unsure, content)
     for path, name in plain:
-        files = (path, *with_it) if len(plain) == 1 and not series else (path,)
+        if len(plain) == 1 and not series:
+            files = (path, *with_it)
+        else:
+            files = (path,)
         _add_file(path, name, files, kind, found, unsure, content)
 
 
@@ -457,7 +463,10 @@ def _add_file(
         step, epoch = inside.step, inside.epoch
         if step is None and epoch != name.number:
             step = name.number
-    unfinished = "it has a temporary name" if name.temporary else _why_unfinished(files, content)
+    if name.temporary:
+        unfinished = "it has a temporary name"
+    else:
+        unfinished = _why_unfinished(files, content)
     one = Checkpoint(
         path, files, _group_pattern(path), step, epoch, checkpoint_names.is_best(name), unfinished
     )

@@ -165,7 +165,10 @@ def read_name(name: str) -> Name:
     bare = _TEMPORARY.sub("", name)
     temporary = bare != name
     found = _SHARD.search(bare)
-    shard = (int(found.group(1)), int(found.group(2))) if found else None
+    if found:
+        shard = (int(found.group(1)), int(found.group(2)))
+    else:
+        shard = None
     bare = _SHARD.sub("", bare)
     lower = bare.lower()
     ending = next((each for each in ENDINGS if lower.endswith(each) and len(each) < len(lower)), "")
@@ -219,7 +222,10 @@ def _parse_progress(
         else:
             bare.append(int(text))
     words = frozenset(text for text, _, _ in tokens if not text[0].isdigit())
-    number = max(bare) if bare and step is None else None
+    if bare and step is None:
+        number = max(bare)
+    else:
+        number = None
     if number is not None and epoch is not None:
         number = None
     return step, epoch, number, words

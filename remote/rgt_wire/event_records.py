@@ -25,7 +25,10 @@ def _build_crc_table() -> "tuple[int, ...]":
     for byte in range(256):
         value = byte
         for _ in range(8):
-            value = (value >> 1) ^ 0x82F63B78 if value & 1 else value >> 1
+            if value & 1:
+                value = (value >> 1) ^ 0x82F63B78
+            else:
+                value = value >> 1
         table.append(value)
     return tuple(table)
 

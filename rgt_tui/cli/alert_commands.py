@@ -52,7 +52,10 @@ def run_alerts(arguments: AlertsArguments) -> int:
         for name in arguments.sinks:
             if name not in named:
                 near = get_close_matches(name, named, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(named)}"
+                if near:
+                    hint = f"did you mean {near[0]!r}?"
+                else:
+                    hint = f"it has: {', '.join(named)}"
                 raise FleetFileError(f"{config.path} has no sink {name!r}; {hint}")
     except FleetFileError as error:
         print_error(error)
@@ -103,8 +106,14 @@ def run_mute(arguments: MuteArguments) -> int:
         if arguments.box is None and not arguments.list_only:
             raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
         specs = choose_boxes(config, [arguments.box] if arguments.box else [])
-        what = EVERYTHING if arguments.what is None else _check_alert_name(arguments.what)
-        until = None if arguments.until is None else coming_time(arguments.until, now)
+        if arguments.what is None:
+            what = EVERYTHING
+        else:
+            what = _check_alert_name(arguments.what)
+        if arguments.until is None:
+            until = None
+        else:
+            until = coming_time(arguments.until, now)
     except (FleetFileError, ValueError) as error:
         print_error(error)
         return USAGE
@@ -173,7 +182,10 @@ def _check_alert_name(what: str) -> str:
     kind = what.partition(":")[0]
     if kind not in BY_ID:
         near = get_close_matches(kind, BY_ID, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BY_ID)}"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        else:
+            hint = f"there are: {', '.join(BY_ID)}"
         raise FleetFileError(f"no kind of alert is called {kind!r}; {hint}")
     return what
 
@@ -236,7 +248,10 @@ def _print_mutes(
             }
             print_json(body)
             continue
-        what = "everything" if mute.what == EVERYTHING else mute.what
+        if mute.what == EVERYTHING:
+            what = "everything"
+        else:
+            what = mute.what
         end = "until it is over"
         if mute.until is not None:
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(mute.until))

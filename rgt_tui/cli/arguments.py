@@ -130,7 +130,10 @@ class Arguments:
 
 def flag(text: str, *names: str, initial: bool = False) -> bool:
     """Declare an option without a value, which sets the attribute to the opposite of `initial`."""
-    action = "store_false" if initial else "store_true"
+    if initial:
+        action = "store_false"
+    else:
+        action = "store_true"
     return cast(bool, DeclaredArgument(initial, {names: {"help": text, "action": action}}))
 
 
@@ -190,7 +193,11 @@ def positional(
     metavar: str | None, text: str, *, complete: Completer = None, **settings: Any
 ) -> Any:
     """Declare a positional argument: one, or as ``nargs`` says."""
-    initial: Any = [] if settings.get("nargs") in ("*", "+") else None
+    initial: Any
+    if settings.get("nargs") in ("*", "+"):
+        initial = []
+    else:
+        initial = None
     return DeclaredArgument(
         initial, {(): {"help": text, "metavar": metavar, **settings}}, complete, positional=True
     )
@@ -246,7 +253,10 @@ def byte_count(text: str) -> int:
         argparse.ArgumentTypeError: It is not a size.
     """
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)B?", text, re.ASCII | re.IGNORECASE)
-    found = float(match[1]) * SIZES.get(match[2].upper(), 1.0) if match else -1.0
+    if match:
+        found = float(match[1]) * SIZES.get(match[2].upper(), 1.0)
+    else:
+        found = -1.0
     if not 0 <= found < 1e18:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500M or 2G")
     return int(found)

@@ -90,11 +90,17 @@ def parse_command_line(words: Sequence[str]) -> Any:
         from difflib import get_close_matches
 
         near = get_close_matches(word, COMMANDS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "rgt --help lists them"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        else:
+            hint = "rgt --help lists them"
         sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
         raise SystemExit(USAGE)
     parser = build_parser([word] if word else ())
-    arguments = arguments_of(word)() if word else DashboardArguments()
+    if word:
+        arguments = arguments_of(word)()
+    else:
+        arguments = DashboardArguments()
     if word is None or not COMMANDS[word].carries or "--" not in words:
         return _parse_words(parser, words, arguments)
     # Split by hand: argparse treats -- differently between versions of Python, and these words must

@@ -81,7 +81,10 @@ def make_fleet(
         ProfileError: A box names a profile that does not exist.
     """
     _silence_loggers()
-    kinds = AlertSettings(kinds=alerts.kinds) if alerts is not None else AlertSettings()
+    if alerts is not None:
+        kinds = AlertSettings(kinds=alerts.kinds)
+    else:
+        kinds = AlertSettings()
     return Fleet(
         specs,
         audit=audit.default_path(os.environ),
@@ -131,9 +134,18 @@ def make_recording_fleet(
     """
     _silence_loggers()
     log = audit.default_path(os.environ)
-    path = history_path(os.environ) if history and _is_trusted(specs) else None
-    known_by = "" if fleet_file is None else str(fleet_file.absolute())
-    memory = None if path is None else HistoryRecorder(FleetHistory(path, fleet=known_by))
+    if history and _is_trusted(specs):
+        path = history_path(os.environ)
+    else:
+        path = None
+    if fleet_file is None:
+        known_by = ""
+    else:
+        known_by = str(fleet_file.absolute())
+    if path is None:
+        memory = None
+    else:
+        memory = HistoryRecorder(FleetHistory(path, fleet=known_by))
     return Fleet(
         specs,
         audit=log,

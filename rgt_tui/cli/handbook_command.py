@@ -60,7 +60,10 @@ def run_handbook(arguments: HandbookArguments) -> int:
     except HandbookError as error:
         print_error(error)
         return USAGE
-    found = find_pages(term, pages.values()) if term else list(pages.values())
+    if term:
+        found = find_pages(term, pages.values())
+    else:
+        found = list(pages.values())
     traps: list[tuple[Profile, Gotcha]] = []
     try:
         traps += () if term.upper() in pages else _find_traps(term)
@@ -79,7 +82,10 @@ def run_handbook(arguments: HandbookArguments) -> int:
         for profile, trap in traps:
             sys.stdout.buffer.write(json_line({"platform": profile.id} | msgspec.to_builtins(trap)))
     elif len(found) + len(traps) == 1:
-        rows = page_lines(found[0]) if found else _trap_lines(*traps[0])
+        if found:
+            rows = page_lines(found[0])
+        else:
+            rows = _trap_lines(*traps[0])
         print_lines(*rows)
     else:
         print_lines(*(f"{page.id:<8} {page.title}" for page in found))
@@ -111,7 +117,10 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
         yield f"More exact than {', '.join(page.beats)}."
     alerts, checks = ids_referring_to(page.id)
     if alerts or checks:
-        told = [f"alerts {', '.join(f'`{alert}`' for alert in alerts)}"] if alerts else []
+        if alerts:
+            told = [f"alerts {', '.join(f'`{alert}`' for alert in alerts)}"]
+        else:
+            told = []
         told += [f"checks {', '.join(checks)}"] if checks else []
         yield ""
         yield f"**Named by** {'; '.join(told)}."

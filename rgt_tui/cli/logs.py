@@ -59,7 +59,10 @@ async def choose_log_path(
             resolve_hops, spec
         )  # a mistake in ssh_config is a local error, not an unreachable box
         raise Unreachable(box.reason)
-    log = of_run(box, wanted) if wanted is not None and not arguments.list_only else None
+    if wanted is not None and not arguments.list_only:
+        log = of_run(box, wanted)
+    else:
+        log = None
     if log is not None:
         return log
     async with connected_agent(spec) as (connection, deployed):
@@ -158,11 +161,10 @@ def describe_existing_names(box: BoxState, name: str) -> str:
     # Maximum names in a message.
     named = 20
     near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
-    more = (
-        f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
-        if len(there) > named
-        else ""
-    )
+    if len(there) > named:
+        more = f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
+    else:
+        more = ""
     return f"; there are: {', '.join(near)}{more}"
 
 
@@ -179,7 +181,10 @@ def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[s
     shown_limit = 5
     if len(found) > 1:
         others = ", ".join(clean_text(file.path) for file in found[1 : 1 + shown_limit])
-        more = f" and {len(found) - 1 - shown_limit} more" if len(found) - 1 > shown_limit else ""
+        if len(found) - 1 > shown_limit:
+            more = f" and {len(found) - 1 - shown_limit} more"
+        else:
+            more = ""
         say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
     return found[0].path
 

@@ -416,7 +416,10 @@ class MetricsServer:
             make = staticmethod(text)
 
         self._server = _MetricsHttpServer((host, port), BoundHandler, bind_and_activate=False)
-        self._server.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if ":" in host:
+            self._server.address_family = socket.AF_INET6
+        else:
+            self._server.address_family = socket.AF_INET
         self._server.socket = socket.socket(self._server.address_family, socket.SOCK_STREAM)
         try:
             self._server.server_bind()

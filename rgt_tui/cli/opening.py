@@ -82,7 +82,10 @@ def choose_boxes(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ..
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known)}"
+            if near:
+                hint = f"did you mean {near[0]!r}?"
+            else:
+                hint = f"it has: {', '.join(known)}"
             raise FleetFileError(f"{config.path} has no box {name!r}; {hint}")
     return tuple(spec for spec in config.boxes if not names or spec.name in names)
 

@@ -32,17 +32,24 @@ def run_journal(arguments: JournalArguments) -> int:
     """Print the events; return the exit code."""
     now = time.time()
     try:
-        since = (
-            night_began(now) if arguments.since is None else parse_past_time(arguments.since, now)
-        )
-        until = now if arguments.until is None else parse_past_time(arguments.until, now)
+        if arguments.since is None:
+            since = night_began(now)
+        else:
+            since = parse_past_time(arguments.since, now)
+        if arguments.until is None:
+            until = now
+        else:
+            until = parse_past_time(arguments.until, now)
     except ValueError as error:
         print_error(error)
         return USAGE
     if until < since:
         print_error("--until is before --since")
         return USAGE
-    names = [] if arguments.box is None else [arguments.box]
+    if arguments.box is None:
+        names = []
+    else:
+        names = [arguments.box]
     config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():

@@ -65,7 +65,10 @@ def run_serve(arguments: ServeArguments) -> int:
 
 def command_of(fleet: str | None) -> str:
     """Return the command for each browser window: always read-only."""
-    named = [] if fleet is None else ["--fleet", fleet]
+    if fleet is None:
+        named = []
+    else:
+        named = ["--fleet", fleet]
     return shlex.join([sys.executable, "-m", "rgt_tui", "--readonly", *named])
 
 

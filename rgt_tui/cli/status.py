@@ -270,7 +270,10 @@ def account_text(bill: AccountBill) -> str:
         ]
     for what, at, error in lists:
         if error is not None or at is None:
-            stands = "not known" if at is None else "maybe incomplete"
+            if at is None:
+                stands = "not known"
+            else:
+                stands = "maybe incomplete"
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")
     if not parts:
         return ""
@@ -286,5 +289,8 @@ def account_text(bill: AccountBill) -> str:
         said = "?"
     else:
         said = "-"
-    state = "unlisted" if bill.things else "unknown"
+    if bill.things:
+        state = "unlisted"
+    else:
+        state = "unknown"
     return f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}"

@@ -356,7 +356,10 @@ def _build_clock_line(reading: ClockReading) -> ClockLine:
 
 
 def _build_worst_line(worst: WorstCase) -> WorstLine:
-    amount = None if worst.amount is None else round(worst.amount, 4)
+    if worst.amount is None:
+        amount = None
+    else:
+        amount = round(worst.amount, 4)
     return WorstLine(
         amount=amount,
         at_least=worst.at_least,
@@ -433,7 +436,10 @@ def _build_run_line(
     now: float,
 ) -> RunLine:
     run = run or RunState(name=name)
-    alive = run.alive if found is None else found.alive
+    if found is None:
+        alive = run.alive
+    else:
+        alive = found.alive
     if cell:
         state = cell.state
     elif alive is None:
@@ -442,7 +448,10 @@ def _build_run_line(
         state = "running"
     else:
         state = "ended"
-    wait = run.wait if run in find_held_runs(box) else None
+    if run in find_held_runs(box):
+        wait = run.wait
+    else:
+        wait = None
     return RunLine(
         name=name,
         state=state if wait is None else HOLDING,
@@ -523,7 +532,10 @@ def text_line(line: StatusLine) -> str:
         *_runs_text(line.runs, line.reason),
         *_meter_text(line.meter),
     ]
-    said = "no sample" if line.age_s is None else f"{format_duration(line.age_s)} old"
+    if line.age_s is None:
+        said = "no sample"
+    else:
+        said = f"{format_duration(line.age_s)} old"
     text = " · ".join(part for part in parts if part)
     return clean_text(f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {said:<10} {text}")
 
@@ -532,8 +544,14 @@ def _describe_sample(sample: Sample | None) -> list[str]:
     if sample is None:
         return []
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
-    sim = " SIM" if any(gpu.sim for gpu in sample.gpus) else ""
-    parts = [f"gpu {pct(sum(utils) / len(utils))}{sim}"] if utils else []
+    if any(gpu.sim for gpu in sample.gpus):
+        sim = " SIM"
+    else:
+        sim = ""
+    if utils:
+        parts = [f"gpu {pct(sum(utils) / len(utils))}{sim}"]
+    else:
+        parts = []
     if (share := memory_pct(sample.mem)) is not None:
         parts.append(f"mem {pct(share)}")
     fullest = max(
@@ -554,10 +572,19 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
     ]
     parts = []
     for run in running[:3]:
-        loss = "" if run.loss is None else f" loss {run.loss:.4g}"
+        if run.loss is None:
+            loss = ""
+        else:
+            loss = f" loss {run.loss:.4g}"
         if loss or run.name not in reason:
-            step = "" if run.step is None else f" step {run.step:,}"
-            total = "" if run.total_steps is None else f"/{run.total_steps:,}"
+            if run.step is None:
+                step = ""
+            else:
+                step = f" step {run.step:,}"
+            if run.total_steps is None:
+                total = ""
+            else:
+                total = f"/{run.total_steps:,}"
             parts.append(f"{run.name}{step}{total}{loss}{_describe_cost(run)}")
         elif cost := _describe_cost(run):
             parts.append(cost.strip())
@@ -572,7 +599,10 @@ def _describe_cost(run: RunLine) -> str:
     if run.cost_per_1000_steps is None or run.cost_currency is None:
         return ""
     currency, least = run.cost_currency, run.cost_at_least
-    end = "" if run.eta_cost is None else f", {format_money(run.eta_cost, currency, least)} to go"
+    if run.eta_cost is None:
+        end = ""
+    else:
+        end = f", {format_money(run.eta_cost, currency, least)} to go"
     return f" {format_money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
 
 
@@ -582,7 +612,10 @@ def _meter_text(meter: MeterLine) -> list[str]:
     total = format_money(
         meter.spent, meter.currency, meter.spent_at_least, estimated=meter.spent_estimated
     )
-    spent = "" if meter.spent is None else f", {total} so far"
+    if meter.spent is None:
+        spent = ""
+    else:
+        spent = f", {total} so far"
     rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     said = f"{'price unknown' if meter.per_hour is None else rate}{spent}"

@@ -108,7 +108,10 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
     if not found:
         yield f"{name}: no known failure in it"
     for one in found:
-        where = f"{name}:{one.line_no}" if one.line_no else name
+        if one.line_no:
+            where = f"{name}:{one.line_no}"
+        else:
+            where = name
         yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
         yield f"  do     {ACTION_WORDS[AdvisedAction(one.action)]}"
         yield f"  never  {one.never}"
@@ -118,7 +121,10 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
                 yield f"         $ {fix.command}"
         yield f"  proof  {one.line[:400]}"
     for advice in told:
-        page = f" ({advice.page})" if advice.page else ""
+        if advice.page:
+            page = f" ({advice.page})"
+        else:
+            page = ""
         yield f"{name}: advice: {advice.text}{page}"
 
 
@@ -158,7 +164,10 @@ def collective_findings(
             found[name] = error
         except OSError:
             continue  # reading it as a log will report the error
-    verdicts = _as_findings(collectives.compare_dumps(list(dumps.values())), pages) if dumps else []
+    if dumps:
+        verdicts = _as_findings(collectives.compare_dumps(list(dumps.values())), pages)
+    else:
+        verdicts = []
     return found | dict.fromkeys(dumps, verdicts)
 
 

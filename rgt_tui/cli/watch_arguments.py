@@ -226,7 +226,10 @@ class RecordArguments(BoxesArguments):
 
 def _parse_speed(text: str) -> float:
     try:
-        value = math.inf if text == FULL else float(text)
+        if text == FULL:
+            value = math.inf
+        else:
+            value = float(text)
     except ValueError:
         value = 0.0
     if not value > 0 or (math.isinf(value) and text != FULL):

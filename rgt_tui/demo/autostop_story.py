@@ -262,7 +262,10 @@ class AutostopStory:
     def _record_step(
         self, what: str, ended: CommandResult | None, text: str, status: int = 0
     ) -> None:
-        code = status if ended is None else ended.status
+        if ended is None:
+            code = status
+        else:
+            code = ended.status
         self._note_step(
             {
                 "step": what,

@@ -111,7 +111,10 @@ class EmbeddedFleet:
         }
         await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
-        base = None if self._port_base is None else self._port_base + len(self.boxes)
+        if self._port_base is None:
+            base = None
+        else:
+            base = self._port_base + len(self.boxes)
         await self._planes.start({name: sshd.port for name, sshd in self._sshds.items()}, base)
         self.env = self._planes.env
         folder = self.workspace.path
@@ -192,7 +195,10 @@ class EmbeddedFleet:
         known = []
         for index, box in enumerate(self.boxes):
             host_key = asyncssh.generate_private_key("ssh-ed25519", comment=box.name)
-            port = 0 if self._port_base is None else self._port_base + index
+            if self._port_base is None:
+                port = 0
+            else:
+                port = self._port_base + index
             sshd = BoxSshd(self.machines[box.name], host_key, folder / "authorized_keys", port)
             self._sshds[box.name] = sshd
             await sshd.start()

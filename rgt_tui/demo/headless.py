@@ -53,7 +53,10 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
     counts = {
         state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")
     }
-    spent = None if box.meter.spent is None else round(box.meter.spent, 6)
+    if box.meter.spent is None:
+        spent = None
+    else:
+        spent = round(box.meter.spent, 6)
     latest = max(box.runs, key=lambda run: run.last_at or 0.0, default=None)
     return {
         "name": box.spec.name,
@@ -181,7 +184,10 @@ class _StoryWatcher:
 
     def report_state(self, state: FleetState) -> None:
         events = list(state.events)
-        start = events.index(self._last) + 1 if self._last in events else 0
+        if self._last in events:
+            start = events.index(self._last) + 1
+        else:
+            start = 0
         for event in events[start:]:
             write_progress(f"{event.box} {event.text}")
         if events:
@@ -295,7 +301,10 @@ async def _wait_for_first(*awaitables: object) -> None:
 
 def _write_fleet_file(path: Path, text: str) -> None:
     """Write the fleet file; it stays trusted if it was, and a new one becomes trusted."""
-    before = read_source(path) if path.is_file() else None
+    if path.is_file():
+        before = read_source(path)
+    else:
+        before = None
     write_atomically(path, text)
     note_written([path])
     with contextlib.suppress(FleetFileError):

@@ -117,8 +117,14 @@ def create_cgroup(name: str, limit_bytes: int) -> Path | None:
     if found is None:
         return None
     parent, version = found
-    path = parent / name if version == 1 else Path("/sys/fs/cgroup") / name
-    limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    if version == 1:
+        path = parent / name
+    else:
+        path = Path("/sys/fs/cgroup") / name
+    if version == 1:
+        limit = "memory.limit_in_bytes"
+    else:
+        limit = "memory.max"
     try:
         path.mkdir()
         (path / limit).write_text(str(limit_bytes))
@@ -359,11 +365,10 @@ class SandboxMachine:
         """
         root_disk = next(disk for disk in self.box.disks if disk.path == "/")
         self._mountpoint.mkdir(parents=True, exist_ok=True)
-        root = (
-            self._room.disk_path(self.box.name, "/")
-            if root_disk.survives_reboot
-            else self._mountpoint
-        )
+        if root_disk.survives_reboot:
+            root = self._room.disk_path(self.box.name, "/")
+        else:
+            root = self._mountpoint
         disks = [
             (str(self._room.disk_path(self.box.name, disk.path)), disk.path, False)
             for disk in self.box.disks

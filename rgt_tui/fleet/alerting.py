@@ -696,7 +696,10 @@ class FleetAlerting:
         ours = tuple(f"{self._box_key(box)} " for box in self._active)
         held = frozenset().union(*self._held.values())
         for one in self._deliveries:
-            active = self._active if includes_findings(one.settings) else self._beneath
+            if includes_findings(one.settings):
+                active = self._active
+            else:
+                active = self._beneath
             one.set_active(
                 {key: event for told in active.values() for key, event in told.items()}, ours, held
             )

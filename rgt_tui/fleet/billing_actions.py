@@ -332,7 +332,10 @@ class Teardown:
         Raises:
             GateClosed: the gate refuses, or the record cannot be written; nothing was sent.
         """
-        ordered_at = self._ticks() if ordered_at is None else ordered_at
+        if ordered_at is None:
+            ordered_at = self._ticks()
+        else:
+            ordered_at = ordered_at
         provider = self._provider_of(box)
         consent = Consent(typed=typed, **said)
         with self._locked_action(box, verb) as action:
@@ -667,7 +670,10 @@ class Teardown:
     def _build_review(
         self, given: Situation, verb: BillingVerb, provider: Provider, evidence: Evidence
     ) -> ActionReview:
-        action = action_for(given.profile, verb) if given.profile is not None else None
+        if given.profile is not None:
+            action = action_for(given.profile, verb)
+        else:
+            action = None
         return make_review(
             evidence,
             given,

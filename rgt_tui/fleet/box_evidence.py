@@ -167,7 +167,10 @@ def build_results_request(given: Situation, verb: BillingVerb) -> ResultsRequest
     if given.profile is not None:
         # Use the samples alone, so that the list under the seal has the same parameters.
         known, _ = find_storage_tiers(msgspec.structs.replace(given, told=CollectedResults()), verb)
-        disks = state.sample.disks if state.sample is not None else ()
+        if state.sample is not None:
+            disks = state.sample.disks
+        else:
+            disks = ()
         mounts = sorted({disk.mount for disk in disks if disk.error is None})
         # A park also lists files that a later destroy would delete, because a stopped box cannot be
         # queried.

@@ -540,5 +540,8 @@ class ExactLog:
         if not self._known:
             self._known = True
             self._path = file.path
-            self._until = None if self._request.follow else file.size
+            if self._request.follow:
+                self._until = None
+            else:
+                self._until = file.size
         self._place.begin_file(file)

@@ -216,16 +216,25 @@ class FrameIntake:
             self._logs[frame.path] = FileCursor(inode=frame.inode, offset=frame.end)
             if frame.path in self._kept:
                 self._kept[frame.path][0].append_frame(frame, now)
-            most = LOG_LINES if self.focused else self._size.lines
+            if self.focused:
+                most = LOG_LINES
+            else:
+                most = self._size.lines
             return with_log(state, frame, now, most=most)
         if isinstance(frame, RecordedHistory):
-            frame = frame if self._size.cards else without_cards(frame)
+            if self._size.cards:
+                frame = frame
+            else:
+                frame = without_cards(frame)
             return with_history(state, frame, stretches=self._size.stretches)
         return apply_frame(state, frame, now)
 
     def apply_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
         """Return the state after several consecutive samples, such as a box's history."""
-        most = RING if self.focused else self._size.ring
+        if self.focused:
+            most = RING
+        else:
+            most = self._size.ring
         read = kept_percentages if self._size.cards else _box_figures
         state, fresh = with_samples(state, frames, now, read, most=most)
         for at, found in fresh:
@@ -263,7 +272,10 @@ class FrameIntake:
                 # A cell may briefly share its metrics with a found training: the cell comes first.
                 if sources.setdefault(source, cursor) != cursor:
                     twice.add(source)
-        cells = {cell.name for queue in state.queues for cell in queue.cells} if twice else set()
+        if twice:
+            cells = {cell.name for queue in state.queues for cell in queue.cells}
+        else:
+            cells = set()
         for source in twice:
             if cells.isdisjoint(run.name for run in state.runs if source in run.cursors):
                 # Two runs read one file, each with its own cursor. Starting at the cursor of one,
@@ -756,7 +768,10 @@ class BoxSession:
         """Record that `count` samples were applied."""
         for number in self._answered:
             self._looks[number].set()
-        shown = state.interval if self._slower_samples >= count else self._shown_interval()
+        if self._slower_samples >= count:
+            shown = state.interval
+        else:
+            shown = self._shown_interval()
         self._slower_samples = max(0, self._slower_samples - count)
         return replace(state, interval=shown, seen=replace(state.seen, sample=steady_time()))
 
@@ -776,7 +791,10 @@ class BoxSession:
             self._set_link(LinkState.CONNECTING, "ssh: connecting", None)
 
     def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
-        since = self.state.since if self.state.link is link else self._clock()
+        if self.state.link is link:
+            since = self.state.since
+        else:
+            since = self._clock()
         self._set_state(
             replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at)
         )

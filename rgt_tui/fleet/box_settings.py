@@ -141,7 +141,10 @@ async def request_secret(
     Raises:
         BoxError: no answer, or an unusable one.
     """
-    data = b"" if value is None else value.reveal().encode("utf-8", "surrogateescape")
+    if value is None:
+        data = b""
+    else:
+        data = value.reveal().encode("utf-8", "surrogateescape")
     command = deployed.build_command("secret", verb, *words)
     done = await run_command(
         connection, command, data=data, most_bytes=MOST_BYTES, name="the secret"

@@ -120,7 +120,10 @@ def _platform_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     spec = new.spec
     if old.sample is not None or new.sample is None or spec.profile != GENERIC or spec.untrusted:
         return
-    names = new.hello.identity if new.hello is not None else {}
+    if new.hello is not None:
+        names = new.hello.identity
+    else:
+        names = {}
     found = recognised(names, (disk.mount for disk in new.sample.disks))
     if found is not None:
         yield EventText(describe_recognised(*found), "info", "platform")
@@ -141,7 +144,10 @@ def _queue_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterat
 
 def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText]:
     if cell.state == "running":
-        again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
+        if cell.attempts > 1:
+            again = f", attempt {cell.attempts}"
+        else:
+            again = ""
         yield EventText(f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ""
@@ -150,8 +156,14 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
                 proof = ", copy verified, but erased with the box"
             else:
                 proof = ", copy on the durable disk verified"
-        why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
-        level = "info" if stopped_by_person(cell) else _ENDS[cell.state]
+        if cell.reason and cell.state != "done":
+            why = f": {cell.reason}"
+        else:
+            why = ""
+        if stopped_by_person(cell):
+            level = "info"
+        else:
+            level = _ENDS[cell.state]
         yield EventText(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
 
 
@@ -168,7 +180,10 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
     after = {finding_key(finding): finding for finding in new.findings if not finding.guess}
     for key, finding in after.items():
         muted = f"finding:{key}" in quiet
-        whose = f" ({finding.run})" if finding.run else ""
+        if finding.run:
+            whose = f" ({finding.run})"
+        else:
+            whose = ""
         if not _is_among(finding, old.findings):
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
             yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)

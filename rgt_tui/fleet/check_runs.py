@@ -82,7 +82,10 @@ async def run_check_command(
     Raises:
         NotRunnable: it cannot be started, or took too long.
     """
-    chosen = [] if words[0] == "verify" else ["--fleet", str(fleet_file)]
+    if words[0] == "verify":
+        chosen = []
+    else:
+        chosen = ["--fleet", str(fleet_file)]
     try:
         process = await asyncio.create_subprocess_exec(
             # -P: import nothing from the current directory.

@@ -45,7 +45,10 @@ async def connected(
     Raises:
         BoxError: it could not be reached, or the connection was lost.
     """
-    policy = HostKeyPolicy.ACCEPT_NEW if accept_new_host_keys else HostKeyPolicy.ASK
+    if accept_new_host_keys:
+        policy = HostKeyPolicy.ACCEPT_NEW
+    else:
+        policy = HostKeyPolicy.ASK
     connection = await _connect_box(spec, policy)
     try:
         yield connection

@@ -150,7 +150,10 @@ class KeptLines:
 
     def record_position(self, place: FilePlace) -> None:
         """Record the position of the next line."""
-        last = self._places[-1] if self._places else None
+        if self._places:
+            last = self._places[-1]
+        else:
+            last = None
         if (
             last is None
             or place.inode != last[1].inode

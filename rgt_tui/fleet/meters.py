@@ -236,7 +236,10 @@ class FleetMeters:
     def open_provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None."""
         ref = box.state.spec.provider
-        found = None if ref is None else self.providers.open_control_plane(ref)
+        if ref is None:
+            found = None
+        else:
+            found = self.providers.open_control_plane(ref)
         if isinstance(found, ConsoleBox):
             found.sight = lambda: self._read_sight(box)
         if isinstance(found, SelfStoppingBox):

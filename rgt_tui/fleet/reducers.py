@@ -75,7 +75,10 @@ def extend_log(old: LogView | None, frame: LogLines, now: float, most: int = LOG
         most: How many lines are kept; earlier lines count as dropped.
     """
     kept = old if not frame.reset else None
-    before = kept.complete_lines if kept is not None else ()
+    if kept is not None:
+        before = kept.complete_lines
+    else:
+        before = ()
     dropped = add_counts(kept.dropped if kept is not None else 0, frame.skipped)
     lines = before + tuple(line[:LONGEST_LINE] for line in frame.lines)
     if frame.partial is not None:
@@ -83,10 +86,19 @@ def extend_log(old: LogView | None, frame: LogLines, now: float, most: int = LOG
     if len(lines) > most:
         dropped += len(lines) - most
         lines = lines[-most:]
-    counted = kept.counted if kept is not None else frame.start == 0
-    written = None if kept is None else kept.written
+    if kept is not None:
+        counted = kept.counted
+    else:
+        counted = frame.start == 0
+    if kept is None:
+        written = None
+    else:
+        written = kept.written
     if frame.lines:
-        written = now if frame.age is None and kept is not None else written_at(frame, now)
+        if frame.age is None and kept is not None:
+            written = now
+        else:
+            written = written_at(frame, now)
     return LogView(
         path=frame.path,
         lines=lines,
@@ -196,7 +208,10 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
             if name in PLACES:
                 continue
             if name == TOTAL:
-                total = int(value) if value is not None and 0 < value < many_steps else None
+                if value is not None and 0 < value < many_steps:
+                    total = int(value)
+                else:
+                    total = None
             elif value is not None:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
@@ -316,11 +331,18 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
         changes["last_at"] = last.at
     if last.step != run.step:
         # Never back: a clock change on the box must not make a running training look stalled.
-        at = frame.written if last.at is None else last.at
-        moved = now if at is None else min(now, at - skew)
-        changes["progressed_at"] = (
-            moved if run.progressed_at is None else max(moved, run.progressed_at)
-        )
+        if last.at is None:
+            at = frame.written
+        else:
+            at = last.at
+        if at is None:
+            moved = now
+        else:
+            moved = min(now, at - skew)
+        if run.progressed_at is None:
+            changes["progressed_at"] = moved
+        else:
+            changes["progressed_at"] = max(moved, run.progressed_at)
     return changes
 
 
@@ -462,7 +484,10 @@ def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LI
 
 def _apply_scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
     known = next((run for run in state.runs if run.name == frame.run), None)
-    run = known if known is not None else _set_alive((RunState(name=frame.run),), state.found)[0]
+    if known is not None:
+        run = known
+    else:
+        run = _set_alive((RunState(name=frame.run),), state.found)[0]
     run = rewind_run(run, frame, run.cursors.get(frame.source))
     folded = fold_points(run, frame, now, state.clock_skew or 0.0)
     if folded.surplus > run.surplus:
@@ -485,11 +510,10 @@ def _pattern_of(spec: BoxSpec, source: str) -> str:
     """Return which run directory of the fleet file matches a source; empty = no match."""
     path = source_path(source)
     for pattern in spec.runs:
-        full = (
-            pattern.rstrip("/").replace("~", "*", 1)
-            if pattern.startswith("~")
-            else pattern.rstrip("/")
-        )
+        if pattern.startswith("~"):
+            full = pattern.rstrip("/").replace("~", "*", 1)
+        else:
+            full = pattern.rstrip("/")
         if any(fnmatch(one, full) for one in (path, posixpath.dirname(path))):
             return pattern
     return ""
@@ -527,7 +551,10 @@ def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
 
 def _apply_event(state: BoxState, frame: BoxEvent, now: float) -> BoxState:
     # An event without a number comes from a file with its own cursor, such as the metrics.
-    counted = count_frame(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
+    if frame.seq:
+        counted = count_frame(state.counters, frame.boot, frame.seq, 0)
+    else:
+        counted = state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
     event = replace(frame, text=frame.text[:LONGEST], kind=frame.kind[:LONGEST])

@@ -108,7 +108,10 @@ class DiaryPage:
     def record_result(self, text: str, *, whole: bool, to: str | None = None) -> None:
         """Record the result."""
         now = time.time()
-        place = self.note.to if to is None else _clean_path(to)
+        if to is None:
+            place = self.note.to
+        else:
+            place = _clean_path(to)
         self.note = msgspec.structs.replace(
             self.note, whole=whole, text=_clean_path(text), ended_at=now, told_at=now, to=place
         )
@@ -144,9 +147,10 @@ async def noted_transfer(
     )  # fmt: skip
     page = DiaryPage(first)
     handle = await asyncio.to_thread(_begin_page, page, env)
-    keeper = (
-        asyncio.ensure_future(_keep_saving(page, first, handle)) if handle is not None else None
-    )
+    if handle is not None:
+        keeper = asyncio.ensure_future(_keep_saving(page, first, handle))
+    else:
+        keeper = None
     try:
         yield page
     except BaseException as error:

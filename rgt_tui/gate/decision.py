@@ -215,7 +215,10 @@ def build_review(
             the profile knows.
     """
     verb, profile, meter = evidence.verb, given.profile, given.meter
-    action = action_for(profile, verb) if profile else None
+    if profile:
+        action = action_for(profile, verb)
+    else:
+        action = None
     forfeits = evidence.forfeits
     level = level_of(verb, action, forfeits)
     lost, kept = _list_lost_and_kept(given.state, profile, action, verb, known)
@@ -359,7 +362,10 @@ def _describe_tier_mounts(
     parts = []
     for mount in mounts:
         disk = disks.get(mount)
-        used = f", {size(disk.bytes_used)} used" if disk and disk.bytes_used is not None else ""
+        if disk and disk.bytes_used is not None:
+            used = f", {size(disk.bytes_used)} used"
+        else:
+            used = ""
         parts.append(f"({quote_name(mount)}{used})")
     return " ".join(parts) or "(if there is one)"
 

@@ -200,9 +200,15 @@ def find_storage_tiers(
     """Return the storage tier of each mount point, and an item for each disagreement about one."""
     state = msgspec.structs.replace(given.state, meter=given.meter)
     asked = choose_collected_results(given, verb)
-    table = asked.results.mounts if asked.results is not None else ()
+    if asked.results is not None:
+        table = asked.results.mounts
+    else:
+        table = ()
     storage = storage_of(state, given.profile, verb, table or sampled_mounts(state))
-    paths = [group.path for group in asked.results.groups] if asked.results is not None else []
+    if asked.results is not None:
+        paths = [group.path for group in asked.results.groups]
+    else:
+        paths = []
     notes = tuple(
         EvidenceItem(
             key=f"tiers:{doubt.mount}",
@@ -238,13 +244,19 @@ def check_queues(
 
     told_at = [state.seen.queues.get(one.path) for one in state.queues]
     known_at = [at for at in told_at if at is not None]
-    oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
+    if known_at and len(known_at) == len(told_at):
+        oldest = min(known_at)
+    else:
+        oldest = None
     if state.left_out.queues:
         lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; the state of their cells is unknown"
         yield build_item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"
-        more = "" if listed_whole else ", so its results are unknown"
+        if listed_whole:
+            more = ""
+        else:
+            more = ", so its results are unknown"
         yield build_item("", park or listed_whole, text + more, state.seen.sample)
         return
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
@@ -257,13 +269,19 @@ def check_queues(
             text = f"the queue {quote_name(one.path)} could not be read: {quote_name(one.error)}"
             yield build_item(f"unread {one.path}", park, text, at)
         for cell in one.cells:
-            about = f"{one.path} {cell.name}" if many else cell.name
+            if many:
+                about = f"{one.path} {cell.name}"
+            else:
+                about = cell.name
             if cell.state == "running":
                 yield build_item(
                     about, False, f"by the queue, {quote_name(cell.name)} is running", at
                 )
             elif cell.state not in ("done", "waiting") and not park:
-                why = f" ({quote_name(cell.reason, 80)})" if cell.reason else ""
+                if cell.reason:
+                    why = f" ({quote_name(cell.reason, 80)})"
+                else:
+                    why = ""
                 yield build_item(
                     about,
                     False,
@@ -280,7 +298,10 @@ def check_queues(
     if undone:
         text = f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {join_names(undone)}"
     else:
-        text = f"{how_many(len(cells), 'cell')}, all done" if cells else "the queue is empty"
+        if cells:
+            text = f"{how_many(len(cells), 'cell')}, all done"
+        else:
+            text = "the queue is empty"
     yield build_item("", True, text, oldest)
 
 
@@ -302,7 +323,10 @@ def check_provider(given: Situation, verb: BillingVerb, instance: str) -> Eviden
     if meter.error is not None:
         return build_item(False, f"the provider's state could not be read: {meter.error}", "unread")
     status = quote_name(meter.native_status or meter.lifecycle.value)
-    native = action_for(profile, verb) if profile is not None else None
+    if profile is not None:
+        native = action_for(profile, verb)
+    else:
+        native = None
     if profile is not None and native is None:
         return build_item(False, describe_missing_verb(profile, verb))
     if given.state.spec.billing_ref.kind == BY_HAND and native is not None:
@@ -339,7 +363,10 @@ def _build_console_item(
 
 
 def _check_keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> EvidenceItem:
-    note = f": {native.note}" if native.note else ""
+    if native.note:
+        note = f": {native.note}"
+    else:
+        note = ""
     text = f"{bilingual_verb(native)} does not stop the GPU meter{note}"
     return item(False, text, "the meter keeps running", forfeitable=True)
 

@@ -109,7 +109,10 @@ def check_identity(
     if kind == BY_HAND and live and state.peer is not None:
         text, fact = _describe_peer(state, state.peer)
         return build_item(True, text, fact)
-    said = _map_reported_ids(state.hello.identity, kind) if live and state.hello is not None else {}
+    if live and state.hello is not None:
+        said = _map_reported_ids(state.hello.identity, kind)
+    else:
+        said = {}
     wrong = {name: value for name, value in said.items() if value not in (instance, *meter.names)}
     if wrong:
         name, value = next(iter(wrong.items()))
@@ -229,7 +232,10 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
         found = ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         return None
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    if isinstance(found, ipaddress.IPv6Address):
+        mapped = found.ipv4_mapped
+    else:
+        mapped = None
     return mapped or found
 
 

@@ -270,9 +270,10 @@ class JournaledAction:
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
         last = self._journal.append_next_state(self.earlier.last, state, text, machine, audit)
-        self.earlier = (
-            None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
-        )
+        if state in SETTLED:
+            self.earlier = None
+        else:
+            self.earlier = msgspec.structs.replace(self.earlier, last=last)
 
 
 class Journal:

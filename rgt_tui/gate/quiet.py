@@ -67,7 +67,10 @@ def list_quiet_items(
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
     at = state.seen.sample
     blind = _find_blind_reason(state, ticks, since)
-    reasons = [blind] if blind is not None else list(_iterate_busy_reasons(state, now))
+    if blind is not None:
+        reasons = [blind]
+    else:
+        reasons = list(_iterate_busy_reasons(state, now))
     if not reasons:
         text = "nothing trains, computes, copies or types"
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=at),)
@@ -144,7 +147,10 @@ def _describe_training(
         for run in runs
         if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
     ]
-    who = f"{join_names(names)} is training" if names else "a training process is alive"
+    if names:
+        who = f"{join_names(names)} is training"
+    else:
+        who = "a training process is alive"
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
     if run is None or run.step is None:
@@ -170,7 +176,10 @@ def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
 def _iterate_runners(state: BoxState, now: float) -> Iterator[BusyReason]:
     for queue in state.queues:
         if queue.runner_alive:
-            pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
+            if queue.runner_pid is not None:
+                pid = f"pid {queue.runner_pid}"
+            else:
+                pid = "pid unknown"
             waiting = sum(cell.state == "waiting" for cell in queue.cells)
             text = f"the queue runner is alive ({pid}), {how_many(waiting, 'cell')} waiting"
             yield BusyReason(f"runner {queue.path}", text)
@@ -206,7 +215,10 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
                 about, f"no training process found, but {_describe_held_memory(gpu)}", "held"
             )
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
-            why = f" ({quote_name(gpu.error)})" if gpu.error else ""
+            if gpu.error:
+                why = f" ({quote_name(gpu.error)})"
+            else:
+                why = ""
             yield BusyReason(
                 about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread"
             )
@@ -214,12 +226,21 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
 
 def _describe_held_memory(gpu: GpuReading) -> str:
     told = [proc.bytes or 0 for proc in gpu.procs]
-    used = gpu.vram_used if gpu.vram_used is not None else sum(told)
-    use = "a use that cannot be read" if gpu.util is None else pct(gpu.util)
+    if gpu.vram_used is not None:
+        used = gpu.vram_used
+    else:
+        used = sum(told)
+    if gpu.util is None:
+        use = "a use that cannot be read"
+    else:
+        use = pct(gpu.util)
     pids = [str(holder.pid) for holder in gpu.orphans] + [
         str(proc.pid) for proc in gpu.procs if proc.mapped
     ]
-    who = f"pid {join_names(pids)}" if pids else "somebody"
+    if pids:
+        who = f"pid {join_names(pids)}"
+    else:
+        who = "somebody"
     return f"{who} holds {memory(used)} of GPU {gpu.index} at {use}"
 
 

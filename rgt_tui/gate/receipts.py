@@ -165,7 +165,10 @@ def receipt_of(
 
 
 def _to_end(profile: Profile) -> str:
-    where = f" ({profile.home_url})" if profile.home_url else ""
+    if profile.home_url:
+        where = f" ({profile.home_url})"
+    else:
+        where = ""
     if profile.stops_all:
         return f"{profile.stops_all}{where}"
     return f"on the console of {profile.name}{where}"
@@ -243,7 +246,10 @@ def receipt_title(receipt: Receipt) -> str:
 
 def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
     """Return the receipt as (label, text) rows; an empty label continues the row above."""
-    ended = moment(receipt.ended_at) if receipt.ended_at is not None else "its end is not known"
+    if receipt.ended_at is not None:
+        ended = moment(receipt.ended_at)
+    else:
+        ended = "its end is not known"
     rows = [
         (
             "machine",
@@ -287,6 +293,9 @@ def _describe_kept(one: KeptResults) -> str:
     what = f"{one.path} ({one.owner or 'nobody owns it'}, {how_many(one.files, 'file')}, {size(one.bytes)})"
     text = f"{what}: {KEPT.get(one.by, one.by)}"
     if one.where:
-        loads = f", {how_many(one.checkpoints, 'checkpoint')} loaded" if one.checkpoints else ""
+        if one.checkpoints:
+            loads = f", {how_many(one.checkpoints, 'checkpoint')} loaded"
+        else:
+            loads = ""
         text += f" in {one.where}{loads}, sha256 {one.sha256}"
     return text

@@ -233,8 +233,14 @@ def list_rent_costs(offer: Offer) -> tuple[str, ...]:
         return "free"
 
     total = offer.per_hour
-    day = "" if total is None else f", {format_money(total * DAY_H, offer.currency)} a day"
-    size = f"{offer.disk_gb} GB" if offer.disk_gb is not None else "of the platform's own size"
+    if total is None:
+        day = ""
+    else:
+        day = f", {format_money(total * DAY_H, offer.currency)} a day"
+    if offer.disk_gb is not None:
+        size = f"{offer.disk_gb} GB"
+    else:
+        size = "of the platform's own size"
     return (
         f"compute: {format_hourly(offer.compute_per_hour)} for {offer.gpu_count} × {offer.gpu}, "
         f"{_spot_label(offer.spot)}",
@@ -385,7 +391,10 @@ def _bid_lines(case: BidCase) -> list[str]:
             return "unknown (not free)"
         return format_money(value, currency)
 
-    state = "OUTBID: it is stopped, and its disk is charged" if bid.outbid else bid.status
+    if bid.outbid:
+        state = "OUTBID: it is stopped, and its disk is charged"
+    else:
+        state = bid.status
     offer = bid_offer(case)
     total = offer.per_hour
     lines = [

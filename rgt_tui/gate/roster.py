@@ -90,7 +90,10 @@ def list_result_items(
         forfeitable: bool = True,
         doubt: bool = False,
     ) -> EvidenceItem:
-        key = f"{RESULTS}:{about}" if about else RESULTS
+        if about:
+            key = f"{RESULTS}:{about}"
+        else:
+            key = RESULTS
         return EvidenceItem(
             key=key,
             ok=ok,
@@ -214,7 +217,10 @@ def list_protections(
 
     That is ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing.
     """
-    groups = told.results.groups if told.results is not None else ()
+    if told.results is not None:
+        groups = told.results.groups
+    else:
+        groups = ()
     return tuple(
         (one, _judge_directory(one, told, state, profile, verb, known, ignored).safe)
         for one in groups
@@ -262,7 +268,10 @@ def _judge_directory(
             return _DirectoryFate("ignored", f"ignored by the fleet file ({quote_name(glob)})")
         if directory_key(group.path) in ignored:
             return _DirectoryFate("ignored", "ignored by you")
-    fate = "is erased" if stays is False else "may be erased (not in the profile)"
+    if stays is False:
+        fate = "is erased"
+    else:
+        fate = "may be erased (not in the profile)"
     return _DirectoryFate("", f"{fate}; {why or 'not pulled'}")
 
 
@@ -271,7 +280,10 @@ def _is_mount_within(group: ResultGroup, cell: QueueCell, told: CollectedResults
 
     The cell's copy may be older than such a mount.
     """
-    table = told.results.mounts if told.results is not None else ()
+    if told.results is not None:
+        table = told.results.mounts
+    else:
+        table = ()
     return group.path not in (cell.out, cell.durable_path) and any(
         row.path == group.path for row in table
     )
@@ -295,7 +307,10 @@ def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
             f"{quote_name(path)}: {quote_name(reason)}"
             for path, reason in proof.errors[:MOST_NAMED]
         ]
-        more = f"; and {len(proof.errors) - len(bad)} more" if len(proof.errors) > len(bad) else ""
+        if len(proof.errors) > len(bad):
+            more = f"; and {len(proof.errors) - len(bad)} more"
+        else:
+            more = ""
         return f"its copy in {quote_name(proof.where)} is incomplete: {'; '.join(bad)}{more}"
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
         return (
@@ -319,7 +334,10 @@ def _owning_cell(group: ResultGroup, state: BoxState) -> QueueCell | None:
 def _build_group_item(
     group: ResultGroup, fate: _DirectoryFate, at: float | None, skew: float
 ) -> EvidenceItem:
-    owner = quote_name(group.owner) if group.owner else "nobody owns it"
+    if group.owner:
+        owner = quote_name(group.owner)
+    else:
+        owner = "nobody owns it"
     text = f"{quote_name(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
     return EvidenceItem(
         key=directory_key(group.path),
@@ -391,9 +409,10 @@ def _without_list(
     for name, path in _map_result_paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:
-            fate = (
-                "is erased by it" if answer is False else "may be erased by it (not in the profile)"
-            )
+            if answer is False:
+                fate = "is erased by it"
+            else:
+                fate = "may be erased by it (not in the profile)"
             problems[name] = f"what {quote_name(name)} has at {quote_name(path)} {fate}"
     for name, text in problems.items():
         yield EvidenceItem(

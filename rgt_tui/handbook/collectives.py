@@ -45,7 +45,10 @@ class CollectiveCall(NamedTuple):
     """The innermost line outside of torch, if recorded; else ""."""
 
     def __str__(self) -> str:
-        told = f"{self.name} of {self.sizes}" if self.sizes else self.name
+        if self.sizes:
+            told = f"{self.name} of {self.sizes}"
+        else:
+            told = self.name
         return (
             told
             + (f" {self.dtypes}" if self.dtypes else "")
@@ -63,7 +66,10 @@ class PeerMessage(NamedTuple):
 
     def __str__(self) -> str:
         what = " ".join(word for word in (self.call.sizes, self.call.dtypes) if word) or "something"
-        at = f" at {self.call.where}" if self.call.where else ""
+        if self.call.where:
+            at = f" at {self.call.where}"
+        else:
+            at = ""
         return f"{'sends' if self.sends else 'waits for'} {what} {'to' if self.sends else 'from'} rank {self.peer}{at}"
 
 
@@ -147,7 +153,10 @@ def _find_pending_messages(
     found: dict[str, list[PeerMessage]] = {}
     for entry in entries:
         number, name = _get_key(entry, "p2p_seq_id"), _get_key(entry, "profiling_name")
-        told = _TO_ONE.search(name) if isinstance(name, str) else None
+        if isinstance(name, str):
+            told = _TO_ONE.search(name)
+        else:
+            told = None
         if (
             told is None
             or type(number) is not int
@@ -292,7 +301,10 @@ def _end_of_chain(
             f"{describe_ranks(sorted(ring))} wait for each other: {words}", SURE
         )
     behind = sorted(set(held) - {rank})
-    rest = f"; {describe_ranks(behind)} wait{'s' * (len(behind) == 1)} as well" if behind else ""
+    if behind:
+        rest = f"; {describe_ranks(behind)} wait{'s' * (len(behind) == 1)} as well"
+    else:
+        rest = ""
     if peer not in by_rank:
         return CollectiveVerdict(f"{told}, which has no counterpart here{rest}", MAYBE, (peer,))
     return CollectiveVerdict(
@@ -313,7 +325,10 @@ def _describe_other_action(dump: RankDump) -> str:
 
 def describe_ranks(ranks: Sequence[int]) -> str:
     """Return ``ranks 0, 1 and 5 more``."""
-    more = f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
+    if len(ranks) > MOST_NAMED:
+        more = f" and {len(ranks) - MOST_NAMED} more"
+    else:
+        more = ""
     return f"{noun(len(ranks), 'rank')} {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
@@ -349,9 +364,10 @@ def _get_key(value: Any, key: str) -> Any:
 
 def _read_group_name(entry: Any) -> tuple[str, str]:
     told = _get_key(entry, "process_group")
-    words = (
-        [word for word in told if isinstance(word, str)] if isinstance(told, (list, tuple)) else []
-    )
+    if isinstance(told, (list, tuple)):
+        words = [word for word in told if isinstance(word, str)]
+    else:
+        words = []
     name, what = (*words, "", "")[:2]
     return name, what
 
@@ -474,7 +490,10 @@ def of_ras_json(value: Mapping[str, Any], *, twice: bool = False) -> list[Collec
 
 
 def _list_rank_rows(group: Any, key: str) -> list[Mapping[str, Any]]:
-    rows = group.get(key) if isinstance(group, Mapping) else None
+    if isinstance(group, Mapping):
+        rows = group.get(key)
+    else:
+        rows = None
     if isinstance(rows, list):
         return [one for one in rows if isinstance(one, Mapping) and type(one.get("rank")) is int]
     return []
@@ -510,8 +529,14 @@ def _judge_communicator(
         if len(by_count) > 1:
             low, behind = min(by_count), by_count[min(by_count)]
             ranks = sorted(rank for rank, _ in behind)
-            at = f" ({behind[0][1]})" if behind and behind[0][1] else ""
-            who = describe_ranks(ranks) if ranks else "some ranks"
+            if behind and behind[0][1]:
+                at = f" ({behind[0][1]})"
+            else:
+                at = ""
+            if ranks:
+                who = describe_ranks(ranks)
+            else:
+                who = "some ranks"
             text = f"{who}{at} came to {what} operation {low}, others to {max(by_count)}"
             text += "" if twice else ": a hang only if a second look shows the same numbers"
             verdicts.append(CollectiveVerdict(text, LIKELY if twice else MAYBE, tuple(ranks)))

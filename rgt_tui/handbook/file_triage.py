@@ -155,7 +155,10 @@ def triage_file(
         with open_unpacked(path) as file:
             for data in _iterate_utf8(file):
                 hits.extend(searcher.feed(data))
-                end = data[-END:] if len(data) >= END else (end + data)[-END:]
+                if len(data) >= END:
+                    end = data[-END:]
+                else:
+                    end = (end + data)[-END:]
                 if also is not None:
                     also(data)
     except list_read_errors() as error:
@@ -233,7 +236,10 @@ def _iterate_utf8(file: BinaryIO) -> Iterator[bytes]:
     """Yield the file as UTF-8: PowerShell writes UTF-16, and Windows editors a byte order mark."""
     data = file.read(PIECE).removeprefix(codecs.BOM_UTF8)
     wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    decoder = codecs.getincrementaldecoder("utf-16")("replace") if wide else None
+    if wide:
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    else:
+        decoder = None
     while data:
         yield data if decoder is None else decoder.decode(data).encode()
         data = file.read(PIECE)
@@ -309,7 +315,10 @@ class LogJudge:
         found = [self._of_page(id_, some) for id_, some in lines.items() if id_ not in beaten]
         causes = [one for one in found if not one.page.symptom_only]
         fatal = [one for one in causes if one.page.severity == Severity.FATAL]
-        ends = [] if fatal or not causes else [one for one in found if _is_end(one, causes)]
+        if fatal or not causes:
+            ends = []
+        else:
+            ends = [one for one in found if _is_end(one, causes)]
         order = sorted(
             causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no)
         )
@@ -332,7 +341,10 @@ class LogJudge:
         newest: dict[str, float] = {}
         for hit in hits:
             if self._pages[hit.id].passing:
-                at = math.inf if _RAISED.match(hit.line) else hit.line_no
+                if _RAISED.match(hit.line):
+                    at = math.inf
+                else:
+                    at = hit.line_no
                 newest[hit.id] = max(at, newest.get(hit.id, at))
         if newest:
             return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on]
@@ -354,7 +366,10 @@ class LogJudge:
         it shows what was being done.
         """
         line, name = end.hit.line, end.hit.name
-        line = line[line.find(name) :] if name and name in line else writer_of(line)[1]
+        if name and name in line:
+            line = line[line.find(name) :]
+        else:
+            line = writer_of(line)[1]
         said = f"{line[:MAX_SAID]}\n{end.hit.frame}"
         likely = [
             (match.start(1) if match.re.groups else 0, page)
@@ -531,11 +546,10 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
         if not width and "loss" not in line.lower():
             continue
         cells = _CELLS.split(line[:LONGEST_LINE].strip(" \t\r|"))
-        named = (
-            [at for at, cell in enumerate(cells) if _LOSS_CELL.fullmatch(cell)]
-            if len(cells) > 1
-            else []
-        )
+        if len(cells) > 1:
+            named = [at for at, cell in enumerate(cells) if _LOSS_CELL.fullmatch(cell)]
+        else:
+            named = []
         if named:
             width, column, finite = len(cells), named[0], False
         elif width and len(cells) == width:

@@ -256,7 +256,10 @@ class LogSearcher:
         return self._first - 1 + self._kept.count(b"\n")
 
     def _search_block(self, *, last: bool) -> Iterator[LineHit]:
-        end = len(self._new) if last else self._new.rfind(b"\n") + 1
+        if last:
+            end = len(self._new)
+        else:
+            end = self._new.rfind(b"\n") + 1
         if not end and not last:
             if len(self._new) < 8 * BLOCK:
                 return
@@ -367,7 +370,10 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
         for before, text in (writer_of(line),)
     ]
     order = by_writer([row.before for row in rows])
-    rows = rows if order is None else [rows[place] for place in order]
+    if order is None:
+        rows = rows
+    else:
+        rows = [rows[place] for place in order]
     # Maximum characters before each line of a traceback.
     most_before = 120
     begins = {
@@ -391,9 +397,15 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
 def writer_of(line: str) -> tuple[str, str]:
     """Return a line's prefix (its timestamp, and its writer if there are several) and its text."""
     stamp = _STAMP.match(line)
-    start = stamp.end() if stamp is not None else 0
+    if stamp is not None:
+        start = stamp.end()
+    else:
+        start = 0
     match = _WRITER.match(line, start)
-    end = match.end() if match is not None else start
+    if match is not None:
+        end = match.end()
+    else:
+        end = start
     return line[:end], line[end:]
 
 
@@ -429,7 +441,10 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
             if row.number in seen or _COMMENT.match(row.text):
                 continue
             seen.add(row.number)
-            name = match.group(1) if match.re.groups else None
+            if match.re.groups:
+                name = match.group(1)
+            else:
+                name = None
             frame = _FRAME.match(match[0])
             yield LineHit(
                 id=page.id,
@@ -453,7 +468,10 @@ def _find_tail_offset(block: bytes, lines: int) -> int:
 def search_text(text: str | bytes, pages: Iterable[HandbookPage]) -> list[LineHit]:
     """Return the matches in a whole text, by line."""
     searcher = LogSearcher(pages)
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    if isinstance(text, bytes):
+        data = text
+    else:
+        data = text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
 
@@ -531,7 +549,10 @@ def _compile_stem(word: str) -> re.Pattern[str]:
     stem = _ENDING.sub("", word)
     # Minimum letters of a word that may also be written as two words.
     long = 7
-    between = "[ -]?" if len(stem) >= long else ""
+    if len(stem) >= long:
+        between = "[ -]?"
+    else:
+        between = ""
     spelt = between.join("[sz]" if letter == "z" else re.escape(letter) for letter in stem)
     return re.compile(rf"(?<!\w){spelt}((?:{stem[-1:]}?(?:ions?|ings?|ed|ers?|e?s|e))?\b)?")
 

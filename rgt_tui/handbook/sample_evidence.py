@@ -55,9 +55,15 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
     except list_read_errors() as error:
         raise unreadable_error(path, error) from error
     if box is not None:
-        found = {box: found[box]} if box in found else {}
+        if box in found:
+            found = {box: found[box]}
+        else:
+            found = {}
     if not found:
-        whose = f"holds no sample of {box}" if box is not None else "holds no sample"
+        if box is not None:
+            whose = f"holds no sample of {box}"
+        else:
+            whose = "holds no sample"
         raise Unreadable(
             f'{path}: {whose}: a JSON object per line with "mem", as rgt record writes them'
         )
@@ -131,9 +137,10 @@ def weigh_findings(
         one.confidence > SYMPTOM and one.severity == "fatal" for one in told
     ):
         at = next(sample for sample in samples if sample.get("boot") == boots[1])
-        when = (
-            f", first read as sample {at['seq']:,} of it" if isinstance(at.get("seq"), int) else ""
-        )
+        if isinstance(at.get("seq"), int):
+            when = f", first read as sample {at['seq']:,} of it"
+        else:
+            when = ""
         text = f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
         told.insert(0, FileFinding.from_page(pages["BOOT1"], text, SYMPTOM))
     return told

@@ -88,7 +88,10 @@ def read_sink_address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_SECRET_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        if isinstance(error, OSError):
+            why = error.strerror
+        else:
+            why = "not UTF-8 text"
         raise SinkError(f"cannot read {path}: {why}") from None
     if not text:
         raise SinkError(f"{path} is empty: write the address into it")

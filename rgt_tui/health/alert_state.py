@@ -78,7 +78,10 @@ def advance_machine(
     assert value is not None
     if kind.rises:
         return _advance_counter(kind, machine, reading, value, dt)
-    sign = -1.0 if kind.below and reading is not GONE else 1.0
+    if kind.below and reading is not GONE:
+        sign = -1.0
+    else:
+        sign = 1.0
     rungs = kind.rungs
     up = machine.rung
     for place in range(len(rungs), machine.rung, -1):
@@ -86,7 +89,10 @@ def advance_machine(
             up = place
             break
     if up > machine.rung:
-        waited = (reading.age_s or 0.0) if machine.up_s is None else machine.up_s + dt
+        if machine.up_s is None:
+            waited = reading.age_s or 0.0
+        else:
+            waited = machine.up_s + dt
         if waited >= kind.hold_s:
             return AlertMachine(rung=up, up_s=waited, alert=machine.alert)
         return AlertMachine(machine.rung, waited, 0.0, None, machine.alert)
@@ -109,7 +115,10 @@ def _advance_counter(
     if reading is GONE:
         if machine.rung == 0:
             return REST  # counting restarts after that, e.g. after a reboot
-        value = machine.count if machine.count is not None else 0.0
+        if machine.count is not None:
+            value = machine.count
+        else:
+            value = 0.0
     if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
             return AlertMachine(count=value)
@@ -211,16 +220,21 @@ def step_alerts(
     """
     # A longer time between two steps is cut to this: the laptop slept, or its clock was set.
     longest_step_s = 60.0
-    dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), longest_step_s)
-    news = book.news if box.events is book.events else gather_event_news(box.events)
+    if book.at is None:
+        dt = 0.0
+    else:
+        dt = min(max(now - book.at, 0.0), longest_step_s)
+    if box.events is book.events:
+        news = book.news
+    else:
+        news = gather_event_news(box.events)
     memory, trend_s = _update_memory(book, box, dt, now)
     if box.life != memory.past:
         box = replace(box, life=memory.past)
-    seen = (
-        facts_of(box, now, memory, news)
-        if like is None
-        else reuse_facts(like, box, now, memory, news)
-    )
+    if like is None:
+        seen = facts_of(box, now, memory, news)
+    else:
+        seen = reuse_facts(like, box, now, memory, news)
     machines = book.machines
     raised: list[Alert] = []
     cleared: list[Alert] = []
@@ -251,7 +265,10 @@ def step_alerts(
                 machines[kind.id] = changed
             else:
                 machines.pop(kind.id, None)
-    told = covered_alert_ids(box.findings) if box.findings else _NONE
+    if box.findings:
+        told = covered_alert_ids(box.findings)
+    else:
+        told = _NONE
     if raised or cleared:
         hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
@@ -290,7 +307,10 @@ def _step_machines(
     """Step the machines of one kind. Return the same dictionary if nothing changed."""
     made = held
     left = dict(held) if held else None
-    first = math.inf if kind.rises else kind.rungs[0].at
+    if kind.rises:
+        first = math.inf
+    else:
+        first = kind.rungs[0].at
     for reading in readings:
         value = reading.value
         if left is None:
@@ -302,7 +322,10 @@ def _step_machines(
             machine = left.pop(reading.key, None)
         if value is None or value != value:
             continue
-        before = machine if machine is not None else REST
+        if machine is not None:
+            before = machine
+        else:
+            before = REST
         after = advance_machine(kind, before, reading, dt)
         if after.rung:
             after = _build_alert(kind, seen, reading, before, after, raised)
@@ -343,7 +366,10 @@ def _build_alert(
 ) -> AlertMachine:
     """Build the alert's text from the newest reading, and add a new or worse alert to `raised`."""
     old = before.alert
-    since = seen.now - (after.up_s or 0.0) if old is None else (old.since or seen.now)
+    if old is None:
+        since = seen.now - (after.up_s or 0.0)
+    else:
+        since = old.since or seen.now
     level = reading.level or kind.rungs[after.rung - 1].level
     text = clean_text(kind.say(seen, reading, since))
     if old is not None and old.text == text and old.level == level:
@@ -474,8 +500,14 @@ def restore_alert_state(
         if kind is None:
             continue
         levels = [rung.level for rung in kind.rungs]
-        rung = levels.index(alert.level) + 1 if alert.level in levels else 1
-        over = max(0.0, now - (alert.since or 0.0)) if kind.rises else math.inf
+        if alert.level in levels:
+            rung = levels.index(alert.level) + 1
+        else:
+            rung = 1
+        if kind.rises:
+            over = max(0.0, now - (alert.since or 0.0))
+        else:
+            over = math.inf
         key = alert.id.partition(":")[2]
         kept = replace(alert, muted=False)
         machines.setdefault(kind.id, {})[key] = AlertMachine(rung=rung, down_s=over, alert=kept)

@@ -91,13 +91,22 @@ def assess_box(box: BoxState, now: float) -> Assessment:
         )
     # The state and the price of a box that answers although it is called stopped are unknown.
     doubted = health is BoxHealth.WARN or (unread and health is BoxHealth.RUNNING)
-    beneath = BoxHealth.UNKNOWN if doubted else health
+    if doubted:
+        beneath = BoxHealth.UNKNOWN
+    else:
+        beneath = health
     loud = [alert for alert in alerts if not alert.muted]
     if loud and health not in (BoxHealth.STOPPED, BoxHealth.GONE, BoxHealth.UNREACHABLE):
         worst = loud[0]
-        raised = BoxHealth.TROUBLE if worst.level == "error" else BoxHealth.WARN
+        if worst.level == "error":
+            raised = BoxHealth.TROUBLE
+        else:
+            raised = BoxHealth.WARN
         if _ORDER[raised] < _ORDER[health]:
-            blind = f"; {why}" if health is BoxHealth.UNKNOWN else ""
+            if health is BoxHealth.UNKNOWN:
+                blind = f"; {why}"
+            else:
+                blind = ""
             health, word, why = raised, worst.word, f"{worst.text}{blind}"
             if worst.kind == HOLDING and len(loud) > 1:
                 # name the cause of the wait: that is what to repair
@@ -123,9 +132,15 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
     meter = box.meter
     if seen.provider_word in (Lifecycle.STOPPED, Lifecycle.GONE):
         stopped = seen.provider_word is Lifecycle.STOPPED
-        read = "" if meter.at is None else f", read {format_duration(seen.now - meter.at)} ago"
+        if meter.at is None:
+            read = ""
+        else:
+            read = f", read {format_duration(seen.now - meter.at)} ago"
         word = "stopped" if stopped else "gone"
-        own = describe_self_stop(box, seen.now) if stopped else ""
+        if stopped:
+            own = describe_self_stop(box, seen.now)
+        else:
+            own = ""
         why = meter.state_text(f"{read}; {own}" if own else read)
         return (BoxHealth.STOPPED if stopped else BoxHealth.GONE), word, why
     if seen.contested and (meter.at is None or meter.at >= box.since - ANSWERS_S):
@@ -133,12 +148,14 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         return BoxHealth.WARN, word, describe_contested(seen)
     if box.link in _LINKS:
         health, word = _LINKS[box.link]
-        says = f"; {meter.source} says {meter.lifecycle.value}" if meter.at is not None else ""
-        last = (
-            ""
-            if seen.sample_age is None
-            else f"; last sample {format_duration(seen.sample_age)} ago"
-        )
+        if meter.at is not None:
+            says = f"; {meter.source} says {meter.lifecycle.value}"
+        else:
+            says = ""
+        if seen.sample_age is None:
+            last = ""
+        else:
+            last = f"; last sample {format_duration(seen.sample_age)} ago"
         return health, word, f"{box.reason}{says}{last}"
     if seen.stale:
         if seen.sample_age is None:
@@ -157,11 +174,10 @@ def _describe_activity(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         _, cell, run = seen.running_cells[0]
         if run is None or run.step is None:
             return BoxHealth.RUNNING, "running", f"{cell.name} runs, no step logged yet"
-        moved = (
-            ""
-            if seen.progress_age is None
-            else f", advanced {format_duration(seen.progress_age)} ago"
-        )
+        if seen.progress_age is None:
+            moved = ""
+        else:
+            moved = f", advanced {format_duration(seen.progress_age)} ago"
         return BoxHealth.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
     if seen.unseen is not None and not seen.trains:
         return BoxHealth.UNKNOWN, "unknown", _describe_unseen(seen, seen.unseen)
@@ -182,7 +198,10 @@ def _describe_activity(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
 
 def _describe_unseen(seen: BoxFacts, why: str) -> str:
     """Return why it is unknown what runs, and any sign of a training."""
-    gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
+    if seen.box.sample is not None:
+        gpus = seen.box.sample.gpus
+    else:
+        gpus = ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
     if busy >= BUSY_PCT:
         return f"{why}; a GPU is {pct(busy)} busy"
@@ -295,11 +314,10 @@ def _build_check_result(check: LifecycleCheck, seen: BoxFacts, told: str) -> Che
     status, evidence = verdict.status, verdict.evidence
     if check.live and status is CheckStatus.PASSED and not seen.live:
         sample_at = seen.box.sample_at
-        last = (
-            "no sample"
-            if sample_at is None
-            else f"last sample {format_duration(seen.now - sample_at)} ago"
-        )
+        if sample_at is None:
+            last = "no sample"
+        else:
+            last = f"last sample {format_duration(seen.now - sample_at)} ago"
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
     command = check.command.replace("{box}", seen.box.spec.name)
     return CheckResult(
@@ -347,7 +365,10 @@ def list_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tupl
         box: Its state.
         now: Client clock.
     """
-    alerts = box.alerts if box.alerts_kept else judge_without_history(box, now)[1]
+    if box.alerts_kept:
+        alerts = box.alerts
+    else:
+        alerts = judge_without_history(box, now)[1]
     told = {
         f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}"
         for finding in box.findings
@@ -382,7 +403,10 @@ def list_remedies(before: tuple[Remedy, ...], box: BoxState, now: float) -> tupl
 def _remedy_of_finding(finding: Finding, known: dict[str, Remedy], now: float) -> Remedy:
     key = f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}"
     old = known.get(key)
-    since = old.over_at if old is not None and old.over_at is not None else now
+    if old is not None and old.over_at is not None:
+        since = old.over_at
+    else:
+        since = now
     return Remedy(
         key=key,
         title=finding.resource,
@@ -394,7 +418,10 @@ def _remedy_of_finding(finding: Finding, known: dict[str, Remedy], now: float) -
 
 def _remedy_of_alert(alert: Alert) -> Remedy:
     kind = BY_ID.get(alert.kind)
-    advice = kind.advice if kind is not None else ""
+    if kind is not None:
+        advice = kind.advice
+    else:
+        advice = ""
     return Remedy(key=alert.id, title=alert.text, steps=(FixStep(advice),) if advice else ())
 
 

@@ -22,7 +22,10 @@ UNDONE = ("failed", "refused", "withdrawn")
 
 def describe_clock(reading: AutostopReading) -> str:
     """Describe the clock of a box's own stop, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
-    does = "parks itself" if reading.action == EndAction.PARK else "calls you"
+    if reading.action == EndAction.PARK:
+        does = "parks itself"
+    else:
+        does = "calls you"
     if reading.state == "stopping":
         if reading.action == EndAction.PARK:
             return "parks itself now"
@@ -31,23 +34,34 @@ def describe_clock(reading: AutostopReading) -> str:
         return "could not park itself: it is still billed"
     if reading.state == "disarmed":
         return "no longer armed"
-    limit = "?" if reading.limit_s is None else format_duration(reading.limit_s)
+    if reading.limit_s is None:
+        limit = "?"
+    else:
+        limit = format_duration(reading.limit_s)
     if reading.kept_until is not None and reading.stops_in_s is not None:
         return f"{does} in {format_duration(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
     if reading.mode == AutostopMode.LEASE:
-        left = (
-            "at an unknown time"
-            if reading.stops_in_s is None
-            else f"in {format_duration(reading.stops_in_s)}"
-        )
+        if reading.stops_in_s is None:
+            left = "at an unknown time"
+        else:
+            left = f"in {format_duration(reading.stops_in_s)}"
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
-        why = f": {reading.why[0]}" if reading.why else ""
+        if reading.why:
+            why = f": {reading.why[0]}"
+        else:
+            why = ""
         return f"{does} when idle {limit}; unknown whether it is idle{why}"
     if reading.idle_s <= 0.0:
-        why = f", now: {reading.why[0]}" if reading.why else ""
+        if reading.why:
+            why = f", now: {reading.why[0]}"
+        else:
+            why = ""
         return f"{does} when idle {limit}{why}"
-    left = "" if reading.stops_in_s is None else f" in {format_duration(reading.stops_in_s)}"
+    if reading.stops_in_s is None:
+        left = ""
+    else:
+        left = f" in {format_duration(reading.stops_in_s)}"
     return f"{does}{left} (idle {format_duration(reading.idle_s)} of {limit})"
 
 
@@ -103,14 +117,19 @@ def describe_armed_off(known: SelfStopState, source: str) -> str:
     Claim that it parked itself only if it announced that.
     """
     armed = known.armed[-1]
-    at = "" if known.off_at is None else time_of_day(known.off_at)
+    if known.off_at is None:
+        at = ""
+    else:
+        at = time_of_day(known.off_at)
     heard = known.stopping_at is not None
-    verb = f"parked itself by {at}" if heard else f"off by {at}, as armed"
-    what = (
-        f"idle {format_duration(armed.limit_s)}"
-        if armed.mode is AutostopMode.IDLE
-        else f"lease of {format_duration(armed.limit_s)}"
-    )
+    if heard:
+        verb = f"parked itself by {at}"
+    else:
+        verb = f"off by {at}, as armed"
+    if armed.mode is AutostopMode.IDLE:
+        what = f"idle {format_duration(armed.limit_s)}"
+    else:
+        what = f"lease of {format_duration(armed.limit_s)}"
     told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
     return f"{verb} {told}; its saved files are listed once it starts again"
 
@@ -125,22 +144,28 @@ def describe_reported_park(known: SelfStopState) -> str:
     sent = next((event for event in reversed(mine) if event.event == "intent"), None)
     last = mine[-1] if mine else None
     if sent is None or (last is not None and last.event in UNDONE):
-        why = "it wrote nothing about a stop" if last is None else f"{last.event}: {last.text}"
+        if last is None:
+            why = "it wrote nothing about a stop"
+        else:
+            why = f"{last.event}: {last.text}"
         return f"was started again, and is no longer armed: {why}"
-    at = known.off_at if known.off_at is not None else sent.at
-    what = (
-        f"idle {format_duration(armed.limit_s)}"
-        if armed.mode is AutostopMode.IDLE
-        else f"lease of {format_duration(armed.limit_s)}"
-    )
+    if known.off_at is not None:
+        at = known.off_at
+    else:
+        at = sent.at
+    if armed.mode is AutostopMode.IDLE:
+        what = f"idle {format_duration(armed.limit_s)}"
+    else:
+        what = f"lease of {format_duration(armed.limit_s)}"
     texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     # Smallest saving that is mentioned, in any currency.
     least_saved = 0.01
     worth = known.saved is not None and known.saved >= least_saved
-    money_saved = (
-        f"; {format_money(known.saved, armed.currency, True)} of compute saved" if worth else ""
-    )
+    if worth:
+        money_saved = f"; {format_money(known.saved, armed.currency, True)} of compute saved"
+    else:
+        money_saved = ""
     return f"parked itself at {time_of_day(at)}: {'; '.join((what, *done))}{money_saved}"
 
 

@@ -593,7 +593,10 @@ def ended_text(alert_id: str) -> str:
     kind, _, key = clean_text(alert_id).partition(":")
     row = BY_ID.get(kind)
     if row is None or not row.over:
-        title = row.title[0].lower() + row.title[1:] if row is not None else kind
+        if row is not None:
+            title = row.title[0].lower() + row.title[1:]
+        else:
+            title = kind
         return f"no longer reported: {title}" + (f" ({key})" if key else "")
     if "{key}" in row.over:
         return row.over.replace("{key}", key)

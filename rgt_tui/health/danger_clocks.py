@@ -195,7 +195,10 @@ def action_warnings(profile: Profile, verb: BillingVerb) -> tuple[str, ...]:
 
     They are the deadlines that a park starts, and what cannot be watched.
     """
-    started = [one.text for one in pending_readings(profile)] if verb is BillingVerb.PARK else []
+    if verb is BillingVerb.PARK:
+        started = [one.text for one in pending_readings(profile)]
+    else:
+        started = []
     return (*started, *_list_notices(profile, scripts=False))
 
 
@@ -247,13 +250,19 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
         if parked is not None:
             return EventSpan(parked, parked, "parked through rgt")
         told = _latest_known_time(now, life.stopped_at if life.stopped_at is not None else meter.at)
-        earliest = seen if seen is None or told is None else min(seen, told)
+        if seen is None or told is None:
+            earliest = seen
+        else:
+            earliest = min(seen, told)
         return EventSpan(earliest, told, meter.source)
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING) and _is_read(meter, now):
         return None
     if parked is not None:
         return EventSpan(parked, parked, "parked through rgt")
-    told = _latest_known_time(now, life.stopped_at) if life.rested else None
+    if life.rested:
+        told = _latest_known_time(now, life.stopped_at)
+    else:
+        told = None
     if told is not None and word is Lifecycle.UNKNOWN and (box.sample_at or 0.0) <= told + LOST_S:
         # The provider has not been read again since an earlier rgt ended.
         return EventSpan(
@@ -303,8 +312,14 @@ def _from_start(
 def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockReading:
     """Read a clock that began within an interval."""
     whole = clock.after_s or 0.0
-    least = None if span.earliest is None else max(0.0, span.earliest + whole - now)
-    most = None if span.latest is None else max(0.0, span.latest + whole - now)
+    if span.earliest is None:
+        least = None
+    else:
+        least = max(0.0, span.earliest + whole - now)
+    if span.latest is None:
+        most = None
+    else:
+        most = max(0.0, span.latest + whole - now)
     # Seconds of uncertainty about the start up to which the time left counts as exact.
     same_s = 900.0
     if least is None:
@@ -313,7 +328,10 @@ def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockRe
         left, bound = least, ClockBound.EXACT
     else:
         left, bound = least, ClockBound.AT_LEAST
-    event = "it stopped" if clock.counts_from is ClockStart.STOP else "it started"
+    if clock.counts_from is ClockStart.STOP:
+        event = "it stopped"
+    else:
+        event = "it started"
     if left is None:
         said = f"at most {_about_prefix(clock)}{format_duration(whole)} left; unknown when {event}"
     else:
@@ -372,7 +390,10 @@ def _from_walltime(
     sample, at = box.sample, _latest_known_time(now, box.sample_at)
     if stop is not None and stop.sure:
         return None
-    jobs = sample.session.slurm if sample is not None else ()
+    if sample is not None:
+        jobs = sample.session.slurm
+    else:
+        jobs = ()
     limits = [job.left_s for job in jobs if job.left_s is not None and job.state == "RUNNING"]
     if not limits or at is None:
         return _from_end_date(clock, box, stop, now)
@@ -434,7 +455,10 @@ def _build_countdown(
     *,
     sure: bool = True,
 ) -> ClockReading:
-    part = SESSION_PART if clock.counts_from in SESSIONS else 1.0
+    if clock.counts_from in SESSIONS:
+        part = SESSION_PART
+    else:
+        part = 1.0
     warn, error = (
         (BALANCE_WARN_S, BALANCE_ERROR_S)
         if clock.counts_from is ClockStart.BALANCE
@@ -482,9 +506,15 @@ def _read_charge(
     if clock.runs == "running" and (stop is not None or not _may_be_running(box)):
         return None
     off = meter.kind is MeterKind.STORAGE_ONLY or meter.lifecycle is Lifecycle.STOPPED
-    rate = meter.per_hour if off or clock.runs == "running" else meter.storage_per_hour
+    if off or clock.runs == "running":
+        rate = meter.per_hour
+    else:
+        rate = meter.storage_per_hour
     at_least = meter.at_least or contested(box, now)
-    said = "rate unknown" if rate is None else f"{format_money(rate, meter.currency, at_least)}/h"
+    if rate is None:
+        said = "rate unknown"
+    else:
+        said = f"{format_money(rate, meter.currency, at_least)}/h"
     return ClockReading(
         what=clock.what,
         mode=clock.mode,

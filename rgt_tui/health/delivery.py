@@ -62,11 +62,17 @@ def parse_quiet_hours(text: str) -> tuple[int, int] | None:
 
 def minutes_left(text: str | None, minute: int) -> int:
     """Return how many minutes of the quiet hours are left at `minute` of the local day; 0 = not quiet."""
-    found = parse_quiet_hours(text) if text is not None else None
+    if text is not None:
+        found = parse_quiet_hours(text)
+    else:
+        found = None
     if found is None:
         return 0
     start, end = found
-    inside = start <= minute < end if start < end else minute >= start or minute < end
+    if start < end:
+        inside = start <= minute < end
+    else:
+        inside = minute >= start or minute < end
     if inside:
         return (end - minute) % DAY
     return 0
@@ -182,7 +188,10 @@ def build_digest_event(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     """Return one message for many events."""
     worst = min((event.level for event in events), key=LEVELS.__getitem__)
     boxes = len({event.box for event in events if event.box})
-    on = f" on {how_many(boxes, 'box', 'boxes')}" if boxes else ""
+    if boxes:
+        on = f" on {how_many(boxes, 'box', 'boxes')}"
+    else:
+        on = ""
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
     lines = _fit_lines([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
@@ -367,7 +376,10 @@ def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
     Raises:
         SettingsError: with the key, what is wrong with it, and the closest known name.
     """
-    tables = {} if alerts is None else _require_table(("alerts",), alerts)
+    if alerts is None:
+        tables = {}
+    else:
+        tables = _require_table(("alerts",), alerts)
     _refuse_unknown_keys(("alerts",), tables, tuple(BY_ID), "kind of alert")
     kinds = {
         id_: _parse_kind(id_, _require_table(("alerts", id_), table))

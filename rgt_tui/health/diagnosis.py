@@ -59,9 +59,10 @@ def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
 
 def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
     """Return the findings from a log, the best first; `full` replaces those about a full disk."""
-    told = (
-        _recall_findings(_hits_that_apply(case, full), case.scan.went_on) if case.scan.hits else ()
-    )
+    if case.scan.hits:
+        told = _recall_findings(_hits_that_apply(case, full), case.scan.went_on)
+    else:
+        told = ()
     if not told and full is None and not case.goes_on and case.scan.resume < 0:
         text = "\n".join(searched_window(case.view.lines))
         last = text.count("\n")
@@ -76,11 +77,17 @@ def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
 
 
 def _finding_of_report(case: LogCase, one: JudgedPage) -> Finding:
-    mem = case.box.sample.mem if case.box.sample is not None else None
+    if case.box.sample is not None:
+        mem = case.box.sample.mem
+    else:
+        mem = None
     kills, used = (mem.oom_kills, memory_pct(mem)) if mem is not None else (None, None)
     page = killed_by(one.page.id, one.hit.line, kills, None if used is None else used / 100)
     entry = HANDBOOK[page]
-    sure = one.confidence if page == one.page.id else entry.confidence
+    if page == one.page.id:
+        sure = one.confidence
+    else:
+        sure = entry.confidence
     proof = EntryProof(
         one.hit.line,
         case.log_path,
@@ -96,7 +103,10 @@ def _finding_of_report(case: LogCase, one: JudgedPage) -> Finding:
 
 
 def _name_resource(entry: HandbookEntry, one: JudgedPage) -> str:
-    name = one.hit.name if not one.is_guess else None
+    if not one.is_guess:
+        name = one.hit.name
+    else:
+        name = None
     return entry.resource.replace("{name}", f"'{name}'" if name else "?")
 
 
@@ -200,7 +210,10 @@ def diagnose_box(
         [one for one in group if one.gotcha not in STORAGE_IDS or one in full] for group in groups
     ]
     resources = {finding.resource for finding in full if not finding.cleared}
-    seen = facts_of(box, now) if seen is None else seen
+    if seen is None:
+        seen = facts_of(box, now)
+    else:
+        seen = seen
     hit = {"log": logged, "any": logged | {finding.run for finding in full}}
     groups += [
         [one]

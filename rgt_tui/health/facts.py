@@ -269,13 +269,22 @@ def facts_of(
         profile: Platform of the box; None = the one that its spec names.
         page_seen: A person has seen the current version of the platform's page.
     """
-    sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
+    if box.sample_at is None:
+        sample_age = None
+    else:
+        sample_age = max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
-    marked = _running_by_queue(box) if box.queues else ()
+    if box.queues:
+        marked = _running_by_queue(box)
+    else:
+        marked = ()
     why = unseen_reason(box.sample)
     running = marked if why is None else ()
     trains = bool(training_processes(box.sample))
-    beside = _runs_outside_cells(box, running, trains) if why is None else ()
+    if why is None:
+        beside = _runs_outside_cells(box, running, trains)
+    else:
+        beside = ()
     moved = [
         run.progressed_at
         for _, _, run in running
@@ -355,7 +364,10 @@ def unseen_reason(sample: Sample | None) -> str | None:
 
 def gpus_computing(sample: Sample | None) -> tuple[GpuReading, ...]:
     """Return the real GPUs that are computing, for any process."""
-    gpus = sample.gpus if sample is not None else ()
+    if sample is not None:
+        gpus = sample.gpus
+    else:
+        gpus = ()
     return tuple(
         gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT
     )
@@ -363,7 +375,10 @@ def gpus_computing(sample: Sample | None) -> tuple[GpuReading, ...]:
 
 def gpus_in_use(sample: Sample | None) -> tuple[GpuReading, ...]:
     """Return the real GPUs whose memory is in use, computing or not."""
-    gpus = sample.gpus if sample is not None else ()
+    if sample is not None:
+        gpus = sample.gpus
+    else:
+        gpus = ()
     return tuple(gpu for gpu in gpus if not gpu.sim and _holds_memory(gpu))
 
 

@@ -140,7 +140,10 @@ def _unnameable(hog: InodeHog) -> tuple[FixStep, FixStep]:
     Nothing is removed.
     """
     above = posixpath.dirname(hog.path)
-    inside = f" in {above}" if is_exact_path(above) else ""
+    if is_exact_path(above):
+        inside = f" in {above}"
+    else:
+        inside = ""
     return (
         FixStep(
             f"First inspect: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
@@ -205,7 +208,10 @@ def _fleet_file_folders(box: BoxState) -> Iterator[str]:
     ``~`` is replaced with every likely home directory.
     """
     user = box.spec.user
-    homes = ["/root", f"/home/{user}"] if user else ["/root"]
+    if user:
+        homes = ["/root", f"/home/{user}"]
+    else:
+        homes = ["/root"]
     for path in (*box.spec.results, *box.spec.runs, *box.spec.jobs, box.spec.durable or ""):
         plain = "/".join(
             itertools.takewhile(lambda part: not _PATTERN & set(part), path.split("/"))
@@ -255,7 +261,10 @@ def choose_disk_action(
     """Return what to do now: enlarge a disk filled by results, else the entry's own action."""
     if disk is None or what != "bytes" or not disk.bytes_used:
         return entry.action
-    disks = box.sample.disks if box.sample is not None else ()
+    if box.sample is not None:
+        disks = box.sample.disks
+    else:
+        disks = ()
     items = [item for kept in box.checkpoints for item in kept.items]
     held = sum(item.bytes for item in items if disk_of(disks, item.path) == disk)
     # Share of a disk's used bytes; if checkpoints use more, little can be removed.
@@ -286,7 +295,10 @@ def from_readings(
         what = find_shortage(disk)
         if what is None:
             lower = find_shortage(disk, DISK_MARGIN_PCT)
-            what = lower if f"{lower} of {disk.mount}" in standing else None
+            if f"{lower} of {disk.mount}" in standing:
+                what = lower
+            else:
+                what = None
         if what is None or f"{what} of {disk.mount}" in named:
             continue
         entry = HANDBOOK["U7" if what == "inodes" else "U6"]
@@ -316,7 +328,10 @@ def _saved_since(box: BoxState, disk: DiskReading, before: Finding | None) -> Ch
 
     None = there is none.
     """
-    disks = box.sample.disks if box.sample is not None else ()
+    if box.sample is not None:
+        disks = box.sample.disks
+    else:
+        disks = ()
     points = [entry.items[-1] for entry in box.checkpoints if entry.items]
     here = [point for point in points if disk_of(disks, point.path) == disk]
     newest = max(here, key=lambda point: point.at, default=None)
@@ -329,7 +344,10 @@ def _saved_since(box: BoxState, disk: DiskReading, before: Finding | None) -> Ch
 
 def _has_free_share(disk: DiskReading, what: str) -> bool:
     """Return whether any of it is left."""
-    share = inode_pct(disk) if what == "inodes" else byte_pct(disk)
+    if what == "inodes":
+        share = inode_pct(disk)
+    else:
+        share = byte_pct(disk)
     return share is not None and share < 100
 
 
@@ -384,7 +402,10 @@ def iterate_kept_findings(
         if before is None or case.name in named or before.where == "sample":
             continue
         what, _, mount = before.resource.partition(" of ")
-        disks = case.box.sample.disks if case.box.sample is not None else ()
+        if case.box.sample is not None:
+            disks = case.box.sample.disks
+        else:
+            disks = ()
         disk = next((one for one in disks if one.mount == mount), None)
         if disk is not None:
             short = find_shortage(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
@@ -427,7 +448,10 @@ def _explained(hit: WindowHit, case: LogCase) -> bool:
 
 
 def _find_cause(case: LogCase, hit: WindowHit, before: Finding | None) -> ShortageCause:
-    disks = case.box.sample.disks if case.box.sample is not None else ()
+    if case.box.sample is not None:
+        disks = case.box.sample.disks
+    else:
+        disks = ()
     match = _PATH.search(hit.line)
     if match:
         path = match.group(1) or match.group(2)
@@ -435,8 +459,14 @@ def _find_cause(case: LogCase, hit: WindowHit, before: Finding | None) -> Shorta
         path = case.cell.out
     else:
         path = None
-    margin = DISK_MARGIN_PCT if before is not None and not before.cleared else 0.0
-    need = case.checkpoints[-1].bytes if case.checkpoints else None
+    if before is not None and not before.cleared:
+        margin = DISK_MARGIN_PCT
+    else:
+        margin = 0.0
+    if case.checkpoints:
+        need = case.checkpoints[-1].bytes
+    else:
+        need = None
     disk = disk_of(disks, path) if path else None
     if disk is None or (match is None and find_shortage(disk) is None):
         disk = next((one for one in disks if find_shortage(one) is not None), disk)
@@ -510,7 +540,10 @@ def _build_finding(
 ) -> Finding:
     saving = hit.id == "U6" or case.scan.failed_step is not None
     entry = HANDBOOK["U6" if saving and cause.what in ("bytes", "space") else "U7"]
-    where = f" of {cause.disk.mount}" if cause.disk is not None else ""
+    if cause.disk is not None:
+        where = f" of {cause.disk.mount}"
+    else:
+        where = ""
     return Finding(
         gotcha=entry.id,
         title=TITLES[cause.what] if entry.id == "U7" else entry.title,

@@ -215,8 +215,14 @@ def _iterate_figures(run: RunState, names: Sequence[str]) -> Iterator[MetricFigu
         if _metric_field(name) not in names or not len(series):
             continue
         xs, ys, count = series.backing_columns()
-        resume = run.resumes[-1] if run.resumes else None
-        at = 0 if resume is None else sum(1 for x in xs[:count] if x <= resume.step)
+        if run.resumes:
+            resume = run.resumes[-1]
+        else:
+            resume = None
+        if resume is None:
+            at = 0
+        else:
+            at = sum(1 for x in xs[:count] if x <= resume.step)
         yield MetricFigures(
             name,
             ys[max(0, count - 1000) : count],

@@ -88,7 +88,10 @@ def scan_log(lines: tuple[str, ...], owner: Hashable = None) -> LogScan:
         owner: Identifies the log, such as box and path: lines searched for this owner before are
             not searched again. None = nothing is remembered.
     """
-    known = _SEARCHED.get(owner) if owner is not None else None
+    if owner is not None:
+        known = _SEARCHED.get(owner)
+    else:
+        known = None
     if known is None:
         known = _SearchedWindow()
     elif known.lines == lines:
@@ -133,11 +136,10 @@ def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedW
     newest, suspects = _newest_marks(reports)
     calm = _is_calm(newest, suspects)
     saved, step, resume, *_ = newest
-    found = (
-        LogScan(saved=saved, step=step, resume=resume)
-        if calm
-        else _build_scan(lines, newest, suspects)
-    )
+    if calm:
+        found = LogScan(saved=saved, step=step, resume=resume)
+    else:
+        found = _build_scan(lines, newest, suspects)
     return _SearchedWindow(lines, reports, found, calm)
 
 
@@ -239,7 +241,10 @@ def _build_scan(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -
         for hit in _iterate_hits(rows, pages)
         for at in (hit.line_no,)
     )
-    newer = went_on("\n".join(rows), len(rows) - 1) if any(page.passing for page in pages) else -1
+    if any(page.passing for page in pages):
+        newer = went_on("\n".join(rows), len(rows) - 1)
+    else:
+        newer = -1
     return LogScan(
         hits=hits,
         went_on=line_of[newer] if newer >= 0 else -1,
@@ -299,7 +304,10 @@ class LogCase(msgspec.Struct, frozen=True):
     @property
     def last_good(self) -> int | None:
         """Step of the newest good checkpoint, as published, else as logged."""
-        step = self.checkpoints[-1].step if self.checkpoints else None
+        if self.checkpoints:
+            step = self.checkpoints[-1].step
+        else:
+            step = None
         if step is None:
             return self.scan.last_good
         return step
@@ -330,7 +338,10 @@ def iterate_cases(box: BoxState) -> Iterator[LogCase]:
             cell.state not in ("running", "failed", "interrupted") or cell.log in past
         ):
             continue
-        run = runs.get(name) if name is not None else None
+        if name is not None:
+            run = runs.get(name)
+        else:
+            run = None
         found = scan_log(searched_window(view.lines), (box.spec.name, box.spec.host, view.path))
         yield LogCase(box, view, found, cell, run, kept.get(name or "", ()), name)
 

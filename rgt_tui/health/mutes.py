@@ -51,7 +51,10 @@ def put_mute(
         )
     longest = LONGEST_S.get(what.partition(":")[0])
     if longest is not None:
-        seconds = longest if seconds is None else min(seconds, longest)
+        if seconds is None:
+            seconds = longest
+        else:
+            seconds = min(seconds, longest)
     return (*kept, AlertMute(box, what, None if seconds is None else now + seconds, now))
 
 
@@ -74,7 +77,10 @@ def mute_changes(
             continue
         over = mute.until is not None and now >= mute.until
         why = ", its time has passed" if over else ""
-        at = mute.until if over and mute.until is not None else now
+        if over and mute.until is not None:
+            at = mute.until
+        else:
+            at = now
         found.append((mute.box, at, mute.what, f"no longer muted: {_muted_name(mute.what)}{why}"))
     for mute in said:
         found.append(

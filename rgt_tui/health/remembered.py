@@ -114,8 +114,14 @@ def gather_event_news(events: tuple[BoxEvent, ...]) -> EventNews:
             news = replace(news, oom_seq=event.seq, oom_at=event.at)
             continue
         match = _XID.match(event.text)
-        number = int(match.group(2)) if match else None
-        level = xid_level(number) if number is not None else event.level
+        if match:
+            number = int(match.group(2))
+        else:
+            number = None
+        if number is not None:
+            level = xid_level(number)
+        else:
+            level = event.level
         if level == HARDWARE:
             gpu = match.group(1) if match else "?"
             news = replace(news, hard={**news.hard, gpu: event.text})

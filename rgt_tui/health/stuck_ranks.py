@@ -122,9 +122,10 @@ def find_stuck_trainings(view: BoxFacts) -> list[StuckTraining]:
 
 def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining | None:
     there = sorted(ranks, key=_rank_number)
-    away = (
-        [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost] if there[0].dist else []
-    )
+    if there[0].dist:
+        away = [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost]
+    else:
+        away = []
     stopped = [
         proc for proc in there if proc.state in ("T", "t") and _still_seconds(proc) >= SLACK_S
     ]
@@ -134,12 +135,16 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
         return None
     quiet = _newest_output_age(view, there[0].run, logs=False)
     written = any(proc.dist is not None and (proc.dist.flight or proc.dist.ras) for proc in rest)
-    shown = (
-        _find_recorded_verdict(rest, quiet, _newest_output_age(view, there[0].run, logs=True))
-        if written
-        else None
-    )
-    told = shown.text if shown is not None else ""
+    if written:
+        shown = _find_recorded_verdict(
+            rest, quiet, _newest_output_age(view, there[0].run, logs=True)
+        )
+    else:
+        shown = None
+    if shown is not None:
+        told = shown.text
+    else:
+        told = ""
     if away or stopped:
         waited = min(_waited_seconds(proc, quiet) for proc in rest)
         # A single remaining rank may be finishing, e.g. uploading, while the others have exited.
@@ -246,7 +251,10 @@ def _in_its_loop(
     """
     if all(_still_seconds(proc) >= ASLEEP_S and _waits_in(proc, SLEEPS) for proc in away):
         return _build_stuck(AWAY, away, wait, LIKELY)
-    patience = PATIENT_S if any(_rank_number(proc) == 0 for proc in away) else ALONE_S
+    if any(_rank_number(proc) == 0 for proc in away):
+        patience = PATIENT_S
+    else:
+        patience = ALONE_S
     if place.age >= patience:
         return _build_stuck(AWAY, away, wait, MAYBE)
     return None
@@ -315,7 +323,10 @@ def _describe_rank(proc: TrainingProcess) -> str:
 
 
 def _describe_activity(proc: TrainingProcess) -> str:
-    where = (proc.dist.stack or proc.dist.wait) if proc.dist is not None else None
+    if proc.dist is not None:
+        where = proc.dist.stack or proc.dist.wait
+    else:
+        where = None
     told = f" ({where})" if where else ""
     if proc.state == "D":
         return f"waits for a disk or a file server (state D){told}"
@@ -350,7 +361,10 @@ def _waits_in(proc: TrainingProcess, names: Sequence[str]) -> bool:
 
 def _waited_seconds(proc: TrainingProcess, quiet: float | None) -> float:
     """Return for how long a rank has waited. Spinning counts as work while the curve advances."""
-    spun = min(_spin_seconds(proc), quiet - WAITED_S) if quiet is not None else 0.0
+    if quiet is not None:
+        spun = min(_spin_seconds(proc), quiet - WAITED_S)
+    else:
+        spun = 0.0
     return max(
         _still_seconds(proc)
         if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE)
@@ -386,7 +400,10 @@ def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float
 
 def _format_ranks(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:MOST_NAMED]))
-    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    if len(numbers) > MOST_NAMED:
+        more = f" and {len(numbers) - MOST_NAMED} more"
+    else:
+        more = ""
     return f"{noun(len(numbers), 'rank')} {shown}{more}"
 
 
@@ -397,9 +414,18 @@ def _build_proof(found: StuckTraining) -> EntryProof:
     where = [
         told for told in (describe_phase(found.wait[0]) if found.away else "", first.wait) if told
     ]
-    at = f" ({'; '.join(where)})" if where else ""
-    verb = "wait" if len(waiting) > 1 else "waits"
-    by_record = f"; {found.told}" if found.told else ""
+    if where:
+        at = f" ({'; '.join(where)})"
+    else:
+        at = ""
+    if len(waiting) > 1:
+        verb = "wait"
+    else:
+        verb = "waits"
+    if found.told:
+        by_record = f"; {found.told}"
+    else:
+        by_record = ""
     if not found.away:
         text = f"all {len(waiting)} ranks here wait{at}, and {_describe_stall(found)}{by_record}"
         return EntryProof(
@@ -547,11 +573,10 @@ def _find_recorded_verdict(
         except ValueError:
             continue
         stands = stands or _stands_since_dump(proc, quiet, silent)
-    found = (
-        [("flight recorder", verdict) for verdict in collectives.compare_dumps(dumps)]
-        if stands
-        else []
-    )
+    if stands:
+        found = [("flight recorder", verdict) for verdict in collectives.compare_dumps(dumps)]
+    else:
+        found = []
     if quiet is None or quiet >= WAITED_S:
         told = [
             proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None
@@ -671,7 +696,10 @@ def describe_phase(proc: TrainingProcess) -> str:
     beat = heartbeat_of(proc)
     if beat is None or beat.phase not in WORDS:
         return ""
-    of = f" of step {beat.step + 1}" if beat.phase in ORDER else f" after step {beat.step}"
+    if beat.phase in ORDER:
+        of = f" of step {beat.step + 1}"
+    else:
+        of = f" after step {beat.step}"
     return f"{WORDS[beat.phase]}{of} for {beat.for_s:.0f} s"
 
 

@@ -82,7 +82,10 @@ def _build_worst_case(
         seconds = 0.0
     else:
         seconds = None
-    amount = None if per_hour is None or seconds is None else project_cost(per_hour, seconds)
+    if per_hour is None or seconds is None:
+        amount = None
+    else:
+        amount = project_cost(per_hour, seconds)
     return WorstCase(
         amount=None if amount is None else amount.value,
         at_least=amount is None or amount.at_least,

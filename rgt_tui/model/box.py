@@ -57,7 +57,10 @@ def parse_tunnel(text: str) -> Tunnel:
     if len(parts) == 2 and parts[0] == SOCKS:
         return Tunnel(_parse_port(parts[1], wrong), "")
     local, end = _parse_port(parts[0], wrong), _parse_port(parts[-1], wrong)
-    host = parts[1] if len(parts) == 3 else "localhost"
+    if len(parts) == 3:
+        host = parts[1]
+    else:
+        host = "localhost"
     if not _HOST.fullmatch(host):
         raise wrong
     return Tunnel(local, host, end)
@@ -141,7 +144,10 @@ class ProviderRef(msgspec.Struct, frozen=True):
 
         Two accounts may have machines with the same id.
         """
-        server = self.base_url.rstrip("/") if self.base_url else self.via or "vendor"
+        if self.base_url:
+            server = self.base_url.rstrip("/")
+        else:
+            server = self.via or "vendor"
         return f"{self.key_env or 'default'}@{server}"
 
 
@@ -264,7 +270,10 @@ class BoxSpec(msgspec.Struct, frozen=True):
     @property
     def endpoint(self) -> str:
         """``user@host:port`` according to the description; ssh_config may add missing parts."""
-        host = f"[{self.host}]" if ":" in self.host and self.port else self.host
+        if ":" in self.host and self.port:
+            host = f"[{self.host}]"
+        else:
+            host = self.host
         return (
             (f"{self.user}@" if self.user else "")
             + host

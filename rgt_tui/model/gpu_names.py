@@ -230,7 +230,10 @@ def _normalize_model_name(text: str) -> str:
     """Return the table's key for a model's name: without maker, line, board and spaces."""
     words = text.split()
     # "RTX PRO 6000 S" is the server edition; elsewhere a separate S means SUPER.
-    dropped = NOISE | {"s"} if "pro" in words else NOISE
+    if "pro" in words:
+        dropped = NOISE | {"s"}
+    else:
+        dropped = NOISE
     key = "".join(word for word in words if word not in dropped)
     key = re.sub(r"^rtxa(?=[0-9])", "a", key)
     key = re.sub(r"^(rtx|gtx)?([0-9]{4})s(ti)?$", r"\1\2\3super", key)
@@ -287,7 +290,10 @@ def gpu_memory(name: GpuName, reported_gb: float | None = None) -> float | None:
 
     A name may contain another memory size: NVIDIA's GH200 480GB has 480 GB of main memory.
     """
-    sizes = name.model.memory_gb if name.model is not None else ()
+    if name.model is not None:
+        sizes = name.model.memory_gb
+    else:
+        sizes = ()
     for found in (name.memory_gb, reported_gb):
         near = [
             size
@@ -326,5 +332,8 @@ def describe_gpu_mismatch(
     if not others and len(gpus) >= wanted:
         return None
     names = ", ".join(dict.fromkeys(name for name, _ in gpus))
-    found = f"{len(gpus)} × {names}" if names else "no GPU"
+    if names:
+        found = f"{len(gpus)} × {names}"
+    else:
+        found = "no GPU"
     return f"{found}, asked for {wanted} × {model}"

@@ -99,7 +99,10 @@ def _explain_error(message: str, tables: dict[str, object]) -> str:
     """Turn msgspec's message into ``key: what``, with the closest known name or missing keys."""
     where = re.search(r" - at `\$\.?(.*)`$", message)
     key = where.group(1) if where else ""
-    text = message[: where.start()] if where else message
+    if where:
+        text = message[: where.start()]
+    else:
+        text = message
     if field := re.search(r"unknown field `(.+?)`", text):
         return (
             f"{f'{key}.' if key else ''}{field.group(1)}: no such "
@@ -128,7 +131,10 @@ def _list_missing_keys(value: object, kind: msgspec.inspect.Type, key: str) -> I
     if not isinstance(kind, msgspec.inspect.StructType) or not isinstance(value, dict):
         return
     for field in kind.fields:
-        name = f"{key}.{field.encode_name}" if key else field.encode_name
+        if key:
+            name = f"{key}.{field.encode_name}"
+        else:
+            name = field.encode_name
         if field.encode_name in value:
             yield from _list_missing_keys(value[field.encode_name], field.type, name)
         elif field.required:  # for a missing table, its keys are named
@@ -139,7 +145,10 @@ def _list_known_names(key: str) -> tuple[str, ...]:
     """Return the valid field names or enum values at a key such as ``tiers[0].prices[1]``."""
     kind: msgspec.inspect.Type = msgspec.inspect.type_info(Profile)
     for name in re.findall(r"\w+", re.sub(r"\[.*?\]", "", key)):
-        fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
+        if isinstance(kind, msgspec.inspect.StructType):
+            fields = kind.fields
+        else:
+            fields = ()
         kind = next((_unwrap_type(field.type) for field in fields if field.name == name), kind)
     if isinstance(kind, msgspec.inspect.StructType):
         return tuple(field.encode_name for field in kind.fields)
@@ -304,7 +313,10 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def find_call(self, method: str, path: str) -> ApiCall | None:
         """Return the call of a request; calls with fewer variable parts take precedence."""
-        path = path.rstrip("/") if self.any_slash else path
+        if self.any_slash:
+            path = path.rstrip("/")
+        else:
+            path = path
         found = [one for one in self.calls if one.matches_request(method, path)]
         return min(found, key=lambda one: one.path.count("{"), default=None)
 

@@ -166,7 +166,10 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
     for place, line in enumerate(lines):
         low = line.lower()
         if 0 < place < last and not any(needle in low for needle in _NEEDLES):
-            bar = line if "<" in line and "/" in line else bar
+            if "<" in line and "/" in line:
+                bar = line
+            else:
+                bar = bar
             continue
         left -= 1
         if not left:
@@ -184,7 +187,10 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
                 seen.since = None
         if (time := _time_of(line, clock)) is not None:
             clock = time
-            seen.since = time if seen.since is None else seen.since
+            if seen.since is None:
+                seen.since = time
+            else:
+                seen.since = seen.since
             here.ran_s = max(here.ran_s, time - seen.since)
         _read_line(seen, here, line, time)
     return seen
@@ -265,7 +271,10 @@ def _advise_log_saves(seen: _LogFacts) -> Iterator[Advice]:
         return
     costs = [cost for one in seen.attempts for cost in one.costs]
     watched = sum(one.ran_s for one in seen.attempts)
-    cost = max(median(costs[-5:]), 1e-3) if costs else None
+    if costs:
+        cost = max(median(costs[-5:]), 1e-3)
+    else:
+        cost = None
     yield from advise_save_interval(
         NAME, every, watched, len(seen.attempts) - 1, cost, lambda lost: ""
     )
@@ -281,7 +290,10 @@ def _find_save_interval(attempts: Sequence[TrainingAttempt]) -> float | None:
                 timed.append(then - at)
             elif step is not None and later is not None and later > step and one.step_s is not None:
                 stepped.append((later - step) * one.step_s)
-    gaps = timed if len(timed) >= LEAST_SAVES - 1 else stepped
+    if len(timed) >= LEAST_SAVES - 1:
+        gaps = timed
+    else:
+        gaps = stepped
     if len(gaps) >= LEAST_SAVES - 1:
         return median(gaps)
     return None
@@ -349,7 +361,10 @@ def _advise_free_memory(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice
 
 def _read_positive(sample: Mapping[str, Any], part: str, key: str) -> float | None:
     found = sample.get(part)
-    value = found.get(key) if isinstance(found, dict) else None
+    if isinstance(found, dict):
+        value = found.get(key)
+    else:
+        value = None
     if isinstance(value, (int, float)) and value > 0:
         return float(value)
     return None

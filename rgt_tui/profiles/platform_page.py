@@ -114,11 +114,10 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("", profile.confidence_note or "", RowWeight.ASIDE)
     months = sorted(source.verified for source in profile.sources if source.verified)
     undated = sum(source.verified is None for source in profile.sources)
-    dated = (
-        f"{months[0]} to {months[-1]}"
-        if months and months[0] != months[-1]
-        else "".join(months[:1])
-    )
+    if months and months[0] != months[-1]:
+        dated = f"{months[0]} to {months[-1]}"
+    else:
+        dated = "".join(months[:1])
     said = f"{dated or 'never dated'}{f'; {undated} never dated' if undated and dated else ''}"
     yield PageRow("checked", said if profile.sources else "no source is named", RowWeight.ASIDE)
     yield PageRow(
@@ -179,8 +178,14 @@ def _describe_size(tier: StorageTier) -> str:
 
 
 def _describe_price(price: StoragePrice) -> str:
-    grade = f"{price.grade}, " if price.grade else ""
-    above = f" above {price.above_gb:,.0f} GB" if price.above_gb else ""
+    if price.grade:
+        grade = f"{price.grade}, "
+    else:
+        grade = ""
+    if price.above_gb:
+        above = f" above {price.above_gb:,.0f} GB"
+    else:
+        above = ""
     amount = f"{format_price(price)} per {UNITS[price.per]}"
     return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
 
@@ -195,7 +200,10 @@ def _describe_storage_bill(tier: StorageTier) -> str:
         describe_tier_prices(tier, running=True),
         describe_tier_prices(tier, running=False),
     )
-    figures = f"; {running} running, {still} stopped" if tier.prices else ""
+    if tier.prices:
+        figures = f"; {running} running, {still} stopped"
+    else:
+        figures = ""
     return stopped[tier.bills_while_stopped] + figures
 
 
@@ -264,11 +272,15 @@ def _sorted_clock_rows(
 
 def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> Iterator[PageRow]:
     """Yield the rows of a clock: its mode, what happens, when, and the source."""
-    weight = (
-        RowWeight.WARN if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE) else RowWeight.PLAIN
-    )
+    if clock.mode in (ClockMode.COUNTDOWN, ClockMode.CHARGE):
+        weight = RowWeight.WARN
+    else:
+        weight = RowWeight.PLAIN
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
-    where = " (only in scripts)" if clock.in_scripts else ""
+    if clock.in_scripts:
+        where = " (only in scripts)"
+    else:
+        where = ""
     yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
     if clock.dispute_text is not None:
         yield PageRow(
@@ -295,8 +307,14 @@ _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
 
 def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -> str:
     """Return when a danger applies: its start, the state in which it runs, or what watches it."""
-    about = "about " if clock.is_approximate else ""
-    after = "" if not clock.after_s else f"{about}{format_duration(clock.after_s)}"
+    if clock.is_approximate:
+        about = "about "
+    else:
+        about = ""
+    if not clock.after_s:
+        after = ""
+    else:
+        after = f"{about}{format_duration(clock.after_s)}"
     if clock.counts_from is not None:
         begins, at_once = _BEGINNINGS[clock.counts_from]
         if after:
@@ -332,7 +350,10 @@ def format_citations(profile: Profile, ids: Iterable[str]) -> str:
 
 
 def _format_source(source: FactSource) -> str:
-    host = urlsplit(source.url).hostname if source.url else None
+    if source.url:
+        host = urlsplit(source.url).hostname
+    else:
+        host = None
     return f"{host or source.cited_as or 'unnamed'} {source.verified or 'not dated'}"
 
 
@@ -474,8 +495,14 @@ def _gotcha_rows(profile: Profile) -> Iterator[PageRow]:
         yield PageRow(gotcha.id, gotcha.symptom, RowWeight.STRONG)
         yield PageRow("cause", gotcha.cause, RowWeight.ASIDE)
         yield PageRow("fix", gotcha.fix)
-        where = f" in {gotcha.signature_in}" if gotcha.signature_in else ""
-        guess = ", as the tools are known to print it" if gotcha.inferred else ""
+        if gotcha.signature_in:
+            where = f" in {gotcha.signature_in}"
+        else:
+            where = ""
+        if gotcha.inferred:
+            guess = ", as the tools are known to print it"
+        else:
+            guess = ""
         yield PageRow(
             "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", RowWeight.ASIDE
         )

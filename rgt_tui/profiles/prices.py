@@ -92,7 +92,10 @@ def thing_price(thing: UnlistedItem) -> str:
 
 def describe_unlisted_item(thing: UnlistedItem) -> str:
     """Return a short description of a thing that no box names: kind, name, id, size, state."""
-    cards = f"{thing.gpu_count} × " if thing.gpu_count and thing.gpu_count > 1 else ""
+    if thing.gpu_count and thing.gpu_count > 1:
+        cards = f"{thing.gpu_count} × "
+    else:
+        cards = ""
     details = (
         f"{cards}{thing.gpu}" if thing.gpu else "",
         f"{thing.size_gb:g} GB" if thing.size_gb is not None else "",
@@ -100,7 +103,10 @@ def describe_unlisted_item(thing: UnlistedItem) -> str:
         thing.status,
         f"on {', '.join(thing.used_by)}" if thing.used_by else "",
     )
-    name = f"{thing.name} ({thing.id})" if thing.name and thing.name != thing.id else thing.id
+    if thing.name and thing.name != thing.id:
+        name = f"{thing.name} ({thing.id})"
+    else:
+        name = thing.id
     return clean_text(", ".join(part for part in (f"{thing.what} {name}", *details) if part))
 
 
@@ -142,7 +148,10 @@ def storage_per_hour(
         grade: The platform's name for the kind of storage; an unknown one has no price.
     """
     found = next((one for one in profile.tiers if one.name == tier), None)
-    bands = _list_price_bands(found, running, grade) if found is not None else []
+    if found is not None:
+        bands = _list_price_bands(found, running, grade)
+    else:
+        bands = []
     if not bands or not math.isfinite(gigabytes):
         return None
     ends = [band.above_gb for band in bands[1:]] + [math.inf]
@@ -323,7 +332,10 @@ def estimate_transfer_cost(
         meter: The provider's newest reading, which may have the machine's own price.
     """
     leaving = f"{size(count)} will leave the box"
-    own = meter.out_per_gb if meter is not None and meter.error is None else None
+    if meter is not None and meter.error is None:
+        own = meter.out_per_gb
+    else:
+        own = None
     if meter is not None and own is not None and math.isfinite(own) and own >= 0:
         price = MoneyAmount(own * count / 1e9, meter.currency)
         if not own:

@@ -126,7 +126,10 @@ def find_sample_interval(box: BoxState) -> float:
     min_interval = 1.0
     if box.interval is not None:
         return max(box.interval, min_interval)
-    agreed = box.hello.interval if box.hello is not None else 0.0
+    if box.hello is not None:
+        agreed = box.hello.interval
+    else:
+        agreed = 0.0
     return max(box.spec.interval, agreed, min_interval)
 
 
@@ -146,7 +149,10 @@ def saved_point(point: Checkpoint) -> str:
 
 def how_ended(run: FoundRun) -> str:
     """Return what is known of how a found training ended."""
-    known = [] if run.exit_code is None else [f"exit {run.exit_code}"]
+    if run.exit_code is None:
+        known = []
+    else:
+        known = [f"exit {run.exit_code}"]
     if run.outcome is not None and run.outcome != "COMPLETED":
         known.append(f"Slurm says {run.outcome}")
     return ", ".join(known) or "exit status unknown"
@@ -247,8 +253,14 @@ def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
 
     Events keep the text, so it has the time instead of the minutes left.
     """
-    what = "waits for the mirror" if wait.what == "mirror" else "waits for room to save"
-    unsaved = "" if wait.unsaved is None else f", {how_many(wait.unsaved, 'step')} not saved"
+    if wait.what == "mirror":
+        what = "waits for the mirror"
+    else:
+        what = "waits for room to save"
+    if wait.unsaved is None:
+        unsaved = ""
+    else:
+        unsaved = f", {how_many(wait.unsaved, 'step')} not saved"
     if wait.until is None:
         return f"{what}{unsaved}"
     return f"{what}{unsaved}, gives up at {time_of_day(wait.until - (skew or 0.0), now)}"

@@ -136,11 +136,10 @@ def advise_save_interval(
     if watched < least_seen_s:
         return
     mtbf = watched / max(1, fails)
-    often = (
-        f"{how_many(fails, 'failure')} in {format_duration(watched)}"
-        if fails
-        else f"no failure in {format_duration(watched)}"
-    )
+    if fails:
+        often = f"{how_many(fails, 'failure')} in {format_duration(watched)}"
+    else:
+        often = f"no failure in {format_duration(watched)}"
     # Seconds of work whose loss is worth mentioning, whatever a save costs.
     long_s = 1800.0
     if cost is not None:
@@ -161,9 +160,10 @@ def advise_save_interval(
 
 
 def _price_of(box: BoxState, seconds: float) -> str:
-    per_hour = (
-        find_hourly_cost(box.meter) if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE else None
-    )
+    if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE:
+        per_hour = find_hourly_cost(box.meter)
+    else:
+        per_hour = None
     if per_hour is None:
         return ""
     return _format_price_part(project_cost(per_hour, seconds))
@@ -293,7 +293,10 @@ def _advise_free_memory(box: BoxState) -> Iterator[Advice]:
 def _advise_batch_size(box: BoxState, name: str) -> Iterator[Advice]:
     found = _find_run(box, name)
     sample = box.sample
-    before = 0 if found is None else found.world_before or 0
+    if found is None:
+        before = 0
+    else:
+        before = found.world_before or 0
     if sample is None or found is None or before < 1:
         return
     worlds = {
@@ -496,7 +499,10 @@ def _describe_version_doubt(version: str, fault: FrameworkFault) -> str:
     """Return what is unknown about a version: the fault may be fixed, or not exist yet."""
     if not fault.first:
         return ""
-    seen = fault.first if fault.first == fault.last else f"{fault.first} to {fault.last}"
+    if fault.first == fault.last:
+        seen = fault.first
+    else:
+        seen = f"{fault.first} to {fault.last}"
     if parse_version(version) is None:
         return f" (seen on {seen}; nobody can tell which version is here: check it)"
     if is_version_in_range(version, fault.first, fault.last):

@@ -96,15 +96,17 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
     said = [profile.top_danger]
     for tier in profile.tiers:
         if tier.region_lock:
-            scope = f" ({tier.scope})" if tier.scope else ""
+            if tier.scope:
+                scope = f" ({tier.scope})"
+            else:
+                scope = ""
             said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
     park, destroy = action_for(profile, BillingVerb.PARK), action_for(profile, BillingVerb.DESTROY)
     if park is None or not park.stops_gpu_meter:
-        how = (
-            f"only {bilingual_verb(destroy)} can end it"
-            if destroy is not None
-            else "nothing here ends it"
-        )
+        if destroy is not None:
+            how = f"only {bilingual_verb(destroy)} can end it"
+        else:
+            how = "nothing here ends it"
         said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
     said += [f"{bilingual_verb(one)} does not end the bill" for one in profile.billing if one.trap]
     traffic = profile.network.traffic

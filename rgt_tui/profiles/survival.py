@@ -67,7 +67,10 @@ def watched_mounts(named: Sequence[str], profile: Profile) -> tuple[str, ...]:
     """
     if named:
         return tuple(dict.fromkeys(named))
-    anywhere = [EVERY_DATA_MOUNT] if any(not tier.mounts for tier in profile.tiers) else []
+    if any(not tier.mounts for tier in profile.tiers):
+        anywhere = [EVERY_DATA_MOUNT]
+    else:
+        anywhere = []
     return tuple(
         dict.fromkeys([*(mount for tier in profile.tiers for mount in tier.mounts), *anywhere])
     )
@@ -96,7 +99,10 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Sto
     by_name = {tier.name: tier for tier in profile.tiers}
     for mount, name in known.items():
         if mount.startswith("/"):
-            found[PurePosixPath(mount)] = [by_name[name]] if name in by_name else []
+            if name in by_name:
+                found[PurePosixPath(mount)] = [by_name[name]]
+            else:
+                found[PurePosixPath(mount)] = []
     holding = [mount for mount in found if mount == wanted or mount in wanted.parents]
     if holding:
         return tuple(found[max(holding, key=lambda mount: len(mount.parts))])
@@ -128,7 +134,10 @@ def list_unmounted(
             continue  # a link to a separate mount
         around = tier_of(profile, disk.on, known)
         if around is None or around.name not in own:
-            found[disk.mount] = "" if around is None else around.name
+            if around is None:
+                found[disk.mount] = ""
+            else:
+                found[disk.mount] = around.name
     return found
 
 
@@ -182,7 +191,10 @@ def tier_survives(
     If the action and the tier contradict each other, the worse one counts; a tier that survives
     only for some hours does not survive.
     """
-    says = tier.survives_stop if verb is BillingVerb.PARK else tier.survives_destroy
+    if verb is BillingVerb.PARK:
+        says = tier.survives_stop
+    else:
+        says = tier.survives_destroy
     if action is not None and (tier.name in action.loses or tier.name in action.keeps_for_s):
         return False
     if action is not None and tier.name in action.uncertain:
@@ -255,7 +267,10 @@ def until_clock(profile: Profile, per_hour: MoneyAmount) -> str:
     if clock is None or not clock.after_s:
         return ""
     sum_ = project_cost(per_hour, clock.after_s)
-    about = "about " if clock.is_approximate else ""
+    if clock.is_approximate:
+        about = "about "
+    else:
+        about = ""
     length = f"{about}{format_duration(clock.after_s)}"
     return f"{format_money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
 
@@ -384,7 +399,10 @@ def storage_of(
 
 def sampled_mounts(box: BoxState) -> tuple[MountRow, ...]:
     """Return the part of the mount table that a box samples."""
-    disks = box.sample.disks if box.sample is not None else ()
+    if box.sample is not None:
+        disks = box.sample.disks
+    else:
+        disks = ()
     return tuple(
         MountRow(path=disk.on or disk.mount, kind=disk.kind or "")
         for disk in disks
@@ -412,20 +430,29 @@ def _without_witness(
             path_survives(mount, profile, found, one) is True for one in (verb, BillingVerb.DESTROY)
         ):
             continue
-        real = disks[mount].on or mount if mount in disks else mount
+        if mount in disks:
+            real = disks[mount].on or mount
+        else:
+            real = mount
         why = missing_storage(real, table, at_root=mount == "/")
         if not why:
             continue
         claimants = tiers_of(mount, profile, found)
         claimed = " or ".join(tier.name for tier in claimants)
-        around = tiers_of(str(PurePosixPath(mount).parent), profile, found) if mount != "/" else ()
+        if mount != "/":
+            around = tiers_of(str(PurePosixPath(mount).parent), profile, found)
+        else:
+            around = ()
         if mount == "/" and own_root:
             del found[mount]
         else:
             is_directory = why in (NOT_MOUNTED, ON_ROOT) and len(around) == 1
             if is_directory and claimants == around:
                 continue  # a directory of the root, according to the profile as well
-            found[mount] = around[0].name if is_directory else ""
+            if is_directory:
+                found[mount] = around[0].name
+            else:
+                found[mount] = ""
         text = (
             f"{quote_name(mount)} is said to be {quote_name(claimed)}, but by the box's mount "
             f"table {why}: it does not count"

@@ -200,7 +200,10 @@ class AutodlAccount(RentedAccount):
         started = _parse_moment(row.get("started_at"))
         plan = parse_text(row.get("charge_type"), 40)
         by_hour = plan == "payg"
-        expanded = snapshot.expanded if snapshot is not None else None
+        if snapshot is not None:
+            expanded = snapshot.expanded
+        else:
+            expanded = None
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
         return RentedMachine(

@@ -80,7 +80,10 @@ class CommandLine:
                 start_new_session=True,
             )
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno:
+                why = os.strerror(error.errno)
+            else:
+                why = str(error)
             raise Unreachable(f"{full[0]} cannot be started here: {why}", sent=False) from None
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -100,7 +103,10 @@ class CommandLine:
         if out is None or err is None:
             raise BadAnswer(f"{words[0]} on {self.location} printed more than {MOST >> 20} MiB")
         told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
-        said = make_printable(told[-1]) if told else ""
+        if told:
+            said = make_printable(told[-1])
+        else:
+            said = ""
         # ssh's own exit status if it could not connect, or lost the connection.
         lost = 255
         if self._via is not None and status == lost:

@@ -143,7 +143,10 @@ class ConsoleBox:
     @property
     def console_url(self) -> str:
         """The page on which a person acts."""
-        whose = "your provider" if self._ref.kind == BY_HAND else self._profile.name
+        if self._ref.kind == BY_HAND:
+            whose = "your provider"
+        else:
+            whose = self._profile.name
         return self._profile.home_url or f"the console of {whose}"
 
     async def read(self, instance: str) -> Meter:
@@ -278,7 +281,10 @@ class SelfStoppingBox(ConsoleBox):
                 f"{self.command} ended with {status} on the box; check whether it stopped",
                 console=self.console_url,
             )
-        what = "the connection was lost, as when a box stops" if status is None else "exit status 0"
+        if status is None:
+            what = "the connection was lost, as when a box stops"
+        else:
+            what = "exit status 0"
         return f"{self.command} was run on the box, {what}"
 
     def describe_call(self, verb: BillingVerb, instance: str) -> str:

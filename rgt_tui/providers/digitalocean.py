@@ -142,7 +142,10 @@ def key_of_doctl(path: Path) -> str:
         name, _, value = line.strip().partition(":")
         if not line[:1].isspace():
             section = name
-        key = name if not line[:1].isspace() else f"{section}/{name}"
+        if not line[:1].isspace():
+            key = name
+        else:
+            key = f"{section}/{name}"
         values.setdefault(key, value.strip().strip("'\""))
     context = values.get("context") or "default"
     if context == "default":
@@ -222,14 +225,20 @@ class DigitalOceanAccount(RentedAccount):
         """
 
         async def read_page(cursor: str | None) -> ListPage:
-            number_of = 1 if cursor is None else int(cursor)
+            if cursor is None:
+                number_of = 1
+            else:
+                number_of = int(cursor)
             joint = "&" if "?" in path else "?"
             per_page = 200
             answer = await self.http.get(f"{path}{joint}per_page={per_page}&page={number_of}")
             data = as_object(answer.data)
             items, total = data.get(key), as_object(data.get("meta")).get("total")
             address = as_object(as_object(data.get("links")).get("pages")).get("next")
-            following = _next_page(address, after=number_of) if address else None
+            if address:
+                following = _next_page(address, after=number_of)
+            else:
+                following = None
             # An empty page between others may be truncated.
             return ListPage(
                 items,
@@ -457,7 +466,10 @@ def _list_backups(droplet: Mapping[str, object]) -> Parts:
 def _parse_amount(value: object) -> float | None:
     """Return a sum of money given as a string, which may be negative; None if it is invalid."""
     try:
-        found = float(value) if isinstance(value, str) else math.nan
+        if isinstance(value, str):
+            found = float(value)
+        else:
+            found = math.nan
     except ValueError:
         return None
     if math.isfinite(found):
@@ -507,7 +519,10 @@ class DigitalOceanMarket(RentedMarket):
         gpu = as_object(size.get("gpu_info"))
         slug, disk = parse_text(size.get("slug"), 80), parse_count(size.get("disk"))
         regions = [name for one in as_array(size.get("regions")) if (name := parse_text(one, 40))]
-        places = regions if wish.region is None else [one for one in regions if one == wish.region]
+        if wish.region is None:
+            places = regions
+        else:
+            places = [one for one in regions if one == wish.region]
         if (
             size.get("available") is not True
             or slug is None
@@ -517,7 +532,10 @@ class DigitalOceanMarket(RentedMarket):
         ):
             return None
         transfer = parse_number(size.get("transfer"))
-        included = "some" if transfer is None else f"{transfer:g} TB"
+        if transfer is None:
+            included = "some"
+        else:
+            included = f"{transfer:g} TB"
         # USD, above the included traffic: https://docs.digitalocean.com (verified 2026-08).
         out_per_gb = 0.01
         return Offer(

@@ -184,10 +184,14 @@ class DstackAccount(RentedAccount):
                 "POST", f"/api/{what}/list", {**body, "limit": limit, **after}
             )
             items = as_array(answer.data)
-            last = as_object(items[-1]) if len(items) >= limit else None
-            following = (
-                None if last is None else " ".join(map(str, (last.get(since), last.get("id"))))
-            )
+            if len(items) >= limit:
+                last = as_object(items[-1])
+            else:
+                last = None
+            if last is None:
+                following = None
+            else:
+                following = " ".join(map(str, (last.get(since), last.get("id"))))
             if last is not None and not (
                 parse_text(last.get(since)) and parse_text(last.get("id"))
             ):

@@ -152,7 +152,10 @@ class AccountHttp:
         # Clock differences below this are ignored: a `Date` header has whole seconds, and answers
         # may be queued.
         skew_s = 60.0
-        self.skew = skew if abs(skew) > max(skew_s, abs(now - sent_at)) else None
+        if abs(skew) > max(skew_s, abs(now - sent_at)):
+            self.skew = skew
+        else:
+            self.skew = None
 
     async def get(self, path: str, *, silent_s: float | None = None) -> HttpAnswer:
         """Send a GET request.
@@ -287,7 +290,10 @@ class AccountHttp:
         status = response.status_code
         self._note_limits(response.headers)
         good = 200 <= status < 300
-        data = self._decode_json(raw, what) if good else _try_decode(raw)
+        if good:
+            data = self._decode_json(raw, what)
+        else:
+            data = _try_decode(raw)
         wrong = self._wrong(data)
         if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
@@ -311,7 +317,10 @@ class AccountHttp:
             or _find_detail(data)
             or make_printable(response.reason_phrase, 80)
         )
-        means = status if wrong.means is None else wrong.means
+        if wrong.means is None:
+            means = status
+        else:
+            means = wrong.means
         if means in (401, 403):
             return AuthError(
                 f"{self.host} refused the key ({status} {words}); check that it is valid and has the right for this",
@@ -324,7 +333,10 @@ class AccountHttp:
             return StateConflict(f"{self.host} refused: {words}", console=console, status=status)
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
-            wait = None if wait is None else min(wait, LONGEST_PAUSE)
+            if wait is None:
+                wait = None
+            else:
+                wait = min(wait, LONGEST_PAUSE)
             # Seconds without requests after a 429 that does not say how long to wait.
             back_off = 15.0
             self._start_quiet_period(back_off if wait is None else wait)
@@ -335,7 +347,10 @@ class AccountHttp:
                 console=console,
                 status=status,
             )
-        why = ", a redirect, which is not followed" if 300 <= status < 400 else ""
+        if 300 <= status < 400:
+            why = ", a redirect, which is not followed"
+        else:
+            why = ""
         return BadAnswer(
             f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
         )
@@ -380,7 +395,10 @@ class AccountHttp:
         self._quiet.begin(now, max(self._quiet.seconds_left(now), min(seconds, LONGEST_PAUSE)))
 
     def _rate_limit_error(self, wait: float | None, status: int | None = None) -> RateLimited:
-        when = "later" if wait is None else f"in {wait:.0f} s"
+        if wait is None:
+            when = "later"
+        else:
+            when = f"in {wait:.0f} s"
         return RateLimited(
             f"{self.host} allows no more requests now; try again {when}",
             retry_after=wait,
@@ -614,7 +632,10 @@ def open_http(
         keyless: A server on the loopback without a key in the fleet file is used without one.
     """
     base_url = ref.base_url or vendor
-    console = console if base_url == vendor else base_url
+    if base_url == vendor:
+        console = console
+    else:
+        console = base_url
     # The vendor's file has the vendor's key, which must not be sent to a server on the loopback.
     files = (
         ()

@@ -310,9 +310,18 @@ class KubernetesAccount:
         found = []
         for item in items:
             meta = _convert_object(item, ObjectMetadata, "metadata")
-            status = item.get("status") if isinstance(item, dict) else None
-            capacity = status.get("capacity") if isinstance(status, dict) else None
-            size = capacity.get("storage") if isinstance(capacity, dict) else None
+            if isinstance(item, dict):
+                status = item.get("status")
+            else:
+                status = None
+            if isinstance(status, dict):
+                capacity = status.get("capacity")
+            else:
+                capacity = None
+            if isinstance(capacity, dict):
+                size = capacity.get("storage")
+            else:
+                size = None
             found.append(
                 Leftover(
                     what="volume",
@@ -378,7 +387,10 @@ class KubernetesAccount:
     async def _list_items(self, what: str, *which: str) -> tuple[object, ...]:
         """Return a complete list, or fail; kubectl itself requests all pages."""
         data = _decode_json(await self._run_kubectl("get", what, *which, "--output=json"))
-        items = data.get("items") if isinstance(data, dict) else None
+        if isinstance(data, dict):
+            items = data.get("items")
+        else:
+            items = None
         if not isinstance(items, list):
             raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; it cannot be used")
         return tuple(items)
@@ -514,12 +526,14 @@ class KubernetesAccount:
                 (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live),
                 key=list(Lifecycle).index,
             )
-            words = (
-                f"{words}, {len(live)} pods left"
-                if words != "no pod runs"
-                else live[0].status.phase
-            )
-            life = Lifecycle.RUNNING if any(pod.status.phase == "Running" for pod in live) else life
+            if words != "no pod runs":
+                words = f"{words}, {len(live)} pods left"
+            else:
+                words = live[0].status.phase
+            if any(pod.status.phase == "Running" for pod in live):
+                life = Lifecycle.RUNNING
+            else:
+                life = life
         actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
         return self._build_meter(life, words, pods, actions)
 
@@ -581,7 +595,10 @@ def _list_valid_times(times: Iterable[datetime | None]) -> list[float]:
 
 
 def _build_suspend_args(namespace: str, name: str, on: bool) -> tuple[str, ...]:
-    patch = '{"spec":{"suspend":true}}' if on else '{"spec":{"suspend":false}}'
+    if on:
+        patch = '{"spec":{"suspend":true}}'
+    else:
+        patch = '{"spec":{"suspend":false}}'
     return ("patch", "job", name, f"--namespace={namespace}", "--type=merge", f"--patch={patch}")
 
 
@@ -637,11 +654,10 @@ def _parse_gigabytes(text: object) -> float | None:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    found = (
-        re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text)
-        if isinstance(text, str)
-        else None
-    )
+    if isinstance(text, str):
+        found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text)
+    else:
+        found = None
     if found is None:
         return None
     unit = found[2] or " "

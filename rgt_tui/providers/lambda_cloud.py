@@ -186,7 +186,10 @@ class LambdaAccount(RentedAccount):
         kind = as_object(box.get("instance_type"))
         cents = parse_number(kind.get("price_cents_per_hour"))
         disks = self._list_disks(box.get("file_system_names"))
-        reserved = RESERVED if box.get("is_reserved") is True else None
+        if box.get("is_reserved") is True:
+            reserved = RESERVED
+        else:
+            reserved = None
         can = as_object(as_object(box.get("actions")).get("terminate")).get("available")
         return RentedMachine(
             id=identifier,

@@ -223,7 +223,10 @@ class PaperspaceAccount(RentedAccount):
         """
 
         async def read_page(cursor: str | None) -> ListPage:
-            after = {} if cursor is None else {"after": cursor}
+            if cursor is None:
+                after = {}
+            else:
+                after = {"after": cursor}
             # Maximum items per page.
             limit = 120
             answer = await self.http.get(
@@ -327,7 +330,10 @@ class PaperspaceAccount(RentedAccount):
             )
         elif machine.get("publicIpType") not in ("dynamic", "none"):
             kept.append(("static address, if it has one (the API did not say)", None))
-        counts = self._beside.snapshots if self._beside is not None else None
+        if self._beside is not None:
+            counts = self._beside.snapshots
+        else:
+            counts = None
         if counts is None:
             kept.append((SNAPSHOTS, None))
         elif count := counts.get(instance):

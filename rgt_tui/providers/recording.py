@@ -116,7 +116,11 @@ async def record_account(
     http.record_reads(found.append)
     redactor = Redactor()
     failed: list[str] = []
-    machines: list[str] = [instance] if instance else []
+    machines: list[str]
+    if instance:
+        machines = [instance]
+    else:
+        machines = []
 
     async def read_list() -> None:
         machines.extend(one.id for one in await account.open_control_plane(instance).list())
@@ -287,7 +291,10 @@ def _like_money(value: object) -> object:
             return "-12.34"
         return "12.34"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        amount = 12.34 if isinstance(value, float) else 12
+        if isinstance(value, float):
+            amount = 12.34
+        else:
+            amount = 12
         if value == 0:
             return 0
         if value < 0:

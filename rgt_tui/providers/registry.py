@@ -209,7 +209,10 @@ class Providers:
         meters = {}
         for ref in refs:
             meter = listed.get(ref.instance)
-            meters[ref] = meter if meter is not None else await self._read_missing(provider, ref)
+            if meter is not None:
+                meters[ref] = meter
+            else:
+                meters[ref] = await self._read_missing(provider, ref)
         return meters
 
     async def _read_missing(self, provider: Provider, ref: ProviderRef) -> Meter:

@@ -414,7 +414,10 @@ class RentedAccount(abc.ABC):
         storage, unpriced = sum_known_parts(machine.storage)
         runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
         # A price of 0 for something that is charged counts as unknown.
-        compute = (machine.compute or None) if runs else 0.0
+        if runs:
+            compute = machine.compute or None
+        else:
+            compute = 0.0
         if not runs:
             per_hour = storage
         elif compute is None:
@@ -650,7 +653,10 @@ class RentedBox(OneMachine["RentedAccount"]):
         machine = account.find_last_reading(instance)
         if machine is None:
             return (f"unknown: the machine has not been read; check {self.console_url}",)
-        parts = machine.at_rest if verb is BillingVerb.PARK else machine.outlives
+        if verb is BillingVerb.PARK:
+            parts = machine.at_rest
+        else:
+            parts = machine.outlives
         if parts is None:
             return (f"unknown: {account.platform} does not report what it keeps",)
         return (*account.describe_prices(parts), *account.bills_apart(verb))

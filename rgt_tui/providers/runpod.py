@@ -262,7 +262,10 @@ class RunPodBox(OneMachine["RunPodAccount"]):
             lines.append(_volume_line(pod))
         for mount in pod.networks or ():
             price = self._account.volume_price(mount.volume)
-            cost = "price unknown" if price is None else f"${price:.4f}/h"
+            if price is None:
+                cost = "price unknown"
+            else:
+                cost = f"${price:.4f}/h"
             lines.append(
                 f"network volume {mount.volume} at {mount.path}: {cost} until the volume is deleted"
             )
@@ -292,7 +295,10 @@ def _volume_line(pod: Pod) -> str:
     what = f"volume disk {pod.volume_path}, {size:g} GB"
     if stopped is None:
         return f"{what}, price unknown"
-    against = f", {stopped / running:.2g} times its running rate" if running else ""
+    if running:
+        against = f", {stopped / running:.2g} times its running rate"
+    else:
+        against = ""
     month = stopped * HOURS["GB-month"]
     until = until_clock(load_profile("runpod"), MoneyAmount(stopped))
     return (
@@ -561,8 +567,14 @@ class RunPodAccount:
             compute = pod.cost or None
             kind = MeterKind.COMPUTE_AND_STORAGE
             storage, unpriced = sum_known_parts(self.list_storage(pod, running=True))
-            per_hour = None if compute is None else compute + (storage or 0.0)
-            doubt = DISKS_IN_PRICE if per_hour is not None and storage else None
+            if compute is None:
+                per_hour = None
+            else:
+                per_hour = compute + (storage or 0.0)
+            if per_hour is not None and storage:
+                doubt = DISKS_IN_PRICE
+            else:
+                doubt = None
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
                 doubt = f"RunPod reports {pod.status} but still a price: counted as running"
         elif life is Lifecycle.STOPPED:
@@ -619,7 +631,10 @@ class RunPodAccount:
         """
         storage, unpriced = sum_known_parts(self._list_networks(pod))
         source = f"RunPod REST v2 at {self.http.host}"
-        kind = MeterKind.NONE if pod.networks == () else MeterKind.STORAGE_ONLY
+        if pod.networks == ():
+            kind = MeterKind.NONE
+        else:
+            kind = MeterKind.STORAGE_ONLY
         if pod.networks is None:
             kind, source = (
                 MeterKind.UNKNOWN,
@@ -700,9 +715,18 @@ async def read_balance(http: AccountHttp) -> AccountBalance:
         ProviderError: among others, if the answer lacks it; GraphQL reports errors with status 200.
     """
     data = (await http.send_query("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
-    found = data.get("data") if isinstance(data, dict) else None
-    myself = found.get("myself") if isinstance(found, dict) else None
-    left = parse_signed(myself.get("clientBalance")) if isinstance(myself, dict) else None
+    if isinstance(data, dict):
+        found = data.get("data")
+    else:
+        found = None
+    if isinstance(found, dict):
+        myself = found.get("myself")
+    else:
+        myself = None
+    if isinstance(myself, dict):
+        left = parse_signed(myself.get("clientBalance"))
+    else:
+        left = None
     if left is None or not isinstance(myself, dict):
         raise BadAnswer("RunPod does not report the account's balance", console=http.console)
     return AccountBalance(amount=left, per_hour=parse_signed(myself.get("currentSpendPerHr")))

@@ -239,7 +239,10 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
 
 def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
     """Return the offer of one type in one cloud; None = not in stock there now."""
-    stock = gpu.stock if wish.region is None else dict(gpu.places).get(wish.region, "NONE")
+    if wish.region is None:
+        stock = gpu.stock
+    else:
+        stock = dict(gpu.places).get(wish.region, "NONE")
     if stock == "NONE" or gpu.most < wish.gpu_count:
         return None
     volume = max(SMALLEST_VOLUME_GB, wish.disk_gb)

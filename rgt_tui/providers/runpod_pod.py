@@ -275,8 +275,14 @@ async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
         least = parse_number(as_object(endpoint.get("workers")).get("min"))
         if len(known) == len(counts) and sum(known) == 0 and least == 0:
             continue
-        now = f"{sum(known):g}" if len(known) == len(counts) else "an unknown number of"
-        kept = "unknown" if least is None else f"{least:g}"
+        if len(known) == len(counts):
+            now = f"{sum(known):g}"
+        else:
+            now = "an unknown number of"
+        if least is None:
+            kept = "unknown"
+        else:
+            kept = f"{least:g}"
         found.append(
             Leftover(
                 what="endpoint",
@@ -295,7 +301,10 @@ async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Left
         cluster = as_object(raw)
         id_ = _id_of(http, cluster, "a cluster")
         size = parse_number(as_object(cluster.get("compute")).get("podCount"))
-        count = "an unknown number of" if size is None else f"{size:g}"
+        if size is None:
+            count = "an unknown number of"
+        else:
+            count = f"{size:g}"
         found.append(
             Leftover(
                 what="cluster",

@@ -322,7 +322,10 @@ class SlurmAccount:
     def build_meter(self, job: SqueueJob) -> Meter:
         """Return the meter of a job in squeue. Slurm reports no price."""
         life = HOLDS.get(job.state)
-        kind = MeterKind.COMPUTE_AND_STORAGE if life is not None else MeterKind.UNKNOWN
+        if life is not None:
+            kind = MeterKind.COMPUTE_AND_STORAGE
+        else:
+            kind = MeterKind.UNKNOWN
         if job.state in WAITS:
             life, kind = Lifecycle.STARTING, MeterKind.NONE
         elif job.state in ENDED:
@@ -369,7 +372,10 @@ def parse_line(row: str) -> SqueueJob:
         cell.strip() for cell in cells
     )
     gpu, each = _parse_gpus(resources)
-    count = int(nodes) if re.fullmatch(r"[0-9]{1,6}", nodes) else None
+    if re.fullmatch(r"[0-9]{1,6}", nodes):
+        count = int(nodes)
+    else:
+        count = None
     return SqueueJob(
         id=ident,
         number=number,

@@ -104,7 +104,10 @@ async def carry_out(
             meter = Meter(
                 at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
             )
-        shown = meter if meter.error is None else shown
+        if meter.error is None:
+            shown = meter
+        else:
+            shown = shown
         phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:
             yield build_progress(
@@ -165,7 +168,10 @@ def describe_remaining_bill(
         return "compute off, no other charges found"
     rest = "; ".join(provider.list_kept_charges(verb, instance)) or "storage"
     # If something else bills (a node under a pod), ending the machine alone saves nothing.
-    head = "compute off" if meter.compute_per_hour == 0 or not meter.unpriced else "off"
+    if meter.compute_per_hour == 0 or not meter.unpriced:
+        head = "compute off"
+    else:
+        head = "off"
     return f"{head}; keeps billing: {rest}"
 
 
@@ -173,13 +179,18 @@ def _describe_last_state(
     provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float
 ) -> str:
     """Return the last state that the provider reported, and the current error."""
-    last = (
-        f"last shown: {shown.native_status or shown.lifecycle}"
-        if shown.at is not None
-        else "never shown"
-    )
-    trouble = f"; now: {meter.error}" if meter.error is not None else ""
-    what = "stopped, but not the remaining charges" if confirmed else "not confirmed"
+    if shown.at is not None:
+        last = f"last shown: {shown.native_status or shown.lifecycle}"
+    else:
+        last = "never shown"
+    if meter.error is not None:
+        trouble = f"; now: {meter.error}"
+    else:
+        trouble = ""
+    if confirmed:
+        what = "stopped, but not the remaining charges"
+    else:
+        what = "not confirmed"
     return (
         f"state unknown after {timeout_s:.0f} s ({what}; {last}{trouble}), check the console: "
         f"{provider.console_url}"
@@ -230,7 +241,10 @@ OWN_STOPS = MappingProxyType(
 
 def own_stop(ref: ProviderRef | None) -> OwnStop | None:
     """Return how a box stops itself, using the fleet file's server; None = no documented way."""
-    found = OWN_STOPS.get(ref.kind) if ref is not None else None
+    if ref is not None:
+        found = OWN_STOPS.get(ref.kind)
+    else:
+        found = None
     if found is None or ref is None or not found.way.url or not ref.base_url:
         return found
     return msgspec.structs.replace(

@@ -216,14 +216,20 @@ class VastAccount(RentedAccount):
         """
 
         async def read_page(cursor: str | None) -> ListPage:
-            after = {} if cursor is None else {"after_token": cursor}
+            if cursor is None:
+                after = {}
+            else:
+                after = {"after_token": cursor}
             await self.pace.wait_turn(kind)
             answer = await self.http.get(f"{path}?{urlencode({**query, **after}, quote_via=quote)}")
             data = as_object(answer.data)
             following = data.get("next_token")
             if following is not None:
                 following = str(following) or None
-            count = parse_number(data.get("total_instances")) if total else None
+            if total:
+                count = parse_number(data.get("total_instances"))
+            else:
+                count = None
             return ListPage(data.get(key), following, answer, count)
 
         return await read_pages(read_page, key, self.undocumented_error)
@@ -246,7 +252,11 @@ class VastAccount(RentedAccount):
             self._volumes_of[str(identifier)] = named
         volumes = self._list_attached(self._volumes_of.get(str(identifier)))
         kept: Parts = volumes or ()
-        unsure: Parts = (("a volume, if one is attached", None),) if volumes is None else ()
+        unsure: Parts
+        if volumes is None:
+            unsure = (("a volume, if one is attached", None),)
+        else:
+            unsure = ()
         total, base = parse_number(box.get("dph_total")), parse_number(box.get("dph_base"))
         if base is None and total is not None and bills is MeterKind.COMPUTE_AND_STORAGE:
             base = max(0.0, total - (disk or 0.0))
@@ -457,7 +467,10 @@ def _parse_state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
 def _format_status(box: Mapping[str, object]) -> str:
     """Return the status, and the intended one if it differs."""
     actual = box.get("actual_status")
-    said = "created" if actual is None else make_printable(actual, 40)
+    if actual is None:
+        said = "created"
+    else:
+        said = make_printable(actual, 40)
     intended = parse_text(box.get("intended_status"), 40)
     if intended is None or intended == said:
         return said
@@ -497,16 +510,18 @@ def _volume_part_name(volume: object) -> str:
 def _find_ssh_endpoint(box: Mapping[str, object]) -> tuple[str | None, int | None]:
     """Return host and port for SSH: direct, else the proxy (next port with Jupyter)."""
     mapped = as_array(as_object(box.get("ports")).get("22/tcp"))
-    direct = parse_port(as_object(mapped[0]).get("HostPort")) if mapped else None
+    if mapped:
+        direct = parse_port(as_object(mapped[0]).get("HostPort"))
+    else:
+        direct = None
     address = parse_text(box.get("public_ipaddr"), 200)
     if direct is not None and address is not None:
         return address, direct
     host, proxy = parse_text(box.get("ssh_host"), 200), parse_port(box.get("ssh_port"))
-    proxy = (
-        parse_port((proxy or 0) + 1)
-        if "jupyter" in str(box.get("image_runtype")) and proxy
-        else proxy
-    )
+    if "jupyter" in str(box.get("image_runtype")) and proxy:
+        proxy = parse_port((proxy or 0) + 1)
+    else:
+        proxy = proxy
     if host is None or proxy is None:
         return (None, None)
     return (host, proxy)

@@ -82,7 +82,10 @@ class VastMarket(RentedMarket):
         if ask is None or count is None or gpu is None:
             return None
         base, total = parse_number(item.get("dph_base")), parse_number(item.get("dph_total"))
-        storage = total - base if base is not None and total is not None and total >= base else None
+        if base is not None and total is not None and total >= base:
+            storage = total - base
+        else:
+            storage = None
         # 0 is not a price of compute, neither on demand nor as the minimum bid.
         compute = (parse_number(item.get("min_bid")) if wish.spot else base) or None
         left, memory = parse_number(item.get("duration")), parse_number(item.get("gpu_ram"))

@@ -134,7 +134,10 @@ def change_line(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
     )
     if found == StateChange():
         return None
-    when = new.since if link and before.link is not new.link else at
+    if link and before.link is not new.link:
+        when = new.since
+    else:
+        when = at
     return _encode(RecordingEntry(box=new.spec.name, at=when, set=found)) + b"\n"
 
 
@@ -161,7 +164,10 @@ def read_header(line: bytes, name: str) -> RecordingHeader:
     """
     try:
         version = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("recording")
-        number = None if version is None else msgspec.json.decode(version, type=int)
+        if version is None:
+            number = None
+        else:
+            number = msgspec.json.decode(version, type=int)
     except (ValueError, RecursionError):
         number = None
     if number is None:

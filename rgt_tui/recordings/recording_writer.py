@@ -103,7 +103,10 @@ class LineFile:
             raise self._build_failure(error) from error
 
     def _build_failure(self, error: OSError) -> RecordFailed:
-        why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            why = "the disk is full"
+        else:
+            why = error.strerror or str(error)
         if not self.written:
             return RecordFailed(f"{self.path}: {why}; nothing was written")
         return RecordFailed(f"{self.path} ends here: {why}. {REPLAYABLE}")

@@ -103,7 +103,10 @@ class PlaybackClock:
                 self._set_anchor(at)
                 return
             self._changed.clear()
-            left = None if self._held else (at - self.now()) / self._speed
+            if self._held:
+                left = None
+            else:
+                left = (at - self.now()) / self._speed
             try:
                 await asyncio.wait_for(self._changed.wait(), left)
             except TimeoutError:

@@ -83,7 +83,10 @@ class PackedLines:
         except zlib.error as error:
             raise DamagedStream(str(error)) from error
         held = len(self._line) <= LONGEST_TOLD
-        line = self._line + found if held else self._line
+        if held:
+            line = self._line + found
+        else:
+            line = self._line
         if not self._stream.eof:
             self._line = line
             return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
@@ -263,7 +266,10 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
             return False
         if isinstance(frame, Hello) and not self._greeted:
             self._greeted = True
-            self._unpacker = PackedLines() if frame.packed_lines else None
+            if frame.packed_lines:
+                self._unpacker = PackedLines()
+            else:
+                self._unpacker = None
         self._on_frame(frame)
         return True
 

@@ -181,9 +181,10 @@ async def pass_through(
     threading.Thread(
         target=_send_all, args=(loop, session, channel), daemon=True, name="rgt-input"
     ).start()
-    asking = (
-        None if interrupted is None else loop.create_task(_interrupt(interrupted, session, channel))
-    )
+    if interrupted is None:
+        asking = None
+    else:
+        asking = loop.create_task(_interrupt(interrupted, session, channel))
     try:
         await asyncio.shield(session.ended)
     except (asyncssh.Error, OSError) as error:
@@ -360,7 +361,10 @@ class _FeedingSession(CommandSession):
         self.words = bytearray()
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        target = self.words if datatype == asyncssh.EXTENDED_DATA_STDERR else self.out
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            target = self.words
+        else:
+            target = self.out
         if len(target) < MOST_OUTPUT:
             target += data
 

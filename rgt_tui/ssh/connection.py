@@ -47,9 +47,10 @@ def arguments(
         moved: Its address differs from its alias.
     """
     # A shell expands nothing in quotes, and ssh expands no `~` after -F.
-    words = (
-        [] if spec.ssh_config is None else ["-F", *(str(source.path) for source in around.sources)]
-    )
+    if spec.ssh_config is None:
+        words = []
+    else:
+        words = ["-F", *(str(source.path) for source in around.sources)]
     words += [NO_FILE] if words == ["-F"] else []
     if last and spec.identity is not None:
         words += ["-i", hop.identities[0], "-o", "IdentitiesOnly=yes"]
@@ -106,7 +107,10 @@ def resolve_hops(
     Raises:
         ConfigError: ssh_config or the description is wrong; the message names file and line, or the key.
     """
-    around = _surroundings_of(spec) if around is None else around
+    if around is None:
+        around = _surroundings_of(spec)
+    else:
+        around = around
     if spec.user is not None:
         with _blame_fleet_key(spec, "user"):
             check_user(spec.user)

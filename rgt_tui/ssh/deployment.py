@@ -158,11 +158,10 @@ async def deploy_agent(
 def _describe_fallback(path: str, kind: str, why: str) -> str:
     if not why:
         return ""
-    what = (
-        f"an older agent runs ({path}): this one"
-        if kind == "older"
-        else f"the agent is in {path}: it"
-    )
+    if kind == "older":
+        what = f"an older agent runs ({path}): this one"
+    else:
+        what = f"the agent is in {path}: it"
     return f"{what} could not be written to the home directory ({why}); fix that and press retry"
 
 

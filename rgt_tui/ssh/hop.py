@@ -82,7 +82,10 @@ def host_keys(host: SshHost, trusted: Sequence[asyncssh.SSHKey], authorities: bo
     known = [sys.intern(name.decode()) for key in trusted for name in key.sig_algorithms]
     plain = [sys.intern(name.decode()) for name in get_default_public_key_algs()]
     # A certificate without a known authority could not be verified, so none is requested.
-    certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
+    if authorities:
+        certificates = [name.decode() for name in get_default_certificate_algs()]
+    else:
+        certificates = []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
     said = _known_algorithms("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [
         *certificates,
@@ -190,9 +193,10 @@ async def unreachable_message(
             f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
             "run the command separately to test it"
         )
-    through = (
-        f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
-    )
+    if tunnel is not None:
+        through = f"not reached through {tunnel.get_extra_info('rgt_label')}: "
+    else:
+        through = ""
     return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
 
 
@@ -200,11 +204,10 @@ def refused_login_message(step: HopStep, login: Login) -> str:
     """Return the message for a refused login: accepted methods, what was tried, what to do."""
     methods = ", ".join(login.methods) or "no method that rgt has"
     tried = login.keyring.tried
-    keys = (
-        f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})"
-        if tried
-        else "no key to try"
-    )
+    if tried:
+        keys = f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})"
+    else:
+        keys = "no key to try"
     said = [
         f"ssh: {step.label} refused the login of {step.host.user}: it accepts {methods}; {keys}"
     ]
@@ -259,11 +262,10 @@ class HopOpener:
             AuthFailed: the server refused the login.
             Unreachable: everything else.
         """
-        person = (
-            Person(self._person.box, None, self._person.answers)
-            if step.host.batch
-            else self._person
-        )
+        if step.host.batch:
+            person = Person(self._person.box, None, self._person.answers)
+        else:
+            person = self._person
         pinned: OfferedKey | None = None
         again = True
         while True:
@@ -379,7 +381,10 @@ class HopOpener:
             if isinstance(error, asyncssh.Error) and "authentication failures" in str(error.reason):
                 login.drop_refused_password()
                 raise AuthFailed(too_many(step, login)) from error
-            seconds = LOGIN_SECONDS if login.reached else _connect_seconds(host)
+            if login.reached:
+                seconds = LOGIN_SECONDS
+            else:
+                seconds = _connect_seconds(host)
             why = failure_reason_text(error, seconds, reached=login.reached)
             hint = failure_advice(error, reached=login.reached)
             raise Unreachable(await unreachable_message(step, tunnel, proxy, why, hint)) from error
@@ -519,9 +524,15 @@ class ProxyProcess:
             await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
             await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
         lines = self._words.decode(errors="replace").strip().splitlines()
-        said = clean_text(lines[-1])[:300] if lines else ""
+        if lines:
+            said = clean_text(lines[-1])[:300]
+        else:
+            said = ""
         status = self._process.returncode
-        ended = "" if status is None else f"it ended with {status}"
+        if status is None:
+            ended = ""
+        else:
+            ended = f"it ended with {status}"
         return ": ".join(part for part in (ended, said) if part)
 
     def close(self) -> None:

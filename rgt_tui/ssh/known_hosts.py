@@ -322,7 +322,10 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
             raise HostKeyRefused(
                 f"ssh: {entry.location} now has another {kind} key of {name}; rgt did not connect"
             )
-        gap = "" if not text or text.endswith("\n") else "\n"
+        if not text or text.endswith("\n"):
+            gap = ""
+        else:
+            gap = "\n"
         shown = hash_name(name) if hashed else name
         data = f"{gap}{shown} {kind} {key}\n".encode()
         if os.write(handle, data) != len(data):
@@ -530,9 +533,10 @@ async def _ask_to_accept(
 
 
 def _key_caption(offered: OfferedKey) -> str:
-    name = (
-        "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
-    )
+    if offered.type.startswith("ecdsa-"):
+        name = "ECDSA"
+    else:
+        name = offered.type.removeprefix("ssh-").upper()
     bits = key_bits(offered.type, offered.key_blob)
     if bits:
         return f"{name} {bits}"
@@ -556,8 +560,14 @@ def _describe_acceptance(
     host: SshHost, others: tuple[KnownHostLine, ...], by_hand: tuple[str, ...], box: str
 ) -> str:
     """Return how the key can be accepted under the rules for this server."""
-    strict = host.strict if host.strict == "yes" or (host.strict == "accept-new" and others) else ""
-    options = ["-o", "StrictHostKeyChecking=ask"] if strict else []
+    if host.strict == "yes" or (host.strict == "accept-new" and others):
+        strict = host.strict
+    else:
+        strict = ""
+    if strict:
+        options = ["-o", "StrictHostKeyChecking=ask"]
+    else:
+        options = []
     options += ["-o", "BatchMode=no"] if host.batch else []
     by_ssh = f"by `{shlex.join(('ssh', *options, *by_hand))}`"
     if others:
@@ -572,7 +582,10 @@ def _describe_acceptance(
     else:
         closed = ""
     if closed:
-        way = by_ssh if others else f"accept it {by_ssh}"
+        if others:
+            way = by_ssh
+        else:
+            way = f"accept it {by_ssh}"
         return f"{closed} for it in ssh_config, so rgt does not ask: {_COMPARE}, then {way}"
     asking = f"`rgt doctor {shlex.quote(box)}` on a terminal or the dashboard (rgt), which ask"
     if others:

@@ -124,7 +124,10 @@ class Login(asyncssh.SSHClient):
         if self._keys is None:
             self._keys = self.keyring.iterate_keys()
         pair = await anext(self._keys, None)
-        self.used = None if pair is None else UsedKey.from_pair(pair, self.keyring.offered)
+        if pair is None:
+            self.used = None
+        else:
+            self.used = UsedKey.from_pair(pair, self.keyring.offered)
         return pair
 
     async def password_auth_requested(self) -> str | None:
@@ -159,7 +162,10 @@ class Login(asyncssh.SSHClient):
             if not echo and _PASSWORD.search(prompt) and not _ONCE.search(prompt):
                 answer = await self._choose_password(title, words)
             else:
-                kind = QuestionKind.TEXT if echo else QuestionKind.SECRET
+                if echo:
+                    kind = QuestionKind.TEXT
+                else:
+                    kind = QuestionKind.SECRET
                 answer = await self._prompt_with_patience(kind, title, words)
             if answer is None:
                 return None
@@ -341,7 +347,10 @@ def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
                 public=public or public_part(text), certificate=certificate, sealed=True
             )
         public = public or read_public(path)
-        problem = None if public is not None else f"{path}: {error}"
+        if public is not None:
+            problem = None
+        else:
+            problem = f"{path}: {error}"
         return LoadedIdentity(public=public, certificate=certificate, problem=problem)
     return LoadedIdentity(key=key, public=key.convert_to_public(), certificate=certificate)
 
@@ -430,7 +439,10 @@ class Keyring:
             self._agent = None
 
     def _note_tried(self, pair: asyncssh.SSHKeyPair, name: str) -> asyncssh.SSHKeyPair:
-        shown = f"{name} (certificate)" if pair.has_cert else name
+        if pair.has_cert:
+            shown = f"{name} (certificate)"
+        else:
+            shown = name
         if shown not in self.tried:
             self.tried.append(shown)
         return pair

@@ -72,7 +72,10 @@ class ImportsAsyncssh:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of asyncssh; None for any other module."""
-        found = PathFinder.find_spec(name, path, target) if name == "asyncssh" else None
+        if name == "asyncssh":
+            found = PathFinder.find_spec(name, path, target)
+        else:
+            found = None
         if found is None or found.loader is None:
             return None
         load = found.loader.exec_module

@@ -215,7 +215,10 @@ def _ssh_arguments(
         f"ServerAliveCountMax={alive['keepalive_count_max']}",
     ]
     said = [word for option in options for word in ("-o", option)]
-    bind = ["-b", host.bind_address] if host.bind_address else []
+    if host.bind_address:
+        bind = ["-b", host.bind_address]
+    else:
+        bind = []
     address, port = peer[:2]
     return (
         program, "-F", "none", "-T", "-a", "-x", "-e", "none", *said, *bind,

@@ -233,7 +233,10 @@ class Person:
         idle: Idle | None = None,
     ) -> None:
         self.box = box
-        self.answers = LoginAnswers() if answers is None else answers
+        if answers is None:
+            self.answers = LoginAnswers()
+        else:
+            self.answers = answers
         self.idle: Idle = _at_once if idle is None or ask is None else idle
         self._ask = ask
 

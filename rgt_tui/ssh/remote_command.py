@@ -77,7 +77,10 @@ class LineSplitter:
             return []
         *lines, rest = data.split(b"\n")
         if lines:
-            lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])
+            if self._skipping:
+                lines[0] = b""
+            else:
+                lines[0] = bytes(self._rest + lines[0])
             self._rest.clear()
             self._skipping = False
         kept = [line for line in lines if line and len(line) <= self._limit]
@@ -237,7 +240,10 @@ class _Collector(CommandSession):
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        target = self.err if datatype == asyncssh.EXTENDED_DATA_STDERR else self.out
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            target = self.err
+        else:
+            target = self.out
         if self.overflow or len(target) + len(data) > self._most:
             self.overflow = True
             if self._channel is not None:

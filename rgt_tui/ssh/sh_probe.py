@@ -332,7 +332,10 @@ class ShellProbe:
         await asyncio.wait([self._task])
         if self._shell.ended.done():
             return self._shell.ended.result()
-        error = None if self._task.cancelled() else self._task.exception()
+        if self._task.cancelled():
+            error = None
+        else:
+            error = self._task.exception()
         if error is not None:
             return str(error)
         return "the probe ended"
@@ -367,7 +370,10 @@ class ShellProbe:
     def _begin_numbering(self, hello: ProbeGreeting) -> None:
         self._boot = hello.boot
         after = self._after
-        self._seq = after.seq if isinstance(after, SampleCursor) and after.boot == hello.boot else 0
+        if isinstance(after, SampleCursor) and after.boot == hello.boot:
+            self._seq = after.seq
+        else:
+            self._seq = 0
 
     def _accept_line(self, line: str) -> None:
         most_lines = 2000

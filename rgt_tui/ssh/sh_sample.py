@@ -75,7 +75,10 @@ def processes(
     if len(numbers) < 3 or not all(numbers):
         return (), NO_PROC
     boot, ticks, page = numbers
-    own = None if pattern == DEFAULT_PATTERN else re.compile(pattern)
+    if pattern == DEFAULT_PATTERN:
+        own = None
+    else:
+        own = re.compile(pattern)
     found: dict[int, tuple[int, str, TrainingProcess]] = {}
     for row in said.get("p", []):
         words = row.split(" ", 6)
@@ -121,7 +124,10 @@ def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
     if not _PYTHON.fullmatch(program):
         return _TRAINS.search(program) is not None
     rest = words[_script_index(words) :]
-    name = rest[0].rpartition("/")[2].removesuffix(".py") if rest else ""
+    if rest:
+        name = rest[0].rpartition("/")[2].removesuffix(".py")
+    else:
+        name = ""
     return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(
         rest[1:5]
     )
@@ -129,7 +135,10 @@ def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
 
 def shortened_command(words: Sequence[str]) -> str:
     """Return a command line up to its script: later arguments may contain a secret."""
-    end = _script_index(words) + 1 if _PYTHON.fullmatch(words[0].rpartition("/")[2]) else 1
+    if _PYTHON.fullmatch(words[0].rpartition("/")[2]):
+        end = _script_index(words) + 1
+    else:
+        end = 1
     text = " ".join(words[:end])
     longest = 300
     return text[:longest] + (" …" if len(words) > end else "")
@@ -222,7 +231,10 @@ def parse_sample(
     for row in rows:
         said.setdefault(row[0], []).append(row[1] if len(row) > 1 else "")
     start = " ".join(said.get("{", [])).split()
-    at = _parse_integer(start[1]) if len(start) == 2 else None
+    if len(start) == 2:
+        at = _parse_integer(start[1])
+    else:
+        at = None
     if at is None:
         raise ValueError("a reading without a time")
     procs, unseen = processes(said, pattern, float(at))

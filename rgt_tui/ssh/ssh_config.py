@@ -403,7 +403,10 @@ def _read_by_asyncssh(
     answer: dict[str, tuple[str, ...]] = {NOTES: (NO_SSH,)}
     words = {True: "yes", False: "no", None: "none"}
     for option, value in found.items():
-        values = value if isinstance(value, list) else [value]
+        if isinstance(value, list):
+            values = value
+        else:
+            values = [value]
         said = tuple(words[one] if isinstance(one, bool | None) else str(one) for one in values)
         # modifications of lists, which only ssh can apply
         if said and not said[0].startswith(("+", "-", "^")):

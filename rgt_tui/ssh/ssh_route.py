@@ -164,10 +164,16 @@ def parse_jumps(text: str) -> tuple[JumpHost, ...]:
 
 def _parse_jump(text: str) -> JumpHost:
     found = _JUMP.fullmatch(text)
-    host = (found["literal"] or found["host"]) if found is not None else ""
+    if found is not None:
+        host = found["literal"] or found["host"]
+    else:
+        host = ""
     if found is None or text.startswith("-") or host.startswith("-"):
         raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
-    port = int(found["port"]) if found["port"] else None
+    if found["port"]:
+        port = int(found["port"])
+    else:
+        port = None
     if port is not None and not 0 < port < 65536:
         raise ValueError(f"ProxyJump: {port} is not a valid port")
     return JumpHost(host, found["user"], port)
@@ -233,7 +239,10 @@ class _SettingsReader:
         self._user = environment(user, around.env)
         self._key_alias = self._first_value("hostkeyalias").lower() or None
         jump = self._first_value("proxyjump")
-        self._jump = "" if jump.lower() == NO_FILE else jump
+        if jump.lower() == NO_FILE:
+            self._jump = ""
+        else:
+            self._jump = jump
         self._table = self._token_table()
 
     def read_host(self) -> SshHost:

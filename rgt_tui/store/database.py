@@ -412,7 +412,10 @@ def restore_backup(path: Path, inode: int | None, now: float) -> RestoreResult |
                 number += 1
                 aside = path.with_name(f"{path.name}.damaged-{stamp}.{number}")
             backup, new = backup_of(path), path.with_name(path.name + ".new")
-            at = backup.stat().st_mtime if _is_sound(backup) else None
+            if _is_sound(backup):
+                at = backup.stat().st_mtime
+            else:
+                at = None
             if at is not None:
                 shutil.copyfile(backup, new)
                 new.chmod(0o600)

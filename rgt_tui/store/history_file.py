@@ -153,7 +153,10 @@ class HistoryFile:
             now = self._clock()
             for name, spec in self._specs.items():
                 box = database.box_number(con, spec)
-                state = None if box is None else self._recall_state(con, box, spec, now)
+                if box is None:
+                    state = None
+                else:
+                    state = self._recall_state(con, box, spec, now)
                 if state is not None:
                     found[name] = state
         return found

@@ -55,7 +55,10 @@ class HistoryReader:
     def read_event_page(self, wanted: EventFilter, before: int | None, count: int) -> Happenings:
         """Return the last `count` wanted events numbered below `before`; None = no upper bound."""
         whole = database.fleet_number(self._con, self._fleet)
-        names = self._names if whole is None else {**self._names, whole: ""}
+        if whole is None:
+            names = self._names
+        else:
+            names = {**self._names, whole: ""}
         return happenings.read_event_page(self._con, names, wanted, before, count)
 
     def read_timeline(self) -> Timeline:
@@ -105,11 +108,17 @@ class HistoryReader:
         recorded: dict[str, ReducedHistory] = {}
         recorded_seconds = 86400.0
         for name, spec, numbers in self._list_boxes():
-            state = self._read_box_state(name, spec, numbers, n, at, full) if watched else None
+            if watched:
+                state = self._read_box_state(name, spec, numbers, n, at, full)
+            else:
+                state = None
             if state is None:
                 if spec is None:
                     continue
-                why = DAMAGED if watched and self._is_damaged(numbers, n, at) else UNWATCHED
+                if watched and self._is_damaged(numbers, n, at):
+                    why = DAMAGED
+                else:
+                    why = UNWATCHED
                 state = BoxState(
                     spec=spec, link=LinkState.NOT_KEPT, reason=why, since=at, alerts_kept=True
                 )
@@ -123,7 +132,10 @@ class HistoryReader:
             if name in full:
                 state = self._with_past(state, numbers, at)
             boxes.append(state)
-        body = moments.TickBody() if tick is None or not watched else tick[1]
+        if tick is None or not watched:
+            body = moments.TickBody()
+        else:
+            body = tick[1]
         events_limit = 200
         events = self.read_event_page(EventFilter(until=at), None, events_limit).rows
         return FleetMoment(

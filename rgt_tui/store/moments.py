@@ -234,7 +234,10 @@ class Recording:
     def _build_log_part(self, box: int, view: LogView, totals: dict[str, int]) -> LogPart:
         total = view.dropped + len(view.lines)
         known = self._totals.get(box, {}).get(view.path, 0)
-        new = total - known if total >= known else len(view.lines)
+        if total >= known:
+            new = total - known
+        else:
+            new = len(view.lines)
         totals[view.path] = total
         # The last line may have been unfinished when it was last written, so it is written again.
         # Maximum number of new lines of a log in one snapshot, the newest.
@@ -452,7 +455,10 @@ class _LogReassembly:
             return
         self._total = part.total
         missing = self._first - part.total
-        lines = part.lines if missing >= 0 else part.lines[:missing]
+        if missing >= 0:
+            lines = part.lines
+        else:
+            lines = part.lines[:missing]
         if not lines:
             return
         if missing > 0:

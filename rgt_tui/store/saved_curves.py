@@ -100,14 +100,20 @@ def save_run(
         now: Client clock.
     """
     there = con.execute("SELECT 1 FROM runs WHERE box = ? AND run = ?", (box, run.name)).fetchone()
-    known = kept if kept is not None and there is not None else KnownRun(RunState(name=run.name))
+    if kept is not None and there is not None:
+        known = kept
+    else:
+        known = KnownRun(RunState(name=run.name))
     same = _count_same(known.resumes, run.resumes)
     held: dict[str, StoredSeries] = {}
     marks = known.marks[:same]
     for metric, series in run.series.items():
         old = known.held.get(metric)
         is_loss = metric == _LOSS
-        before = _stored_positions(run, same, marks, old, series) if is_loss else ()
+        if is_loss:
+            before = _stored_positions(run, same, marks, old, series)
+        else:
+            before = ()
         held[metric], after = write_curve(con, (box, run.name, metric), series, old, before)
         marks = tuple(after) if is_loss else marks
     places = ", ".join("?" * len(run.series))
@@ -236,7 +242,10 @@ def write_curve(
         marks: Positions in the stored series that must be adjusted when it is thinned.
     """
     xs, ys, count = series.backing_columns()
-    same = 0 if held is None else count_unchanged(held, xs, ys, count)
+    if held is None:
+        same = 0
+    else:
+        same = count_unchanged(held, xs, ys, count)
     if held is None or same < held.base:
         return _rewrite_curve(con, key, xs[:count], ys[:count], marks)
     if same < count or count < held.count:
@@ -366,7 +375,10 @@ def unpack_points(body: bytes) -> tuple[list[int], list[float]]:
         Damaged: the bytes were not made by `pack_points`.
     """
     try:
-        data = zlib.decompress(body[1:]) if body[0] == _ZLIB else body[1:]
+        if body[0] == _ZLIB:
+            data = zlib.decompress(body[1:])
+        else:
+            data = body[1:]
         half = len(data) // 2
         steps, values = array("q"), array("d")
         steps.frombytes(data[:half])

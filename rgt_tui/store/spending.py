@@ -144,7 +144,10 @@ class CostMetering:
         """
         tick = self._ticks()
         last, self._looked = self._looked, tick
-        seconds = 0.0 if last is None or not 0 < tick - last <= AWAKE_SECONDS else tick - last
+        if last is None or not 0 < tick - last <= AWAKE_SECONDS:
+            seconds = 0.0
+        else:
+            seconds = tick - last
         failed = []
         for box in boxes:
             try:
@@ -160,7 +163,10 @@ class CostMetering:
         day = day_of(now - seconds - (box.meter.clock_skew or 0.0))
         if found is not None:
             billed = float(found.value) * seconds / 3600.0
-            idle = billed if has_live_run(box, now) is False else 0.0
+            if has_live_run(box, now) is False:
+                idle = billed
+            else:
+                idle = 0.0
             cost = ObservedCost(day, found.currency, billed, idle, seconds, found.at_least)
             self._costs.setdefault(box.spec.name, []).append(cost)
         elif is_unpriced(box, now):
@@ -299,9 +305,15 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
     nothing = _KnownTotal(new.since, new.since, 0.0, 0.0, 0.0)
     base = same
     if same is None and (last is None or last.at <= new.since):  # for a newly created machine
-        base = nothing if last is None else msgspec.structs.replace(last, at=new.since, spent=0.0)
+        if last is None:
+            base = nothing
+        else:
+            base = msgspec.structs.replace(last, at=new.since, spent=0.0)
     if base is not None:
-        newest = base if same is None else last or base
+        if same is None:
+            newest = base
+        else:
+            newest = last or base
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
         if amount > 0 and ahead:
@@ -315,7 +327,10 @@ def _store_estimate(
     con: sqlite3.Connection, box: int, new: ProviderSum, last: _KnownTotal | None
 ) -> None:
     """Store the estimated costs of unwatched time since the last reading: mean price × time."""
-    begin = new.since if last is None else max(last.at, new.since)
+    if last is None:
+        begin = new.since
+    else:
+        begin = max(last.at, new.since)
     _, seconds = _counted_totals(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
     if unwatched >= GAP_SECONDS and new.spent > 0:

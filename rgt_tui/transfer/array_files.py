@@ -145,7 +145,10 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
         raise FileRefused("its header is damaged: its shape is not valid")
     count = _element_bytes(said["descr"])
     for size in shape:
-        count = None if count is None else count * size
+        if count is None:
+            count = None
+        else:
+            count = count * size
     return ArrayHeader(begin + length, count)
 
 
@@ -172,16 +175,25 @@ def _element_bytes(descr: Any, depth: int = 0) -> int | None:
         width = _element_bytes(field[1], depth + 1)
         if len(field) == 3:
             width = _multiply_by_shape(width, field[2])
-        total = None if total is None or width is None else total + width
+        if total is None or width is None:
+            total = None
+        else:
+            total = total + width
     return total
 
 
 def _multiply_by_shape(width: int | None, shape: Any) -> int | None:
-    sizes = shape if type(shape) is tuple else (shape,)
+    if type(shape) is tuple:
+        sizes = shape
+    else:
+        sizes = (shape,)
     if not all(type(size) is int and 0 <= size < 1 << 63 for size in sizes):
         raise FileRefused("its header is damaged: a field of its dtype has no shape")
     for size in sizes:
-        width = None if width is None else width * size
+        if width is None:
+            width = None
+        else:
+            width = width * size
     return width
 
 

@@ -223,7 +223,10 @@ def kind_of(name: str, head: str) -> str:
         return "torch"
     if lower.endswith(_PERHAPS):
         known = lower.endswith(".bin") and lower.startswith(_NAMES_OF_TORCH)
-        pickled = "pickle" if lower.endswith((".pkl", ".pickle")) else ""
+        if lower.endswith((".pkl", ".pickle")):
+            pickled = "pickle"
+        else:
+            pickled = ""
         if known or head == "zip":
             return "torch"
         return pickled
@@ -420,9 +423,15 @@ def read_heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple
         last = name.rpartition("/")[2].lower()
         head = ""
         if last == MANIFEST:
-            head = "ours" if is_manifest(_read_bytes(folder / name, _MOST_HEAD)) else ""
+            if is_manifest(_read_bytes(folder / name, _MOST_HEAD)):
+                head = "ours"
+            else:
+                head = ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
-            head = "zip" if _is_zip(folder / name, size) else ""
+            if _is_zip(folder / name, size):
+                head = "zip"
+            else:
+                head = ""
         yield name, head
 
 

@@ -146,7 +146,10 @@ def skip_pickle(file: BytesIO) -> None:
                 continue
             if opcode.name in ("BINGET", "LONG_BINGET", "GET"):
                 argument = memo.get(int(argument))
-            named = argument.split(" ", 1) if opcode.name in ("GLOBAL", "INST") else texts[-2:]
+            if opcode.name in ("GLOBAL", "INST"):
+                named = argument.split(" ", 1)
+            else:
+                named = texts[-2:]
             if opcode.name in ("GLOBAL", "INST", "STACK_GLOBAL") and all(
                 type(one) is str for one in named
             ):
@@ -185,7 +188,10 @@ class _PickleMachine:
             raise FileRefused("its pickle makes up the name of what it calls")
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
-            kind = FileRefused if has_side_effects(module, name) else BeyondCheckpoint
+            if has_side_effects(module, name):
+                kind = FileRefused
+            else:
+                kind = BeyondCheckpoint
             raise kind(f"its pickle names {module}.{name}: loading it would run that")
         found = PickleName(module, name)
         self.names[found] = None

@@ -54,7 +54,10 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
             )
         at = end
     if at != room:
-        what = "it is truncated" if at > room else "something was added"
+        if at > room:
+            what = "it is truncated"
+        else:
+            what = "something was added"
         raise FileRefused(f"{what}: its tensors take {at} bytes, {room} are there")
     return frozenset(header)
 
@@ -83,7 +86,10 @@ def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
     shown = name[:80]
     if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise FileRefused(f"its header is damaged at tensor {shown!r}")
-    bits = BITS.get(entry["dtype"]) if type(entry["dtype"]) is str else None
+    if type(entry["dtype"]) is str:
+        bits = BITS.get(entry["dtype"])
+    else:
+        bits = None
     shape, offsets = entry["shape"], entry["data_offsets"]
     if bits is None:
         raise FileRefused(
@@ -123,7 +129,10 @@ def read_shard_index(path: Path) -> dict[str, list[str]]:
     """
     with OpenFileSection(path) as whole:
         document = examine_json(whole)
-    weights = document.get("weight_map") if isinstance(document, dict) else None
+    if isinstance(document, dict):
+        weights = document.get("weight_map")
+    else:
+        weights = None
     if not isinstance(weights, dict) or not weights:
         raise FileRefused("it has no weight_map")
     found: dict[str, list[str]] = {}
@@ -156,7 +165,10 @@ def examine_index(path: Path) -> None:
     for file, tensors in sorted(found.items()):
         try:
             with OpenFileSection(path.parent / file) as whole:
-                there = examine_safetensors(whole) if file.endswith(".safetensors") else None
+                if file.endswith(".safetensors"):
+                    there = examine_safetensors(whole)
+                else:
+                    there = None
         except FileNotFoundError:
             raise MemberFileError(
                 file, f"it is missing: by {path.name} it has {how_many(len(tensors), 'tensor')}"

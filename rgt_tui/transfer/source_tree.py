@@ -180,7 +180,10 @@ class _TreeWalk:
 
         Yield its subdirectories with the rules that apply to them.
         """
-        here = self._top / folder if folder else self._top
+        if folder:
+            here = self._top / folder
+        else:
+            here = self._top
         try:
             entries = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError as error:
@@ -195,7 +198,10 @@ class _TreeWalk:
             if entry is not None and entry.is_file(follow_symlinks=False):
                 rules = rules.with_file(folder, name, _read_text(here / name))
         for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
+            if folder:
+                path = f"{folder}/{entry.name}"
+            else:
+                path = entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             shown = path + "/" * is_folder
             why = self._own.why_excluded(f"{self._real}/{path}", entry) or rules.why_ignored(
@@ -220,7 +226,10 @@ class _TreeWalk:
         """Add a single file that a person named."""
         with os.scandir(self._top) as entries:
             entry = next((each for each in entries if each.name == name), None)
-        why = None if entry is None else self._own.why_excluded(f"{self._real}/{name}", entry)
+        if entry is None:
+            why = None
+        else:
+            why = self._own.why_excluded(f"{self._real}/{name}", entry)
         if why is not None:
             self.left_out.append(ExcludedPath(name, why))
         else:
@@ -240,7 +249,10 @@ class _TreeWalk:
             with source.open("rb") as file:
                 before = os.fstat(file.fileno())
                 head = file.read(MOST)
-                why = None if self._secrets_too else why_secret(source.name, head)
+                if self._secrets_too:
+                    why = None
+                else:
+                    why = why_secret(source.name, head)
                 if why is not None:
                     self.left_out.append(ExcludedPath(path, why, secret=True))
                     return
@@ -426,7 +438,10 @@ def _parse_rule(line: str, base: str, source: str) -> _IgnoreRule | None:
     if not text or text.startswith("#"):
         return None
     keeps = text.startswith("!")
-    said = f"{text} in {base}{source}" if source else text
+    if source:
+        said = f"{text} in {base}{source}"
+    else:
+        said = text
     text = text[1:] if keeps else text
     folders_only = text.endswith("/")
     text = text.rstrip("/")
@@ -516,7 +531,10 @@ class OwnFiles:
         env: Mapping[str, str] = os.environ,
     ) -> None:
         self._pulled_too = pulled_too
-        self._fleets = set() if fleet is None else {real_place(fleet), os.path.realpath(fleet)}
+        if fleet is None:
+            self._fleets = set()
+        else:
+            self._fleets = {real_place(fleet), os.path.realpath(fleet)}
         names = {FLEET_FILE, *(Path(path).name for path in self._fleets)}
         self._unfinished = re.compile(rf"\.(?:{'|'.join(map(re.escape, sorted(names)))})\.\d+\.tmp")
         """A temporary fleet file that is being written."""

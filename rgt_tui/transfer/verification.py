@@ -246,9 +246,10 @@ class _VerificationWork:
             for name, sha256 in copied.items():
                 self._set_wanted(name, sha256, "manifest")
         try:
-            last = (
-                verified_record.files_before(self.root) if self._may_write and not renew else None
-            )
+            if self._may_write and not renew:
+                last = verified_record.files_before(self.root)
+            else:
+                last = None
             if last is not None:
                 self._since = moment(last[0])
                 for entry in last[1]:
@@ -353,9 +354,10 @@ class _VerificationWork:
             sha256, stamp, _ = _unpacked(row.now) if row.now else ("", None, "")
             if row.by:
                 wanted = ExpectedFile(row.wanted, row.by, self._since)
-                reason = (
-                    verified_record.why_wrong(wanted, sha256) if row.now else "it cannot be read"
-                )
+                if row.now:
+                    reason = verified_record.why_wrong(wanted, sha256)
+                else:
+                    reason = "it cannot be read"
                 if reason is None:
                     row.proof = row.by
                 else:
@@ -388,11 +390,10 @@ class _VerificationWork:
         """Record the results of the answers."""
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
-                path = (
-                    _join_path(job.path, name)
-                    if job.kind in ("trainer", "dcp")
-                    else _sibling_path(job.path, name)
-                )
+                if job.kind in ("trainer", "dcp"):
+                    path = _join_path(job.path, name)
+                else:
+                    path = _sibling_path(job.path, name)
                 if job.kind in _LOGS and self._proof_source(path) in ("pull", "manifest"):
                     self.unproven[path] = f"so it came from the box: {reason}"
                 else:
@@ -428,7 +429,10 @@ class _VerificationWork:
             if not self._is_proven(path):
                 self.unproven[path] = _WHY["metadata"]
         elif not answer.get("checked") and not self._is_proven(job.path):
-            why = "legacy" if answer.get("legacy") else job.kind
+            if answer.get("legacy"):
+                why = "legacy"
+            else:
+                why = job.kind
             if why in _WHY:
                 self.unproven[job.path] = _WHY[why]
 
@@ -522,7 +526,10 @@ class _VerificationWork:
         for path in sorted(paths, key=encode_path):
             before = self.kept.get(path)
             sha256, stamp, proof = _unpacked(self.files[path].now if before is None else before)
-            proof = self.files[path].proof if before is None else proof
+            if before is None:
+                proof = self.files[path].proof
+            else:
+                proof = proof
             yield VerifiedFile(path=encode_path(path), sha256=sha256, stamp=stamp, proof=proof)
 
 

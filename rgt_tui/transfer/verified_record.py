@@ -418,7 +418,10 @@ def why_wrong(expected: ExpectedFile, sha256: str) -> str | None:
         return None
     if expected.by == "before":
         return f"its bytes are no longer those that were verified on {expected.since}"
-    what = "what the box had" if expected.by == "pull" else "what was copied"
+    if expected.by == "pull":
+        what = "what the box had"
+    else:
+        what = "what was copied"
     return f"its SHA-256 {sha256[:12]}… is not that of {what} ({expected.sha256[:12]}…)"
 
 

@@ -251,10 +251,16 @@ class RgtApp(FaultTolerant, App[None]):
         """The line to print after leaving."""
         if self._farewell is not None:
             return self._farewell
-        names = [box.spec.name for box in self._newest.boxes] if self._newest else []
+        if self._newest:
+            names = [box.spec.name for box in self._newest.boxes]
+        else:
+            names = []
         if not names:
             return "rgt has quit"
-        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        if len(names) > 6:
+            more = f" and {len(names) - 6} more"
+        else:
+            more = ""
         return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
 
     @work(
@@ -465,7 +471,10 @@ class RgtApp(FaultTolerant, App[None]):
         if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
             return False
         try:
-            screen = who.screen if isinstance(who, Widget) else self.screen
+            if isinstance(who, Widget):
+                screen = who.screen
+            else:
+                screen = self.screen
         except Exception:  # it was just removed
             screen = self.screen
         place = str(getattr(screen, "PLACE", "")) or "a dialog"
@@ -533,7 +542,10 @@ class RgtApp(FaultTolerant, App[None]):
         if self.readonly and place == "teardown":
             self._hint_readonly()
             return
-        box = source.state.find_box(box_name) if box_name is not None else None
+        if box_name is not None:
+            box = source.state.find_box(box_name)
+        else:
+            box = None
         if place == "teardown" and box is not None and is_gone(box.meter):
             from rgt_tui.ui.screens.receipt import ReceiptScreen
 
@@ -590,7 +602,10 @@ class RgtApp(FaultTolerant, App[None]):
     def action_next_theme(self) -> None:
         """Switch to the next theme."""
         names = [theme.name for theme in THEMES]
-        here = names.index(self.theme) if self.theme in names else -1
+        if self.theme in names:
+            here = names.index(self.theme)
+        else:
+            here = -1
         self.theme = names[(here + 1) % len(names)]
         if self._remember is None:
             self._hint_below_dialog(f"theme {self.theme}", SAID_SECONDS)

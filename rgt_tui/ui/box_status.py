@@ -255,9 +255,10 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
 def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
     """Return a box's first danger clock, else the one that a stop would start; None without any."""
     for reading in health.clock_readings(profile, box, now)[:1]:
-        left = (
-            "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
-        )
+        if reading.seconds_left is None:
+            left = ""
+        else:
+            left = f" {clock_left(reading, reading.seconds_left)}"
         return Span(f"{reading.what}{left}", level_tone(reading.level))
     for pending in health.pending_readings(profile)[:1]:
         if pending.seconds_left is not None:

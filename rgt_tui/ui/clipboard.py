@@ -56,11 +56,10 @@ def copy_to_clipboard(
         if small:
             return f"copied {copied.what}"
         return f"{copied.what} is too long for a terminal's clipboard, and {error}"
-    where = (
-        f"also in {shorten_path(path)}"
-        if small
-        else f"too long for the clipboard: in {shorten_path(path)}"
-    )
+    if small:
+        where = f"also in {shorten_path(path)}"
+    else:
+        where = f"too long for the clipboard: in {shorten_path(path)}"
     return f"copied {copied.what}; {where}"
 
 

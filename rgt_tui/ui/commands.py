@@ -466,7 +466,10 @@ def keys_page() -> str:
         out += ["", f"## {title}", "", "| key | command | what it does | id |", "|---|---|---|---|"]
         for command in commands:
             keys = " ".join(f"`{key}`" for key in command.shown_keys.split("  "))
-            name = f"**{command.title}**" if command.dangerous else command.title
+            if command.dangerous:
+                name = f"**{command.title}**"
+            else:
+                name = command.title
             out.append(f"| {keys} | {name} | {command.help} | `{command.id}` |")
     return "\n".join(out) + "\n"
 

@@ -48,11 +48,17 @@ def curve_parts(
     settings: PlotSettings, board: Board, frame: PlotFrame | None, left_out: int = 0
 ) -> Parts:
     """Return the right end of the header."""
-    log = settings.is_log if frame is None else frame.log
+    if frame is None:
+        log = settings.is_log
+    else:
+        log = frame.log
     y = "log" if log else "linear"
     if settings.is_log and not log:
         y = "linear (nothing above 0)"
-    smooth = f"{settings.smooth:.2f}" if settings.smooth else "off"
+    if settings.smooth:
+        smooth = f"{settings.smooth:.2f}"
+    else:
+        smooth = "off"
     total, shown = len(board.runs) + left_out, board.shown_runs
     boxes = len({each.box for each in board.runs})
     count = f"{len(shown)} of {how_many(total, 'run')}"
@@ -107,7 +113,10 @@ def heard_part(box: BoxState | None, verdict: Assessment | None) -> Parts:
     if box is None or verdict is None or verdict.health not in NOT_HEARD:
         return []
     glyph, word, tone = status_label(box, verdict)
-    age = f" {compact_time(verdict.sample_age)}" if verdict.sample_age is not None else ""
+    if verdict.sample_age is not None:
+        age = f" {compact_time(verdict.sample_age)}"
+    else:
+        age = ""
     return [(0, make_line(Span(f"{glyph} {word}{age}", tone)))]
 
 
@@ -123,10 +132,16 @@ def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
         return f"1 dot = {per_dot * 1000:,.0f} ms"
     if axis is XAxis.EPOCH:
         return f"1 dot = {per_dot:.2g} epochs"
-    one = "token" if axis is XAxis.TOKENS else "step"
+    if axis is XAxis.TOKENS:
+        one = "token"
+    else:
+        one = "step"
     if per_dot >= 0.75:
         few = per_dot < 9.5 and abs(per_dot - round(per_dot)) > 0.05
-        count = f"{per_dot:.1f}" if few else f"{per_dot:,.0f}"
+        if few:
+            count = f"{per_dot:.1f}"
+        else:
+            count = f"{per_dot:,.0f}"
         return f"1 dot = {count} {one}" + ("" if count == "1" else "s")
     return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} dots"
 
@@ -140,7 +155,10 @@ def nothing_to_draw(
     """Return why the plot is empty, and what to do."""
     if box is None:
         return (f"{name} is no longer in the fleet.", f"{key_for('screen.back')} goes back.")
-    runs = box.runs if listed is None else tuple(each.run for each in listed)
+    if listed is None:
+        runs = box.runs
+    else:
+        runs = tuple(each.run for each in listed)
     if not runs and box.sample is None:
         return (
             f"No data from {name} yet: {box.reason or box.link.value}.",
@@ -216,7 +234,10 @@ def build_legend_entries(
     shown = frozenset(board.shown_runs)
     reference = board.settings.reference
     pinned = next((each for each in board.runs if each.key == reference), None)
-    known = settings_of(boxes.get(pinned.box), pinned.run) if pinned is not None else None
+    if pinned is not None:
+        known = settings_of(boxes.get(pinned.box), pinned.run)
+    else:
+        known = None
     made = []
     for each in board.runs:
         differs = ""
@@ -269,10 +290,14 @@ def _read_entry(
     if cross is not None:
         value = board.value_at(each.key, cross)
     else:
-        value = (
-            series.last_point[1] if series is not None and series.last_point is not None else None
-        )
-    state = cell.state if cell is not None else ""
+        if series is not None and series.last_point is not None:
+            value = series.last_point[1]
+        else:
+            value = None
+    if cell is not None:
+        state = cell.state
+    else:
+        state = ""
     if state == "running" and run.wait is not None:
         state = "holding"
     if state in {"running", "holding", ""} and run.progressed_at is not None:
@@ -294,7 +319,10 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
     found: list[tuple[float, str, Tone]] = []
     for resume in each.run.resumes:
-        reason = f" after {resume.reason}" if resume.reason else ""
+        if resume.reason:
+            reason = f" after {resume.reason}"
+        else:
+            reason = ""
         found.append(
             (
                 float(resume.step),
@@ -303,7 +331,10 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
             )
         )
     for gap in board.list_gaps(each.key):
-        steps = f", {format_thousands(gap.count)} steps" if gap.count > 1 else ""
+        if gap.count > 1:
+            steps = f", {format_thousands(gap.count)} steps"
+        else:
+            steps = ""
         undone = ", since redone" if gap.lost else ""
         text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
@@ -404,9 +435,18 @@ def options_of(command: str) -> dict[str, str]:
         if (pair := _PAIR.match(word)) is not None:
             found[_short_key(pair[1])] = pair[2]
         elif (option := _OPTION.match(word)) is not None and word != "-m":
-            after = words[place + 1] if place + 1 < len(words) else "-"
-            bare = "on" if _OPTION.match(after) or _PAIR.match(after) or after == "-" else after
-            found[_short_key(option[1])] = bare if option[2] is None else option[2]
+            if place + 1 < len(words):
+                after = words[place + 1]
+            else:
+                after = "-"
+            if _OPTION.match(after) or _PAIR.match(after) or after == "-":
+                bare = "on"
+            else:
+                bare = after
+            if option[2] is None:
+                found[_short_key(option[1])] = bare
+            else:
+                found[_short_key(option[1])] = option[2]
     return found
 
 
@@ -461,9 +501,10 @@ def _shorten_value(value: str | None, other: str | None) -> str:
         if name and name != other.rpartition("/")[2]:
             value = name
         elif head:
-            value = (
-                f"{current_glyphs().ellipsis}{value[-longest:]}" if len(value) > longest else value
-            )
+            if len(value) > longest:
+                value = f"{current_glyphs().ellipsis}{value[-longest:]}"
+            else:
+                value = value
     if len(value) <= longest:
         return value
     return value[: longest - 1] + current_glyphs().ellipsis

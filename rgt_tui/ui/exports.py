@@ -139,10 +139,22 @@ def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
 def format_task_item(check: CheckResult, now: float) -> str:
     """Return a check as an item of a task list."""
     done = WORDS[check.status] == "proved"
-    word = f"ticked by {escape_markdown(check.by)}" if check.by else WORDS[check.status]
-    age = "" if check.at is None else f", {compact_time(max(0.0, now - check.at))} old"
-    evidence = f": {escape_markdown(check.evidence)}" if check.evidence else ""
-    advice = f"; advice: {escape_markdown(check.advice)}" if check.advice else ""
+    if check.by:
+        word = f"ticked by {escape_markdown(check.by)}"
+    else:
+        word = WORDS[check.status]
+    if check.at is None:
+        age = ""
+    else:
+        age = f", {compact_time(max(0.0, now - check.at))} old"
+    if check.evidence:
+        evidence = f": {escape_markdown(check.evidence)}"
+    else:
+        evidence = ""
+    if check.advice:
+        advice = f"; advice: {escape_markdown(check.advice)}"
+    else:
+        advice = ""
     return f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} ({word}{age}){evidence}{advice}"
 
 

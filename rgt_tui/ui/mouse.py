@@ -40,7 +40,10 @@ def extra_button(code: str) -> tuple[bool, bool]:
     In xterm's protocol button 8, which goes back, has code 128; modifier keys are bits of the code.
     """
     found = _EXTRA.match(code)
-    number = int(found[1]) if found is not None and len(found[1]) < 6 else 0
+    if found is not None and len(found[1]) < 6:
+        number = int(found[1])
+    else:
+        number = 0
     beyond = bool(number & _BEYOND)
     pressed = found is not None and found[2] == "M" and not number & _MOVES
     return beyond, beyond and pressed and number & ~_MODIFIERS == _BACK
@@ -121,11 +124,10 @@ class MouseSelection(Screen[None]):
 
         A drag is clipped to its pane, because panes are side by side.
         """
-        began = (
-            self._select_state.start.content_widget
-            if self._selecting and self._select_state
-            else None
-        )
+        if self._selecting and self._select_state:
+            began = self._select_state.start.content_widget
+        else:
+            began = None
         if began is not None and began.region.area:
             left, top, width, height = began.region
             x, y = min(max(x, left), left + width - 1), min(max(y, top), top + height - 1)

@@ -140,7 +140,10 @@ class PaletteProvider(Provider):
         }
         out = []
         of_all = getattr(self.screen, "box_name", None) is None
-        opened = {command.title for command in self.current_commands()} if of_all else set()
+        if of_all:
+            opened = {command.title for command in self.current_commands()}
+        else:
+            opened = set()
         if self._place_name != "fleet":
             back: Callable[[], None] = partial(
                 getattr(self.app, "return_to", lambda *_: None), "fleet", None
@@ -188,10 +191,14 @@ class PaletteProvider(Provider):
         for box in state.boxes if state is not None else ():
             name = box.spec.name
             verdict = getattr(self.screen, "verdict", None)
-            judged = verdict(box) if callable(verdict) else None
-            seen = (
-                "" if judged is None else f"{health_mark(judged.health)[0]} {judged.health.value}, "
-            )
+            if callable(verdict):
+                judged = verdict(box)
+            else:
+                judged = None
+            if judged is None:
+                seen = ""
+            else:
+                seen = f"{health_mark(judged.health)[0]} {judged.health.value}, "
             if judged is not None and judged.stale and judged.sample_age is not None:
                 seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
             text = f"Box: {seen}{self._platform_name(name)}"

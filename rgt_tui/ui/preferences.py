@@ -90,7 +90,10 @@ def read_preferences(path: Path) -> Preferences:
     except FileNotFoundError:
         return Preferences()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        if isinstance(error, OSError):
+            why = error.strerror
+        else:
+            why = "it is not UTF-8"
         raise PreferencesError(
             f"{shorten_path(path)}: {why}; correct it, or move it away"
         ) from error
@@ -153,7 +156,10 @@ class _FaultList:
         number = self._lines.get(_strip_quotes(".".join(where)))
         line = "" if number is None else f":{number}"
         table, *key = where
-        place = f'[{table}] "{key[0]}": ' if table == "keys" and key else ""
+        if table == "keys" and key:
+            place = f'[{table}] "{key[0]}": '
+        else:
+            place = ""
         self.said.append(f"{self._name}{line}: {place}{words}")
 
 
@@ -199,7 +205,10 @@ def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]
         where = ("keys", id_)
         if id_ not in known:
             near = difflib.get_close_matches(id_, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else "docs/screens/keys.md lists them"
+            if near:
+                hint = f"did you mean {near[0]!r}?"
+            else:
+                hint = "docs/screens/keys.md lists them"
             faults.add_fault(where, f"no command has this id; {hint}")
             continue
         shown = [value] if isinstance(value, str) else value
@@ -300,7 +309,10 @@ def with_theme(text: str, theme: str) -> str:
     if table is None:
         return f'{text}{chr(10) if text and not text.endswith(chr(10)) else ""}[ui]\ntheme = "{theme}"\n'
     after = _NEXT_TABLE.search(text, table.end())
-    end = after.start() if after is not None else len(text)
+    if after is not None:
+        end = after.start()
+    else:
+        end = len(text)
     part = text[table.end() : end]
     changed, count = _THEME_LINE.subn(lambda found: f'{found[1]}"{theme}"', part, count=1)
     if not count:
@@ -319,7 +331,10 @@ def remember_theme(path: Path, theme: str) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked_file(path):
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            if path.exists():
+                text = path.read_text(encoding="utf-8")
+            else:
+                text = ""
             changed = with_theme(text, theme)
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")

@@ -139,7 +139,10 @@ def _hear_escape() -> None:
 
     def key_events(self: XTermParser, sequence: str, alt: bool = False) -> Iterable[events.Key]:
         together = list(inner(self, sequence, alt))
-        whole = f"{ESCAPE}{sequence}" if alt else sequence
+        if alt:
+            whole = f"{ESCAPE}{sequence}"
+        else:
+            whole = sequence
         if not alt and whole not in OF_WORDS:
             return together
         chosen = chosen_keys()

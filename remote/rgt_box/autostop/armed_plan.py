@@ -119,7 +119,10 @@ def _parse_stop(value: Any, action: str) -> dict[str, Any] | None:
 
 
 def _parse_accepted_holders(value: Any) -> list[list[float]]:
-    rows = value if isinstance(value, list) else [None]
+    if isinstance(value, list):
+        rows = value
+    else:
+        rows = [None]
     found = []
     for row in rows:
         pid, started = (
@@ -142,7 +145,10 @@ def parse_duration(text: str) -> float:
         WrongRequest: it is not a duration, or is zero.
     """
     match = _SPAN.fullmatch(text.strip())
-    seconds = float(match.group(1)) * _UNITS[match.group(2)] if match else 0.0
+    if match:
+        seconds = float(match.group(1)) * _UNITS[match.group(2)]
+    else:
+        seconds = 0.0
     if not 0 < seconds <= LONGEST:
         raise WrongRequest(f"{text!r} is not a duration: write 7200, 90m or 2h")
     return seconds

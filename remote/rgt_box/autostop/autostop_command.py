@@ -122,8 +122,14 @@ def _store_plan(folder: str, bound: dict[str, Any]) -> list[str]:
         return ["the recorder of an older rgt is running on this box and does not end"]
     with plan.PlanLock(folder):
         plan.save_plans(folder, dict(plan.load_plans(folder), **{bound["mode"]: bound}))
-    words = "by its own key" if bound["action"] == "park" else "only asks"
-    limit = bound["idle_s"] if bound["mode"] == "idle" else bound["lease_s"]
+    if bound["action"] == "park":
+        words = "by its own key"
+    else:
+        words = "only asks"
+    if bound["mode"] == "idle":
+        limit = bound["idle_s"]
+    else:
+        limit = bound["lease_s"]
     control.ensure_running(folder)  # a recorder that exited just now, unused, has not read the plan
     story.append_event(
         folder, "armed", f"{bound['mode']}, {limit:.0f} s, {words}", mode=bound["mode"]

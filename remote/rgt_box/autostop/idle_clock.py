@@ -91,7 +91,10 @@ def judge_reading(
     holders = []
     for process in signs.get("processes") or []:
         share = process.get("cpu_pct") or 0.0
-        least = RUN_PCT if process.get("works") else OTHER_PCT
+        if process.get("works"):
+            least = RUN_PCT
+        else:
+            least = OTHER_PCT
         if cpu_demand_pct(process) >= least:
             words = "%s, pid %d, uses %.0f%% of a core" % (process["name"], process["pid"], share)
             if share < least:
@@ -161,7 +164,10 @@ class IdleClock:
 
     def feed(self, at: ClockReading, verdict: IdleVerdict) -> str:
         """Process a reading; returns why a clock jump or gap reset the idle time, or ""."""
-        why = "" if self._last is None else self._find_time_gap(self._last, at)
+        if self._last is None:
+            why = ""
+        else:
+            why = self._find_time_gap(self._last, at)
         self._last = at
         if why:
             self.idle_since = None

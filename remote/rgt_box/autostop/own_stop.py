@@ -201,7 +201,10 @@ class OwnStop:
         """Ask the provider for the instance's state; any unclear response is ``unknown``."""
         if self.kind == "command":
             return InstanceState("on", "this process runs, so the box does", "")
-        path = "/v2/pods/%s" if self.kind == "runpod" else "/api/v0/instances/%s/?owner=me"
+        if self.kind == "runpod":
+            path = "/v2/pods/%s"
+        else:
+            path = "/api/v0/instances/%s/?owner=me"
         try:
             status, data = self._send_request("GET", path % self._key.instance, None)
         except OSError as error:
@@ -211,7 +214,10 @@ class OwnStop:
         box = data if self.kind == "runpod" else data.get("instances")
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
             return InstanceState("unknown", "answered with something other than this instance", "")
-        state = box.get("status") if self.kind == "runpod" else box.get("actual_status")
+        if self.kind == "runpod":
+            state = box.get("status")
+        else:
+            state = box.get("actual_status")
         word = self._clean_text(state)
         if state in ON[self.kind]:
             if box.get("locked") is True:
@@ -284,8 +290,14 @@ class OwnStop:
         if fine and (self.kind == "runpod" or data.get("success") is True):
             return StopOutcome(ACCEPTED, text)
         row = PROOFS[self.kind]
-        code = data.get("error") if isinstance(data, dict) else None
-        known = row.get(code) if isinstance(code, str) else None
+        if isinstance(data, dict):
+            code = data.get("error")
+        else:
+            code = None
+        if isinstance(code, str):
+            known = row.get(code)
+        else:
+            known = None
         return StopOutcome(known or row.get(status, MAYBE), text)
 
     def _run_command(self) -> StopOutcome:
@@ -325,9 +337,11 @@ class OwnStop:
         from urllib.parse import urlsplit
 
         parts = urlsplit(self._url)
-        maker: Any = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
+        maker: Any
+        if parts.scheme == "https":
+            maker = http.client.HTTPSConnection
+        else:
+            maker = http.client.HTTPConnection
         headers = {
             "Authorization": "Bearer " + self._key.secret,
             "Accept": "application/json",

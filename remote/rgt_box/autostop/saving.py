@@ -97,7 +97,10 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
     started = procstat.boot_time() + (procstat.start_ticks(pid) or 0) / procstat.CLOCK_TICKS
     for folder in folders:
         last = (files.read_json(os.path.join(folder, "run.json"), 1 << 20) or {}).get("last")
-        at = last.get("time") if isinstance(last, dict) else None
+        if isinstance(last, dict):
+            at = last.get("time")
+        else:
+            at = None
         if isinstance(at, (int, float)) and at >= started - 2.0:
             return catches_sigterm(pid)
     return False

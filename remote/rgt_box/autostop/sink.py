@@ -155,9 +155,11 @@ def post_event(address: SinkAddress, event: dict[str, Any]) -> str:
     if address.token:
         headers["Authorization"] = "Bearer " + address.token
     parts = urlsplit(url)
-    maker: Any = (
-        http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    )
+    maker: Any
+    if parts.scheme == "https":
+        maker = http.client.HTTPSConnection
+    else:
+        maker = http.client.HTTPConnection
     connection = maker(parts.hostname, parts.port, timeout=TIMEOUT)
     try:
         connection.request(
@@ -273,7 +275,10 @@ class EventSender:
                 self._full.discard(mount)
             elif max(shares) >= FULL and mount not in self._full:
                 self._full.add(mount)
-                what = "bytes" if shares[0] == max(shares) else "inodes"
+                if shares[0] == max(shares):
+                    what = "bytes"
+                else:
+                    what = "inodes"
                 self.send(
                     "disk-full", f"{mount}: {100.0 * max(shares):.1f}% of its {what} are used"
                 )

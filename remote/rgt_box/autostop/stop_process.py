@@ -144,7 +144,10 @@ class StopAttempt:
         mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
         # A call sent for an earlier plan or the other mode may still be open, like one of our own.
         asked = before.get("phase") in ASKED and before.get("boot") == place.boot_id()
-        self._journal = before if mine or asked else {}
+        if mine or asked:
+            self._journal = before
+        else:
+            self._journal = {}
         self._tries = 0
 
     def run_steps(self) -> None:
@@ -338,7 +341,10 @@ class StopAttempt:
         sampler.configure(
             {"jobs": self._armed["jobs"], "pattern": pattern, "find": True, "mounts": []}, []
         )
-        plan = self._armed if self._mode == "idle" else dict(self._armed, jobs=[])
+        if self._mode == "idle":
+            plan = self._armed
+        else:
+            plan = dict(self._armed, jobs=[])
         signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
         signs.read_signs(idle_clock.read_clocks(), sample, sampler)
@@ -506,7 +512,10 @@ def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
     found = []
     for folder in jobs:
         job = queue_file.Job(folder)
-        paths = [job.path("runner.lock")] if queue_state.is_runner_alive(job) else []
+        if queue_state.is_runner_alive(job):
+            paths = [job.path("runner.lock")]
+        else:
+            paths = []
         names = [
             name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)
         ]

@@ -135,8 +135,14 @@ class EventTail:
             if before is not None and before[0] == inode:
                 start = before[1]
             else:  # the older half was dropped, so this is a new file
-                at = whole.rfind(last) if last is not None else -1
-                start = at + len(last) if last is not None and at >= 0 else 0
+                if last is not None:
+                    at = whole.rfind(last)
+                else:
+                    at = -1
+                if last is not None and at >= 0:
+                    start = at + len(last)
+                else:
+                    start = 0
             self._seen[path] = (inode, len(whole))
             if whole:
                 self._last[path] = whole[whole.rfind(b"\n", 0, -1) + 1 :]

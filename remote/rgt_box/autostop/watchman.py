@@ -261,20 +261,20 @@ class AutostopMonitor:
             self._stops[mode] = None  # already reported; the lease does not end these runs
             return
         due = self._due_time(mode)
-        limit = (
-            idle_clock.idle_limit(armed, self._inspected) if mode == "idle" else armed["lease_s"]
-        )
+        if mode == "idle":
+            limit = idle_clock.idle_limit(armed, self._inspected)
+        else:
+            limit = armed["lease_s"]
         step = count.next_action(at.boot, due, min(armed["warn_s"], limit))
         self._stops[mode] = step.stops_in
         if mode == "idle":
             self._report_unknown(at)
         if step.action == "withdraw":
             self._states[mode] = "armed"
-            why = (
-                "; ".join(self._verdict.active[:2])
-                if mode == "idle" and due is None
-                else "it was put off"
-            )
+            if mode == "idle" and due is None:
+                why = "; ".join(self._verdict.active[:2])
+            else:
+                why = "it was put off"
             story.append_event(
                 self._folder,
                 "withdrawn",
@@ -330,10 +330,16 @@ class AutostopMonitor:
         """Return whether a stop is running; if one ended without a stop, apply its result."""
         if story.is_at_work(self._folder):
             mine = story.mode_at_work(self._folder) == mode
-            self._states[mode] = "stopping" if mine else self._states.get(mode, "armed")
+            if mine:
+                self._states[mode] = "stopping"
+            else:
+                self._states[mode] = self._states.get(mode, "armed")
             return True
         journal = story.read_journal(self._folder)
-        phase = journal.get("phase") if journal.get("id") == self._plans[mode]["id"] else None
+        if journal.get("id") == self._plans[mode]["id"]:
+            phase = journal.get("phase")
+        else:
+            phase = None
         if at.boot - self._started < story.start_within() and phase not in story.FINISHED:
             return self._states.get(mode) == "stopping"
         if phase in story.ASKED:
@@ -346,8 +352,14 @@ class AutostopMonitor:
             text = "the stop was not carried out: its process was killed, or could not be started"
             story.append_event(self._folder, "failed", text, mode=mode)
         failed = phase != story.WITHDRAWN
-        self._states[mode] = "failed" if failed else "armed"
-        self._failures[mode] = self._failures.get(mode, 0) + 1 if failed else 0
+        if failed:
+            self._states[mode] = "failed"
+        else:
+            self._states[mode] = "armed"
+        if failed:
+            self._failures[mode] = self._failures.get(mode, 0) + 1
+        else:
+            self._failures[mode] = 0
         self._counts[mode] = idle_clock.Countdown()
         if mode == "idle":
             self._clock.restart_clock()

@@ -91,7 +91,10 @@ class WorkSigns:
         first = self._looked is None
         if first:
             unknown.append("only one reading so far")
-        passed = 0.0 if self._looked is None else at.boot - self._looked
+        if self._looked is None:
+            passed = 0.0
+        else:
+            passed = at.boot - self._looked
         self._looked = at.boot
         if sampler.failing:
             unknown.append(f"cannot be checked: {', '.join(sorted(sampler.failing))}")
@@ -213,7 +216,10 @@ def read_process(pid: int) -> dict[str, Any] | None:
     words = procstat.read_cmdline(pid, 4096)
     command = training_commands.parse_command(words)
     ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
-    verb = words[ours + 1] if ours is not None and len(words) > ours + 1 else ""
+    if ours is not None and len(words) > ours + 1:
+        verb = words[ours + 1]
+    else:
+        verb = ""
     # Children reaped by pid 1, sshd, tmux and the like are others' work, mostly short rgt calls.
     own_only = pid == 1 or command.kind == "border" or ours is not None
     cmd = " ".join(masking.mask_words(words))[:300]

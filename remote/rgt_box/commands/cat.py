@@ -56,7 +56,10 @@ class FileCursor:
         """Return whether an open file has the same text before the cursor."""
         if os.fstat(fd).st_size < self.offset:
             return False
-        before = os.pread(fd, self.length, self.offset - self.length) if self.length else b""
+        if self.length:
+            before = os.pread(fd, self.length, self.offset - self.length)
+        else:
+            before = b""
         return hashlib.sha256(before).hexdigest() == self.digest
 
 
@@ -148,9 +151,10 @@ class ExactReader:
 
     def read(self, limit: int | None = None) -> bytes:
         """Return the next bytes, up to the file offset `limit`; empty if no more exist yet."""
-        end = (
-            os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
-        )
+        if limit is None:
+            end = os.fstat(self._fd).st_size
+        else:
+            end = min(limit, os.fstat(self._fd).st_size)
         data = os.pread(self._fd, min(BLOCK, max(0, end - self.offset)), self.offset)
         self.offset += len(data)
         self._tail = (self._tail + data)[-KEPT:]
@@ -191,7 +195,10 @@ class ExactReader:
             return None
         between = successor(self.path, mine)
         try:
-            following = between if between is not None else files.open_regular(self.path)
+            if between is not None:
+                following = between
+            else:
+                following = files.open_regular(self.path)
         except OSError:
             return None
         self._use_file(following)
@@ -313,7 +320,10 @@ def main(argv: list[str]) -> int:
         print("either --path or --list is needed (see --help)", file=sys.stderr)
         return 2
     try:
-        cursor = FileCursor.parse(given["cursor"]) if given["cursor"] else None
+        if given["cursor"]:
+            cursor = FileCursor.parse(given["cursor"])
+        else:
+            cursor = None
     except ValueError:
         print("--cursor must be INODE:OFFSET:LENGTH:SHA256", file=sys.stderr)
         return 2
@@ -346,7 +356,10 @@ def list_newest_first(patterns: list[str]) -> list[tuple[str, os.stat_result]]:
 
 def _print_file(given: dict[str, Any], cursor: FileCursor | None) -> int:
     matches = list_newest_first([given["path"]])
-    path = matches[0][0] if matches else os.path.expanduser(given["path"])
+    if matches:
+        path = matches[0][0]
+    else:
+        path = os.path.expanduser(given["path"])
     reader = ExactReader(path)
     try:
         why = _open_at_start(reader, cursor, given)
@@ -359,7 +372,10 @@ def _print_file(given: dict[str, Any], cursor: FileCursor | None) -> int:
         return 0
     if given["follow"]:
         _print_new_data(reader)
-    until = given["until"] if given["until"] is not None else reader.size
+    if given["until"] is not None:
+        until = given["until"]
+    else:
+        until = reader.size
     while _print_data_frame(reader.read(until)):
         pass
     _print_frame({"t": "end"})

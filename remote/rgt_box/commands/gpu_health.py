@@ -106,14 +106,16 @@ def main(argv: list[str]) -> int:
     folder = place.state_dir()
     sampler = GpuSampler(None, folder)
     gpus, error = sampler.read_raw(WAIT)
-    watch = XidWatch(folder, remember=False) if sampler.has_nvidia_driver else None
+    if sampler.has_nvidia_driver:
+        watch = XidWatch(folder, remember=False)
+    else:
+        watch = None
     if watch is not None:
         watch.poll_events({})
-    comparable = (
-        map_pids(gpus, device_prefix(), in_initial_namespace())
-        if sampler.has_nvidia_driver
-        else None
-    )
+    if sampler.has_nvidia_driver:
+        comparable = map_pids(gpus, device_prefix(), in_initial_namespace())
+    else:
+        comparable = None
     hot = found["hot"] or HOT
     rows = [row for gpu in gpus for row in check_gpu(dict(gpu, comparable=comparable), hot, watch)]
     expected = found["expect"]

@@ -105,7 +105,10 @@ def regions_backwards(fd: int, end: int, budget: ReadBudget) -> Iterator[tuple[i
         end -= size
         budget.left -= len(data)
         budget.read += len(data)
-        first = data.find(b"\n") + 1 if end > 0 else 0
+        if end > 0:
+            first = data.find(b"\n") + 1
+        else:
+            first = 0
         if end > 0 and not first:
             held = data + held
             if len(held) <= PIECE + LONGEST:
@@ -329,7 +332,10 @@ def main(argv: list[str]) -> int:
     if len(paths) < 2:
         return file_tree.print_usage_error("grep: PATTERN and PATH are required")
     try:
-        text = re.escape(paths[0]) if found["fixed"] else paths[0]
+        if found["fixed"]:
+            text = re.escape(paths[0])
+        else:
+            text = paths[0]
         pattern = re.compile(text, re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
         return file_tree.print_usage_error(
@@ -384,7 +390,10 @@ def list_files_to_search(paths: list[str], search: LogSearch) -> list[str]:
     """Return the files to search, in order; missing ones are added to `search.problems`."""
     chosen: list[str] = []
     for path in paths:
-        hits = [path] if os.path.lexists(path) else sorted(glob.glob(os.path.expanduser(path)))
+        if os.path.lexists(path):
+            hits = [path]
+        else:
+            hits = sorted(glob.glob(os.path.expanduser(path)))
         if not hits:
             search.problems.append(
                 dict(file_tree.name_fields(os.fsencode(path)), error="does not exist")

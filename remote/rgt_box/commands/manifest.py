@@ -123,7 +123,10 @@ def _write_manifest(
     own_places: frozenset[bytes] = frozenset(),
 ) -> None:
     for root in roots:
-        path = os.path.realpath(root) if cache is None else os.path.abspath(root)
+        if cache is None:
+            path = os.path.realpath(root)
+        else:
+            path = os.path.abspath(root)
         head = file_tree.name_fields(os.fsencode(path), "root")
         if cache is None and not os.path.isdir(path):
             head["file"] = True
@@ -211,11 +214,10 @@ def _entry_row(
         return dict(row, error=str(error), changed=True)
     except OSError as error:
         return dict(row, error=error_text(error))
-    text = (
-        f"is {entry.text}: neither read nor listed"
-        if entry.kind == file_tree.SPECIAL
-        else entry.text
-    )
+    if entry.kind == file_tree.SPECIAL:
+        text = f"is {entry.text}: neither read nor listed"
+    else:
+        text = entry.text
     return dict(row, error=text)
 
 
@@ -228,7 +230,10 @@ def _file_fields(
         counts.bytes += stat.st_size
         return hashing.listing_fields(stat)
     assert cache is not None
-    found = cache.get(stat) if stat is not None else None
+    if stat is not None:
+        found = cache.get(stat)
+    else:
+        found = None
     if found is None or stat is None:
         found, stat = hashing.hash_unchanging_file(entry.open_file)
         cache.put(stat, found)

@@ -104,7 +104,10 @@ def main(argv: list[str]) -> int:
         os.environ.clear()
         os.environ.update(env)
         urls.append(env.get("HF_ENDPOINT") or HUB)
-    index = find_package_index(found["index"]) if found["index"] else None
+    if found["index"]:
+        index = find_package_index(found["index"])
+    else:
+        index = None
     report: Found = {"at": round(time.time(), 3), "index": index, "route_error": route_error}
     net: List[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
     asking = [threading.Thread(target=measure_download, args=(row,), daemon=True) for row in net]
@@ -134,7 +137,10 @@ def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
     """
     off = set(queue_file.names_turned_off(place.state_dir()))
     given = told.get("env")
-    env = queue_file.environment(given) if isinstance(given, dict) else {}
+    if isinstance(given, dict):
+        env = queue_file.environment(given)
+    else:
+        env = {}
     env = {name: value for name, value in env.items() if name not in off}
     env.update(os.environ)
     hooks = {

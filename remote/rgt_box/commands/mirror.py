@@ -49,7 +49,10 @@ def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> di
 
 
 def _source_hash(entry: file_tree.TreeEntry, cache: HashCache) -> tuple[str, os.stat_result]:
-    digest = cache.get(entry.stat) if entry.stat is not None else None
+    if entry.stat is not None:
+        digest = cache.get(entry.stat)
+    else:
+        digest = None
     if digest is not None and entry.stat is not None:
         return digest, entry.stat
     digest, found = hashing.hash_unchanging_file(entry.open_file)
@@ -286,7 +289,10 @@ class MirrorRun:
                     "error": f"{LINK_OUTSIDE} {self._source}",
                 }
             return copy_link(entry, place_of)
-        text = f"is {entry.text}: refused" if entry.kind == file_tree.SPECIAL else entry.text
+        if entry.kind == file_tree.SPECIAL:
+            text = f"is {entry.text}: refused"
+        else:
+            text = entry.text
         return {"status": "failed", "error": text}
 
     def _check_room(self) -> None:
@@ -332,11 +338,15 @@ class MirrorRun:
 
     def _disk_full_text(self, entry: file_tree.TreeEntry) -> str:
         """Return the error text for a disk that became full at a file."""
-        needed = entry.stat.st_size if entry.stat is not None else 0
+        if entry.stat is not None:
+            needed = entry.stat.st_size
+        else:
+            needed = 0
         where, _ = disk_budget.measure_free_space(self._target)
-        free = (
-            "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
-        )
+        if where:
+            free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes)
+        else:
+            free = "unknown"
         name = entry.path.decode("utf-8", "backslashreplace")
         return "no space for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 

@@ -57,7 +57,10 @@ def main(argv: list[str]) -> int:
         return 2
     options.parse_or_exit(argv[1:], {}, HELP)
     problems: list[str] = []
-    told = {} if argv[0] == "show" else jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
+    if argv[0] == "show":
+        told = {}
+    else:
+        told = jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
     try:
         if argv[0] == "tell":
             env = queue_file.environment(_dict_or_empty(told.get("env")))
@@ -192,11 +195,17 @@ def add_block(data: bytes | None, path: str) -> bytes | None:
 
 def remove_block(data: bytes | None) -> bytes | None:
     """Return a start-up file without the block; None if it is missing or rgt created it."""
-    found = None if data is None else _BLOCK.search(data)
+    if data is None:
+        found = None
+    else:
+        found = _BLOCK.search(data)
     if data is None or found is None:
         return data
     how = found.group("how")
-    start = found.start() if how == JOINED or not found.group("joined") else found.start() + 1
+    if how == JOINED or not found.group("joined"):
+        start = found.start()
+    else:
+        start = found.start() + 1
     left = data[:start] + data[found.end() :]
     if how == MADE and not left:
         return None
@@ -214,7 +223,10 @@ def _rewrite_file(path: str, change: Any) -> None:
         raise OSError(22, "no start-up file that rgt would change", path)
     if seen is not None and seen.st_uid != os.geteuid():
         raise OSError(1, f"it belongs to {ownership.user_name(seen.st_uid)}", path)
-    data = None if seen is None else files.read_file(real, MOST)
+    if seen is None:
+        data = None
+    else:
+        data = files.read_file(real, MOST)
     if seen is not None and data is None:
         raise OSError(5, "it cannot be read", path)
     after = change(data)
@@ -223,7 +235,10 @@ def _rewrite_file(path: str, change: Any) -> None:
     if after is None:
         files.unlink_if_exists(real)
     else:
-        mode = 0o644 if seen is None else stat.S_IMODE(seen.st_mode)
+        if seen is None:
+            mode = 0o644
+        else:
+            mode = stat.S_IMODE(seen.st_mode)
         files.replace_file(real, after, sync=True, mode=mode)
         os.chmod(real, mode)
 

@@ -53,7 +53,10 @@ def _read_checkpoint(folder: str, path: bytes, listing: ExpectedFiles) -> None:
     listing.found = True
     base = path[: -len(CHECKPOINT)]
     for name, facts in listed.items():
-        known = facts if isinstance(facts, dict) else {}
+        if isinstance(facts, dict):
+            known = facts
+        else:
+            known = {}
         listing.add_file(
             base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path)
         )
@@ -266,7 +269,10 @@ def _reconcile_cell(
         "line": line.number,
         "durable": folder,
     }
-    cell["state"] = state.get("state") if state else None
+    if state:
+        cell["state"] = state.get("state")
+    else:
+        cell["state"] = None
     if line.twin is not None:
         return dict(
             cell,
@@ -292,7 +298,10 @@ def _missing_copy_status(state: dict[str, Any] | None, any_known: bool) -> dict[
             "status": MISSING,
             "reason": "no copy, and no state.json, so it is unknown whether it ever ran",
         }
-    reason = f": {state['reason']}" if state.get("reason") else ""
+    if state.get("reason"):
+        reason = f": {state['reason']}"
+    else:
+        reason = ""
     return {"status": MISSING, "reason": f"no copy; the queue state is {state['state']}{reason}"}
 
 

@@ -135,11 +135,17 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[FileReferen
                 if word.endswith(name) and _is_same_file(
                     pid, word, path
                 ):  # otherwise a shell only mentions it
-                    verb = words[at + 1] if at + 1 < len(words) else ""
+                    if at + 1 < len(words):
+                        verb = words[at + 1]
+                    else:
+                        verb = ""
                     break
             else:
                 text = " ".join(words) + " " + environment
-                tokens = re.findall(rf"[^\s'\"=:]*{re.escape(name)}", text) if name in text else []
+                if name in text:
+                    tokens = re.findall(rf"[^\s'\"=:]*{re.escape(name)}", text)
+                else:
+                    tokens = []
                 if not any(_is_same_file(pid, token, path) for token in tokens):
                     continue
             yield FileReference(
@@ -178,7 +184,10 @@ def _absolute_arguments(pid: int, words: list[str], text: str) -> list[str]:
 
 def _is_same_file(pid: int, text: str, path: str) -> bool:
     """Return whether a path used by a process is this file, not the same version elsewhere."""
-    seen = "/proc/%d/root%s" if text.startswith("/") else "/proc/%d/cwd/%s"
+    if text.startswith("/"):
+        seen = "/proc/%d/root%s"
+    else:
+        seen = "/proc/%d/cwd/%s"
     try:
         return os.path.samefile(seen % (pid, text), path)
     except OSError as error:
@@ -291,13 +300,17 @@ def main(argv: list[str]) -> int:
     state = place.state_dir()
     packed = list(find_zipapps([landing.agent_home(), *landing.spare_folders()]))
     naming, doubts = find_references(packed, found["job"])
-    refused = (
-        [] if found["old"] else [*find_live_work(naming, found["job"]), *find_armed_stops(state)]
-    )
+    if found["old"]:
+        refused = []
+    else:
+        refused = [*find_live_work(naming, found["job"]), *find_armed_stops(state)]
     shared = why_maybe_shared(landing.agent_home(), state)
     own = os.path.basename(place.code_root())
     # The recorder is stopped first, so its reference does not count.
-    recorder = 0 if found["old"] else find_recorder_pid(state)
+    if found["old"]:
+        recorder = 0
+    else:
+        recorder = find_recorder_pid(state)
     if (
         not refused
         and not found["old"]
@@ -305,7 +318,10 @@ def main(argv: list[str]) -> int:
         and not control.stop_recorder(state)
     ):
         refused = ["the recorder of this host did not stop"]
-    rows = [] if found["old"] else [*list_rgt_files(state, bool(shared)), *list_other_hosts(state)]
+    if found["old"]:
+        rows = []
+    else:
+        rows = [*list_rgt_files(state, bool(shared)), *list_other_hosts(state)]
     for path in packed:
         name = os.path.basename(path)
         if not found["old"] or (name.startswith("rgt-box-") and name != own):

@@ -125,7 +125,10 @@ class WorkTree:
             self.published = new == b""
             if new and ask("rev-list", "--max-count=1", head, "--not", *known) != b"":
                 return
-            listed = ask("ls-tree", "-r", "-z", "--full-tree", head) if new is not None else None
+            if new is not None:
+                listed = ask("ls-tree", "-r", "-z", "--full-tree", head)
+            else:
+                listed = None
         finally:
             shutil.rmtree(place, ignore_errors=True)
         for row in (listed or b"").split(b"\0"):
@@ -352,7 +355,10 @@ def record_files(text: bytes) -> Iterator[bytes]:
 def conda_files(text: bytes) -> list[bytes]:
     """Return the paths in conda's package JSON, parsing only the ``files`` list of a large file."""
     match = _FILES.search(text)
-    end = match.start(1) if match is not None else -1
+    if match is not None:
+        end = match.start(1)
+    else:
+        end = -1
     while match is not None and (end := text.find(b"]", end + 1)) >= 0:
         try:
             found = json.loads(text[match.start(1) : end + 1])

@@ -280,10 +280,16 @@ class ResultWalk:
     ) -> None:
         self._disown = [re.compile(os.fsencode(fnmatch.translate(glob))) for glob in disown]
         self._owners = owners
-        self._since_ns = 0 if since is None else int(since * 10**9)
+        if since is None:
+            self._since_ns = 0
+        else:
+            self._since_ns = int(since * 10**9)
         self._own = {os.fsencode(os.path.realpath(path)) for path in own}
         self._ignore = [(glob, re.compile(os.fsencode(fnmatch.translate(glob)))) for glob in ignore]
-        self.mounts = read_mounts() if mounts is None else mounts
+        if mounts is None:
+            self.mounts = read_mounts()
+        else:
+            self.mounts = mounts
         # A directory is only skipped if it really is on a separate disk.
         stays = {os.fsencode(os.path.realpath(path)) for path in survives}
         self._survives = set(filter(self.mounts.is_apart, stays))

@@ -115,7 +115,10 @@ class ResultSearch:
         self._found, self._since, no_since = found, found["since"], ""
         if self._since is not None:
             no_since = why_machine_is_older(self._since, at, folders_to_walk()[:1], found["job"])
-            self._since = None if no_since else self._since
+            if no_since:
+                self._since = None
+            else:
+                self._since = self._since
         self.walk = self._new_walk(result_walk.ResultWalk)
         self.walk.walk_roots(folders_to_walk())
         self.answer = result_walk.walk_answer(self.walk, at, self._since, no_since)
@@ -191,7 +194,10 @@ def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result
         for path in _expand_glob(pattern):
             if not (path + "/").startswith(inside):  # for "DIR/**" the directory alone is enough
                 owners.claim_path(path, f"results {pattern}")
-                inside = path.rstrip("/") + "/" if os.path.isdir(path) else inside
+                if os.path.isdir(path):
+                    inside = path.rstrip("/") + "/"
+                else:
+                    inside = inside
     work_folders.claim_work_folders(owners, loaded)
     return owners
 
@@ -273,7 +279,10 @@ def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[
     """Yield (description, time) of things created on this machine, by its clock at that time."""
     starts = [procstat.start_ticks(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     known = [ticks for ticks in starts if ticks is not None]
-    first = min(known) / procstat.CLOCK_TICKS if known else 0.0
+    if known:
+        first = min(known) / procstat.CLOCK_TICKS
+    else:
+        first = 0.0
     if known:
         yield "the oldest process", procstat.boot_time() + first
     mounts = result_walk.read_mounts().rows
@@ -300,7 +309,10 @@ def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[
     if not _is_on_root(state, roots):
         return
     for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
-        started = raw.get("started") if isinstance(raw, dict) else None
+        if isinstance(raw, dict):
+            started = raw.get("started")
+        else:
+            started = None
         if isinstance(started, (int, float)):
             yield "a run", float(started)
 

@@ -66,7 +66,10 @@ def main(argv: list[str]) -> int:
     """Seal; returns the exit status."""
     spec = dict(results.SPEC, **{"--seconds": "float", "--pattern": "str"})
     found = options.parse_or_exit(argv, spec, HELP)
-    seconds = SECONDS if found["seconds"] is None else found["seconds"]
+    if found["seconds"] is None:
+        seconds = SECONDS
+    else:
+        seconds = found["seconds"]
     try:
         if not 0 < seconds <= MOST_SECONDS:
             raise ValueError("--seconds must be above 0, and at most %d" % MOST_SECONDS)
@@ -199,8 +202,14 @@ def find_unexplained_gpus(gpus: list[dict[str, Any]], known: set[int]) -> Iterat
             for user in [*users, *(card.get("orphans") or [])]
             if user["pid"] not in known
         ]
-        who = f"pid {', '.join(map(str, named))}" if named else "an unknown process"
-        share = f"{card['util']:.0f}%" if card.get("util") is not None else "unknown"
+        if named:
+            who = f"pid {', '.join(map(str, named))}"
+        else:
+            who = "an unknown process"
+        if card.get("util") is not None:
+            share = f"{card['util']:.0f}%"
+        else:
+            share = "unknown"
         yield "GPU %d: %.1f GiB are used by %s, utilisation %s" % (
             card["index"],
             used / 2**30,
@@ -262,7 +271,10 @@ def unseal(argv: list[str]) -> int:
         return file_tree.print_usage_error("unseal: NONCE is required")
     path = os.path.join(place.state_dir(), LOCK)
     # A user who can write to the file could choose which process is signalled.
-    holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
+    if ownership.is_ours(path) and files.is_locked(path):
+        holder = files.lock_holder(path)
+    else:
+        holder = {}
     pid, ticks = holder.get("pid"), holder.get("ticks")
     opened = (
         holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)

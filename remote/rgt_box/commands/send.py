@@ -248,7 +248,10 @@ class RequestServer:
         finally:
             if thread is not None:
                 thread.join()
-        told = running.hash.hexdigest() if running is not None and running.at == end else None
+        if running is not None and running.at == end:
+            told = running.hash.hexdigest()
+        else:
+            told = None
         self._write_row({"id": number, "stamp": change_stamp(os.fstat(fd)), "sha256": told})
 
     def _send_range(self, fd: int, at: int, end: int) -> None:
@@ -275,7 +278,10 @@ class RequestServer:
         self, fd: int, number: int, found: os.stat_result, start: int, end: int
     ) -> None:
         whole = start == 0 and end == found.st_size
-        known = self._hash_cache().get(found) if whole else None
+        if whole:
+            known = self._hash_cache().get(found)
+        else:
+            known = None
         if known is None:
             digest, at, view = hashing.new_sha256(), start, memoryview(self._buffer)
             spoken = time.monotonic()

@@ -116,7 +116,10 @@ def main(argv: list[str]) -> int:
     if not found["run"]:
         return _print_usage_error("--run NAME is missing")
     try:
-        wanted = parse_process("--end", found["end"]) if found["end"] else None
+        if found["end"]:
+            wanted = parse_process("--end", found["end"])
+        else:
+            wanted = None
     except ValueError as problem:
         return _print_usage_error(str(problem))
     targets = find_targets(found["job"])
@@ -133,7 +136,10 @@ def main(argv: list[str]) -> int:
             % (found["run"], target.pid, target.ticks)
         )
     wait_s = 3600.0
-    wait = wait_s if found["wait"] is None else found["wait"]
+    if found["wait"] is None:
+        wait = wait_s
+    else:
+        wait = found["wait"]
     if found["after-checkpoint"] and not _wait_for_save(target, wait):
         return FAILED
     # Seconds for a runner to record how its cell ended, after the cell's own time to save.
@@ -166,7 +172,10 @@ def find_targets(jobs: list[str]) -> list[StopTarget]:
 def _target_of_job(folder: str, found: list[str]) -> StopTarget | None:
     job = Job(folder)
     cells = LiveCells([folder]).read()
-    holder = files.lock_holder(job.path("runner.lock")) if queue_state.is_runner_alive(job) else {}
+    if queue_state.is_runner_alive(job):
+        holder = files.lock_holder(job.path("runner.lock"))
+    else:
+        holder = {}
     pid, ticks = holder.get("pid"), holder.get("ticks")
     works, cell = next(iter(cells.items()), (0, ""))
     if not (isinstance(pid, int) and procstat.is_alive(pid, ticks)):
@@ -217,14 +226,20 @@ def _why_no_single_target(name: str, mine: list[StopTarget], targets: list[StopT
         ]
         return f"{name} is ambiguous: {', '.join(choices)}; name one"
     running = ", ".join(sorted(target.names[0] for target in targets))
-    what = "running: " + running if running else "no other run is known here"
+    if running:
+        what = "running: " + running
+    else:
+        what = "no other run is known here"
     return f"no run of the name {name} is alive on this box; {what}"
 
 
 def _wait_for_save(target: StopTarget, seconds: float) -> bool:
     """Wait for the next checkpoint; returns True if one was saved or the run has ended."""
     before, began = target.newest_checkpoint(), time.monotonic()
-    since = before["at"] if before is not None else 0.0
+    if before is not None:
+        since = before["at"]
+    else:
+        since = 0.0
     jsonline.print_frame({"phase": "waits", "seconds": seconds})
     while time.monotonic() - began < seconds:
         if not procstat.is_alive(target.pid, target.ticks):

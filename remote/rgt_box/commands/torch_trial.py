@@ -40,7 +40,10 @@ def main(limit: float) -> None:
     version = getattr(getattr(torch, "version", None), "cuda", None) or getattr(
         getattr(torch, "version", None), "hip", None
     )
-    found["built_for"] = None if version is None else str(version)
+    if version is None:
+        found["built_for"] = None
+    else:
+        found["built_for"] = str(version)
     try:
         torch.cuda.init()
         count = int(torch.cuda.device_count())

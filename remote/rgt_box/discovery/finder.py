@@ -55,7 +55,10 @@ def update_run_paths(
             _sort_open_file(run, inside, item, logs)
     run.logs = logs[:LOGS]
     _set_option_folders(run, table, inside)
-    run.silent = "" if logs else _why_no_log(run, streams)
+    if logs:
+        run.silent = ""
+    else:
+        run.silent = _why_no_log(run, streams)
 
 
 def _program_name(node: ProcessNode) -> str:
@@ -72,8 +75,14 @@ def _possible_readers(
 ) -> list[int]:
     """Return processes that may read the run's output: those of its shell and process group."""
     known = table.find_process(run.pid)
-    found = table.group_pids(known.stat.group) if known is not None else []
-    at = nodes[run.pid].ppid if run.pid in nodes else 0
+    if known is not None:
+        found = table.group_pids(known.stat.group)
+    else:
+        found = []
+    if run.pid in nodes:
+        at = nodes[run.pid].ppid
+    else:
+        at = 0
     while at in nodes and nodes[at].kind == "wrapper":
         found += below.get(at, [])
         at = nodes[at].ppid
@@ -128,11 +137,10 @@ def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
             "no log file; it prints to a tmux of another user or container, which rgt does not "
             "read: use 2>&1 | tee FILE to keep its lines"
         )
-    how = (
-        "C-a H logs a screen window"
-        if run.session == "screen"
-        else "use 2>&1 | tee FILE to keep its lines"
-    )
+    if run.session == "screen":
+        how = "C-a H logs a screen window"
+    else:
+        how = "use 2>&1 | tee FILE to keep its lines"
     return f"no log file: it prints to the terminal {streams.terminal[5:]}, which cannot be read; {how}"
 
 
@@ -270,7 +278,10 @@ class TrainingFinder:
         for run in self._live_runs():
             if run.pid in nodes:
                 known.update(process_tree.run_members(run.pid, below, nodes))
-        unnamed = self._queued.unnamed_cells() if self._queued is not None else {}
+        if self._queued is not None:
+            unnamed = self._queued.unnamed_cells()
+        else:
+            unnamed = {}
         for pid in self._table.training_pids():
             if pid in known or len(self._live_runs()) >= MOST:
                 continue
@@ -310,11 +321,10 @@ class TrainingFinder:
         The environment is not trusted, so it only delays the decision.
         """
         known = self._table.find_process(root)
-        age = (
-            time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS
-            if known
-            else 0.0
-        )
+        if known:
+            age = time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS
+        else:
+            age = 0.0
         # Seconds within which a runner has recorded the process of its cell.
         runner_writes_s = 5.0
         if age > max(runner_writes_s, self._every):
@@ -326,11 +336,10 @@ class TrainingFinder:
 
         Returns True if the runner has not written the result yet.
         """
-        cell = (
-            self._queued.find_cell(run.job, run.cell)
-            if self._queued is not None and run.job
-            else None
-        )
+        if self._queued is not None and run.job:
+            cell = self._queued.find_cell(run.job, run.cell)
+        else:
+            cell = None
         if cell is None or run.exit_code is not None:
             return False
         if cell.get("state") in ("running", "waiting"):
@@ -412,7 +421,10 @@ class TrainingFinder:
         # Seconds to wait for a script. It may be on a mount that hangs; the result is then used at
         # a later poll.
         script_wait = 0.1
-        wait = 0.0 if key in self._scripts else script_wait
+        if key in self._scripts:
+            wait = 0.0
+        else:
+            wait = script_wait
         if wait:
             env, inside = (
                 found_run.read_environment(run.pid) or {},

@@ -357,7 +357,10 @@ class OutputStreams:
 
     def add_log(self, pid: int, item: OpenFile) -> None:
         """Add an open file that is a log."""
-        path = "/proc/%d/fd/%d" % (pid, item.fd) if item.deleted else item.target
+        if item.deleted:
+            path = "/proc/%d/fd/%d" % (pid, item.fd)
+        else:
+            path = item.target
         if item.deleted:
             if item.target in self.deleted.values():
                 return
@@ -403,7 +406,10 @@ def _follow_stream(
             or "its output goes to another program (a socket: a service's journal or a container's log)"
         )
     elif item.target.startswith("pipe:"):
-        reader = _find_pipe_reader(pid, item.target, near) if depth < 3 else None
+        if depth < 3:
+            reader = _find_pipe_reader(pid, item.target, near)
+        else:
+            reader = None
         if reader is None:
             found.other = (
                 found.other

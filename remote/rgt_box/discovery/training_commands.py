@@ -206,8 +206,14 @@ def _parse_python(words: list[str]) -> ParsedCommand:
     if not script:
         return ParsedCommand("never", "", [], "")  # an interactive prompt
     base = os.path.basename(script)
-    stem = base[:-3] if base.endswith(".py") else base
-    top = script.split(".")[0] if is_module else stem
+    if base.endswith(".py"):
+        stem = base[:-3]
+    else:
+        stem = base
+    if is_module:
+        top = script.split(".")[0]
+    else:
+        top = stem
     if top in KERNELS:
         return ParsedCommand("kernel", script, args, "")
     if script in TRANSPARENT or stem in TRANSPARENT:
@@ -221,7 +227,10 @@ def _parse_python(words: list[str]) -> ParsedCommand:
         return ParsedCommand("wrapper", script, args, "")
     if top in NEVER or stem in NEVER:
         return ParsedCommand("never", script, args, "")
-    started = None if is_module or base.endswith(".py") else _parse_launcher(stem, args)
+    if is_module or base.endswith(".py"):
+        started = None
+    else:
+        started = _parse_launcher(stem, args)
     return started or _parse_script(script, args, is_module)
 
 
@@ -248,8 +257,14 @@ def _parse_launcher(name: str, args: list[str]) -> ParsedCommand | None:
     if wanted is None or not (wanted is ANY or any(arg in wanted for arg in args[:LOOK])):
         return None
     script = launched_script(args)
-    rest = args[args.index(script) + 1 :] if script else args
-    why = "" if name in UNSPECIFIC else f"{name} starts it"
+    if script:
+        rest = args[args.index(script) + 1 :]
+    else:
+        rest = args
+    if name in UNSPECIFIC:
+        why = ""
+    else:
+        why = f"{name} starts it"
     return ParsedCommand("starter", script or name, rest, why)
 
 
@@ -396,7 +411,10 @@ def choose_run_name(
             return name
     first = script_label(command, cwd)
     tries = [first]
-    more = clean_name_part(likely_name(command.args)) if likely_name(command.args) else ""
+    if likely_name(command.args):
+        more = clean_name_part(likely_name(command.args))
+    else:
+        more = ""
     if more and more != "run":
         tries.append(f"{first}:{more}")
     tries += ["%s~%d" % (tries[-1], number) for number in range(2, len(taken) + 3)]

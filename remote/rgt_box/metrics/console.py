@@ -187,8 +187,14 @@ class FormatChooser:
         rows: list[ConsoleRow] = []
         for rank, states in self._ranks.items():
             for name, state in states.items():
-                flush = BY_NAME[name].flush if name in BY_NAME else None
-                late = flush(state) if flush is not None else []
+                if name in BY_NAME:
+                    flush = BY_NAME[name].flush
+                else:
+                    flush = None
+                if flush is not None:
+                    late = flush(state)
+                else:
+                    late = []
                 if late:
                     rows += self._count_match(_candidate_key(name, rank, late), late)[0]
         return rows + self.choose_at_end()
@@ -253,7 +259,10 @@ class ConsoleReader(AppendedFileReader):
             )
         state["offset"] = offset
         state["console"] = chooser.pack_state()
-        self.source = "console:" + chooser.format_name if chooser.format_name else "console"
+        if chooser.format_name:
+            self.source = "console:" + chooser.format_name
+        else:
+            self.source = "console"
 
     def _parse_pieces(
         self,
@@ -280,7 +289,10 @@ class ConsoleReader(AppendedFileReader):
             return
         rank, text = split_rank_prefix(piece)
         rows, over = chooser.parse_piece(rank, text)
-        place = rows[0].x_position() if over else None
+        if over:
+            place = rows[0].x_position()
+        else:
+            place = None
         if place is not None:
             batch.add_restart(place[1], f"the output is now read as {chooser.format_name}")
             state.pop("total", None)

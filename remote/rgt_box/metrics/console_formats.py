@@ -320,7 +320,10 @@ def _parse_mmengine(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         return []
     if unit == "Epoch" and d is None:
         return []
-    step = int(a) if unit == "Iter" else max(0, int(a) - 1) * int(d) + int(c)
+    if unit == "Iter":
+        step = int(a)
+    else:
+        step = max(0, int(a) - 1) * int(d) + int(c)
     if step >= 10**15:
         return []
     state["step"] = step
@@ -485,7 +488,10 @@ def _parse_rich_bar(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         epoch, n, total = (int(group) for group in frame.groups())
         state["step"] = epoch * total + n
         return []
-    found = _RICH_VALUE.match(line) if "step" in state else None
+    if "step" in state:
+        found = _RICH_VALUE.match(line)
+    else:
+        found = None
     if found is None:
         state.pop("step", None)
         return []
@@ -569,12 +575,18 @@ def _parse_generic(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         number, epochs = int(epoch.group(1)), int(epoch.group(2) or 0)
         state["from"] = min(number, state.get("from", 1))
         at += (number - state["from"]) * steps
-        whole_run = epochs * steps if at <= epochs * steps < 10**15 else 0
+        if at <= epochs * steps < 10**15:
+            whole_run = epochs * steps
+        else:
+            whole_run = 0
     elif steps:
         # "Step [100/600]" alone: once the count restarts, it is known to be per epoch or similar.
         state["anew"] = state.get("anew", False) or at < state.get("at", 0)
         state["at"] = at
-        whole_run = steps if at <= steps and not state["anew"] else 0
+        if at <= steps and not state["anew"]:
+            whole_run = steps
+        else:
+            whole_run = 0
     if at < 10**15:
         return [ConsoleRow(values, at, total=whole_run)]
     return []

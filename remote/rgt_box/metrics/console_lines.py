@@ -200,10 +200,16 @@ class LineShape:
         step, epoch = groups.get("step"), groups.get("epoch")
         if self._step_key:
             step = pairs.pop(self._step_key, step)
-        epoch = pairs.pop("epoch", epoch) if epoch is None else epoch
+        if epoch is None:
+            epoch = pairs.pop("epoch", epoch)
+        else:
+            epoch = epoch
         values = {}
         for key, text in pairs.items():
-            tag = self._names[key] if key in self._names else self._prefix + key
+            if key in self._names:
+                tag = self._names[key]
+            else:
+                tag = self._prefix + key
             if tag is not None:
                 values[tag] = parse_decimal(text)
         row = ConsoleRow(
@@ -405,7 +411,10 @@ def _parse_lightning(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         return []
     first = _first_epoch_number(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
-    total = int(epochs) * bar.total if epochs else 0.0
+    if epochs:
+        total = int(epochs) * bar.total
+    else:
+        total = 0.0
     if step < 1e15:
         return [ConsoleRow(values, int(step), total=total if step <= total < 1e15 else 0.0)]
     return []
@@ -415,7 +424,10 @@ def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: Dict[
     """Return the number of the first epoch: 0 as in Lightning, or 1 if the log suggests it."""
     known = state.get("first")
     if known is None:
-        known = 1 if epoch and not lightning and (counted or epoch == 1) else 0
+        if epoch and not lightning and (counted or epoch == 1):
+            known = 1
+        else:
+            known = 0
     state["first"] = min(known, epoch)
     return int(state["first"])
 
@@ -435,7 +447,10 @@ def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     bars = state.setdefault("bars", {})
     last, total, base = bars.pop(stream, (0.0, bar.total, 0.0))
     if bar.n < last and total == bar.total:
-        base = base + total if total and last >= total else 0.0
+        if total and last >= total:
+            base = base + total
+        else:
+            base = 0.0
     elif total != bar.total:
         base = 0.0
     # Bar titles tracked at a time.
@@ -445,7 +460,10 @@ def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n
     # A bar that restarted is one of an unknown number of bars, so the total is unknown.
-    whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
+    if not base and bar.n <= bar.total < 1e15:
+        whole = bar.total
+    else:
+        whole = 0.0
     if step < 1e15:
         return [ConsoleRow(values, int(step), stream=stream, total=whole)]
     return []
@@ -497,7 +515,10 @@ def _scalar_dict_row(found: Optional[re.Match[str]]) -> Optional[ConsoleRow]:
 
 
 def _parse_trainer(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
-    found = _PRINTED.search(line) if "'epoch'" in line else None
+    if "'epoch'" in line:
+        found = _PRINTED.search(line)
+    else:
+        found = None
     row = _scalar_dict_row(found)
     bar = parse_bar(line)
     rows: List[ConsoleRow] = []

@@ -187,7 +187,10 @@ class SourceFinder:
                     or self._entries > self._limits.entries
                     or len(hits) > hits_limit
                 ):
-                    self.cut = "size" if self._clock() <= self._deadline else "time"
+                    if self._clock() <= self._deadline:
+                        self.cut = "size"
+                    else:
+                        self.cut = "time"
                     self._folders = known
                     return hits[:hits_limit]
                 try:

@@ -113,8 +113,14 @@ class RunMetrics(JsonLines):
         return len(batch.rows) >= limit
 
     def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
-        row = decode_row(raw) if b'"event"' in raw else None
-        kind = row.get("event") if row is not None else None
+        if b'"event"' in raw:
+            row = decode_row(raw)
+        else:
+            row = None
+        if row is not None:
+            kind = row.get("event")
+        else:
+            kind = None
         if row is None or not isinstance(kind, str):
             if batch.wait is not None:
                 batch.wait = {"what": ""}  # a point: training has continued
@@ -433,7 +439,10 @@ def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, A
     if not kind.waits_for:
         return {"what": ""}
     limit = row.get("limit_s")
-    until = at + limit if at is not None and isinstance(limit, (int, float)) else None
+    if at is not None and isinstance(limit, (int, float)):
+        until = at + limit
+    else:
+        until = None
     unsaved = row.get("unsaved")
     return {
         "what": kind.waits_for, "step": int(step), "at": at, "until": until,
@@ -455,7 +464,10 @@ def _save_hold_text(row: dict[str, Any]) -> str:
 
 
 def _given_up_text(row: dict[str, Any]) -> str:
-    why = f": {row['error']}" if row.get("error") else ""
+    if row.get("error"):
+        why = f": {row['error']}"
+    else:
+        why = ""
     return f"it stopped trying to save, {row.get('unsaved', '?')} steps are lost{why}"
 
 

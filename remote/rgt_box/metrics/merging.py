@@ -239,7 +239,10 @@ def merge_curves(offers: Sequence[SourceSeries]) -> dict[tuple[str, str], Curve]
     for offer in offers:
         groups = sorted({group for group, _, _ in offer.series})
         for group in groups:
-            run = group if group and len(groups) > 1 else offer.run
+            if group and len(groups) > 1:
+                run = group
+            else:
+                run = offer.run
             for metric, (kind, part) in _metrics_of_group(offer, group).items():
                 stacks.setdefault((run, metric), []).append((offer.rank, kind, part))
     ratios = _steps_per_epoch(offers)
@@ -279,7 +282,10 @@ def _combine_sources(stack: list[tuple[int, str, CurvePart]], ratio: float | Non
         tier: list[CurvePart] = []
         for part in [part for each, part in same if each == rank]:
             tier = _cut_parts(tier, part.xs[0]) + [part]
-        parts = _cut_parts(tier, parts[0].xs[0]) + parts if parts else tier
+        if parts:
+            parts = _cut_parts(tier, parts[0].xs[0]) + parts
+        else:
+            parts = tier
     if parts:
         return Curve(x_kind, parts)
     return None
@@ -304,7 +310,10 @@ def _steps_per_epoch(offers: Sequence[SourceSeries]) -> dict[str, float]:
     """Return run → steps per epoch from ``trainer_state.json``: HF's console prints only epochs."""
     found: dict[str, float] = {}
     for offer in offers:
-        series = offer.series.get(("", "epoch", "step")) if offer.kind == "hf_trainer" else None
+        if offer.kind == "hf_trainer":
+            series = offer.series.get(("", "epoch", "step"))
+        else:
+            series = None
         if series is not None and series.xs and series.ys[-1] > 0:
             found[offer.run] = series.xs[-1] / series.ys[-1]
     return found

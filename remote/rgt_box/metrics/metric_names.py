@@ -211,7 +211,9 @@ class TagNaming:
             self._sounds = {side: self._only_loss(side) for side in (False, True)}
         evaluated = name.startswith(EVALUATION)
         if self._sounds[evaluated] == name:
-            return "eval_loss" if evaluated else "loss"
+            if evaluated:
+                return "eval_loss"
+            return "loss"
         return None
 
     def _only_loss(self, evaluated: bool) -> str | None:
@@ -250,7 +252,10 @@ def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
             ):
                 continue
             figures += metric not in found
-        place = match_rank(tag, metric) if metric in NAMES else 0
+        if metric in NAMES:
+            place = match_rank(tag, metric)
+        else:
+            place = 0
         order = (len(NAMES[metric]) if place is None else place, tag)
         if metric not in found or order < found[metric]:
             found[metric] = order

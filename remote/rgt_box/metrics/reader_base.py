@@ -182,7 +182,11 @@ def new_reader(dotted: str, path: str, kind: str) -> MetricReader:
 
     module, _, name = dotted.rpartition(".")
     made = getattr(import_module("rgt_box.metrics." + module), name)
-    reader: MetricReader = made(path, kind) if made.reads_several else made(path)
+    reader: MetricReader
+    if made.reads_several:
+        reader = made(path, kind)
+    else:
+        reader = made(path)
     return reader
 
 

@@ -85,7 +85,10 @@ class SourceReading:
 
 def tensorboard_directory(source: MetricSource) -> str:
     """Return the base name of the directory that holds the source's files."""
-    path = source.path if source.kind == "tensorboard_dir" else os.path.dirname(source.path)
+    if source.kind == "tensorboard_dir":
+        path = source.path
+    else:
+        path = os.path.dirname(source.path)
     return os.path.basename(path)
 
 
@@ -242,7 +245,10 @@ def _report_problems(path: str, readings: list[SourceReading], cut: str) -> None
     if cut:
         _print_error(f"{path}: search incomplete (limit on {cut})")
     if empty:
-        what = "anything below it" if os.path.isdir(path) else "this file"
+        if os.path.isdir(path):
+            what = "anything below it"
+        else:
+            what = "this file"
         _print_error(f"{path}: no reader for {what}: no scalars found")
 
 

@@ -54,7 +54,10 @@ class Table(LineReader):
 
     def _begin_lines(self, window: FileWindow, state: dict[str, Any], batch: ReadBatch) -> None:
         self._header, found, _ = window.head.partition(b"\n")
-        self._header = self._header.rstrip(b"\r") if found else b""
+        if found:
+            self._header = self._header.rstrip(b"\r")
+        else:
+            self._header = b""
         text = self._header.decode("utf-8-sig", "replace")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
         self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]

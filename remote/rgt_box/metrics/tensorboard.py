@@ -231,11 +231,10 @@ def decode_tensor_number(data: bytes, at: int, end: int) -> float | None:
             if len(found) > 1:
                 return None
     if dtype == BFLOAT16:
-        bits = (
-            content
-            if len(content) == 2
-            else b"".join(int(each).to_bytes(2, "little") for each in found)
-        )
+        if len(content) == 2:
+            bits = content
+        else:
+            bits = b"".join(int(each).to_bytes(2, "little") for each in found)
         if bits:
             return float(unpack_from("<f", b"\0\0" + bits)[0])
         return None

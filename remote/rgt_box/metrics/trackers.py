@@ -99,11 +99,17 @@ class MetricFile(LineReader):
 
     def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
         fields = raw[:500].decode("utf-8", "replace").split()
-        y = to_number(fields[1]) if len(fields) >= 2 else None
+        if len(fields) >= 2:
+            y = to_number(fields[1])
+        else:
+            y = None
         if y is None:
             batch.add_problem(offset, "no metric line")
             return
-        step = to_position(fields[2]) if len(fields) > 2 else 0.0
+        if len(fields) > 2:
+            step = to_position(fields[2])
+        else:
+            step = 0.0
         count = state["n"] = state.get("n", 0) + 1
         if step:
             state["stepped"] = True
@@ -149,8 +155,14 @@ class TrackioDatabase(DatabaseReader):
                 batch.more = True
                 return
             state["id"] = key
-            data = metrics.encode("utf-8", "replace") if isinstance(metrics, str) else metrics
-            row = decode_row(data) if isinstance(data, bytes) else None
+            if isinstance(metrics, str):
+                data = metrics.encode("utf-8", "replace")
+            else:
+                data = metrics
+            if isinstance(data, bytes):
+                row = decode_row(data)
+            else:
+                row = None
             if row is None:
                 batch.add_problem(key, "row %d has no JSON object" % key)
                 continue
@@ -158,7 +170,10 @@ class TrackioDatabase(DatabaseReader):
             row["_step"] = step
             row["timestamp"] = parse_iso_time(stamp)
             group = str(run)[:500]
-            axis = runs.setdefault(group, {}) if len(runs) < max_runs else runs.get(group, {})
+            if len(runs) < max_runs:
+                axis = runs.setdefault(group, {})
+            else:
+                axis = runs.get(group, {})
             try:
                 where = rows.row_position(row, LAYOUT, axis)
             except FirmStepFound as upgrade:

@@ -202,13 +202,19 @@ def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list
         str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()
     }
     held = find_users(list(paths.values()), jobs, tuple(links.values()))
-    shared = "" if shared_too else _why_maybe_shared(place)
+    if shared_too:
+        shared = ""
+    else:
+        shared = _why_maybe_shared(place)
     rows = []
     for version, told in known.items():
         path, name = paths[version], str(told.get("name"))
         current = _link_target(links[name]) == version
         added = find_extra_files(path, told)
-        why = [f"it is the newest: {links[name]} points to it"] if current else []
+        if current:
+            why = [f"it is the newest: {links[name]} points to it"]
+        else:
+            why = []
         why += held.users_of(path) + [
             f"{who}: unknown which version that is" for who in held.users_of(links[name])
         ]
@@ -246,7 +252,10 @@ def find_extra_files(folder: str, told: dict[str, Any]) -> list[str]:
     pushed, found = PushedFiles(folder, told), []
     for path, seen in _files_below(folder):
         whole = os.path.join(folder, path)
-        target = _link_target(whole) if stat.S_ISLNK(seen.st_mode) else None
+        if stat.S_ISLNK(seen.st_mode):
+            target = _link_target(whole)
+        else:
+            target = None
         if stat.S_ISREG(seen.st_mode) and pushed.is_unchanged(os.fsencode(whole), seen):
             continue
         if target is None or not pushed.is_link(os.fsencode(whole), os.fsencode(target)):
@@ -433,7 +442,10 @@ def _note_doubt(pid: int, found: PathUsers) -> None:
     owners = ownership.process_uids(pid)
     if not owners or 0 in owners or name in _HIDDEN or name.startswith("sshd"):
         return  # root's own daemons and those that hide their files run none of this user's files
-    whose = "" if owners[0] == os.geteuid() else f" of {ownership.user_name(owners[0])}"
+    if owners[0] == os.geteuid():
+        whose = ""
+    else:
+        whose = f" of {ownership.user_name(owners[0])}"
     doubt = "what process %d (%s)%s uses cannot be read" % (pid, name or "unnamed", whose)
     if len(found.doubts) < 3 and doubt not in found.doubts:
         found.doubts.append(doubt)

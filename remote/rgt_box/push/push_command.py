@@ -124,11 +124,10 @@ def plan_push(_: dict[str, Any]) -> int:
         making = len(going) + len(manifest.needed_folders()) + 8
     wanted = push_staging.list_wanted(manifest, digests, cache)
     sizes = manifest.sizes_by_digest()
-    copies = (
-        sum(row[1] for row in manifest.files) - sum(sizes.values())
-        if manifest.kind == "code"
-        else 0
-    )
+    if manifest.kind == "code":
+        copies = sum(row[1] for row in manifest.files) - sum(sizes.values())
+    else:
+        copies = 0
     needed = sum(sizes[digest] - have for digest, have in wanted) + (copies if digests else 0)
     answer["room"] = push_staging.measure_room(manifest, needed, making if digests else 0)
     if is_short(answer["room"]) or (told or {}).get("dry_run"):
@@ -177,8 +176,14 @@ def publish_push(found: dict[str, Any]) -> int:
     cache = HashCache(default_path())
     answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}
     code = manifest.kind == "code"
-    there = code_versions.find_complete_version(manifest.place, manifest, cache) if code else None
-    going = set() if there else {row[0] for row in manifest.files}
+    if code:
+        there = code_versions.find_complete_version(manifest.place, manifest, cache)
+    else:
+        there = None
+    if there:
+        going = set()
+    else:
+        going = {row[0] for row in manifest.files}
     if not code:
         going = set(sort_data(manifest, cache).going)
     digests = list({row[2]: 0 for row in manifest.files if row[0] in going})

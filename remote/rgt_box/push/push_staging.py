@@ -229,7 +229,10 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
         if not words:
             return total
         digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
-        path = blob_path(manifest, digest) if DIGEST.fullmatch(digest) else ""
+        if DIGEST.fullmatch(digest):
+            path = blob_path(manifest, digest)
+        else:
+            path = ""
         have = max(0, file_size(path))
         if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
             raise BadManifest("%s from byte %d on was not requested" % (digest[:SHORT], offset))
@@ -345,7 +348,10 @@ class PushedFiles:
             path: Absolute.
             seen: Its status. Only a file of the right size and another mtime is read.
         """
-        row = self._files.get(path[len(self._start) :]) if path.startswith(self._start) else None
+        if path.startswith(self._start):
+            row = self._files.get(path[len(self._start) :])
+        else:
+            row = None
         if row is None or row[1] != seen.st_size:
             return False
         if seen.st_mtime_ns == row[3]:

@@ -62,7 +62,10 @@ def python_hint(path: str) -> str:
 
 def describe_missing_python(status: int, tail: bytes, path: str) -> str:
     """Return `python_hint` if the command failed because ``python`` was not found; otherwise ""."""
-    hint = python_hint(path) if status == MISSING and _NO_PYTHON.search(tail) else ""
+    if status == MISSING and _NO_PYTHON.search(tail):
+        hint = python_hint(path)
+    else:
+        hint = ""
     if hint:
         return f": {hint}"
     return ""
@@ -83,7 +86,10 @@ def classify_exit(
     Returns:
         ``state`` (done, failed or interrupted), ``exit_code``, ``signal`` and ``reason``.
     """
-    name = signal_name(-status) if status < 0 else None
+    if status < 0:
+        name = signal_name(-status)
+    else:
+        name = None
     found: dict[str, Any] = {
         "exit_code": status if status >= 0 else None,
         "signal": name,
@@ -115,12 +121,21 @@ def _describe_exit(status: int, name: str | None, oom: str | None, tail: bytes) 
     if status == -signal.SIGKILL:
         if oom:
             return f"killed by the kernel: {oom}"
-        doubt = "" if oom == "" else "; unknown whether the kernel killed it for lack of memory"
+        if oom == "":
+            doubt = ""
+        else:
+            doubt = "; unknown whether the kernel killed it for lack of memory"
         return f"killed by SIGKILL (9){doubt}"
-    how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
+    if name:
+        how = "killed by %s (%d)" % (name, -status)
+    else:
+        how = "exit %d" % status
     if oom:
         return f"{how}: a process inside was killed by the kernel: {oom}"
-    inside = status - 128 if 128 < status < 193 else 0
+    if 128 < status < 193:
+        inside = status - 128
+    else:
+        inside = 0
     if not inside and ends_with_killed(tail):
         how += ', and its log ends with a bare "Killed"'
         inside = int(signal.SIGKILL)
@@ -252,7 +267,10 @@ def _exec_cell(
         os.chdir(cwd)
         os.execvpe(words[0], words, env)
     except OSError as error:
-        status = MISSING if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        if error.errno == errno.ENOENT:
+            status = MISSING
+        else:
+            status = NOT_EXECUTABLE
         os.write(2, (f"cannot start {words[0]}: {error}\n").encode("utf-8", "replace"))
     finally:
         os._exit(status)
@@ -324,7 +342,10 @@ class MemoryCgroup:
 
     def __init__(self, place: cgroup.CgroupFolders | None) -> None:
         self._levels = place.levels if place else []
-        self._names = CGROUP_FILES[place.version] if place else {}
+        if place:
+            self._names = CGROUP_FILES[place.version]
+        else:
+            self._names = {}
 
     def count_oom_kills(self) -> int | None:
         """Return how many processes of this cgroup the kernel has killed; None if unknown.
@@ -366,9 +387,8 @@ class OomWatch:
         if now <= self._before:
             return ""
         limit = self._memory.limit_bytes()
-        where = (
-            "limit %.1f GiB" % (limit / 2**30)
-            if limit
-            else "no limit is set: the host itself ran out"
-        )
+        if limit:
+            where = "limit %.1f GiB" % (limit / 2**30)
+        else:
+            where = "no limit is set: the host itself ran out"
         return f"out of memory in the container ({where})"

@@ -464,7 +464,10 @@ def _print_manifest(job: queue_file.Job, found: dict[str, Any], words: list[str]
             found["agent"] or place.agent_command()[-1],
         ]
         inside += words[len(place.agent_command()) :]
-        cells = fixed_cell_order(job) if job.settings["parallel"] > 1 else []
+        if job.settings["parallel"] > 1:
+            cells = fixed_cell_order(job)
+        else:
+            cells = []
         text = kubernetes_manifest(
             job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
         )
@@ -495,7 +498,10 @@ def _start_runner(job: queue_file.Job, words: list[str]) -> int:
             None,
         )
     before = files.signature(job.path("state.json"))
-    session = start_in_tmux(job, words) if how != "setsid" and which("tmux") else None
+    if how != "setsid" and which("tmux"):
+        session = start_in_tmux(job, words)
+    else:
+        session = None
     if session is None and how == "tmux":
         return _print_usage_error(
             '"detach" in job.json asks for tmux, which is not installed here or refuses to start'
@@ -545,7 +551,10 @@ def _wait_for_start(job: queue_file.Job, how: str, session: str | None, before: 
             return _print_status("ended", session, queue_state.load_state(job).get("runner_pid"))
         time.sleep(0.02)
     out = job.path("runner.out")
-    hint = f"; see {out}" if os.path.exists(out) else ""
+    if os.path.exists(out):
+        hint = f"; see {out}"
+    else:
+        hint = ""
     print("the runner did not start within %d s%s" % (started_within, hint), file=sys.stderr)
     return 1
 

@@ -99,7 +99,10 @@ class CheckpointSize:
         self.one: int | None = None if found is None else found[1] if unit == "bytes" else found[2]
         self.source = f'"ckpt_{unit}" in job.json'
         if self.each is None and found is not None:
-            self.each = found[1] if unit == "bytes" else found[2]
+            if unit == "bytes":
+                self.each = found[1]
+            else:
+                self.each = found[2]
             self.source = (
                 f'the newest checkpoint, {found[0]}; "ckpt_{unit}" in job.json overrides it'
             )
@@ -143,17 +146,24 @@ def check_budget(
     """
     outs = [path for path in (job.run_folder(line.name) for line in job.read_lines()[0]) if path]
     known = [job.settings["ckpt_bytes"], job.settings["ckpt_inodes"]]
-    found = newest_checkpoint(outs) if None in known or job.settings["prune"] else None
+    if None in known or job.settings["prune"]:
+        found = newest_checkpoint(outs)
+    else:
+        found = None
     sizes = [CheckpointSize(job, unit, found) for unit in ("bytes", "inodes")]
     unknown = [size.unit for size in sizes if size.each is None]
     keys = " and ".join(f'"ckpt_{unit}"' for unit in unknown)
-    notes = (
-        [NEITHER % (job.source.line_of_key("out"), " and ".join(unknown), keys)] if unknown else []
-    )
+    if unknown:
+        notes = [NEITHER % (job.source.line_of_key("out"), " and ".join(unknown), keys)]
+    else:
+        notes = []
     problems: list[str] = []
     demands: dict[int, DiskDemand] = {}
     for key in ("out", "durable"):
-        first = job.run_folder(lines[0].name) if key == "out" else job.durable_folder(lines[0].name)
+        if key == "out":
+            first = job.run_folder(lines[0].name)
+        else:
+            first = job.durable_folder(lines[0].name)
         if not first:
             continue
         where, error = measure_free_space(os.path.dirname(first))

@@ -69,13 +69,19 @@ def make_job(asked: dict[str, Any]) -> dict[str, Any]:
     Raises:
         NotMade: Nothing was created.
     """
-    folder = _free_folder(asked) if asked.get("again") else job_folder(str(asked.get("name")))
+    if asked.get("again"):
+        folder = _free_folder(asked)
+    else:
+        folder = job_folder(str(asked.get("name")))
     there = describe_existing(folder, asked)
     if there is not None and (not there["same"] or is_started_or_launching(queue_file.Job(folder))):
         return there
     name = os.path.basename(folder)
     refuse_secrets(asked)
-    before = None if there is None else there["workdir"]
+    if there is None:
+        before = None
+    else:
+        before = there["workdir"]
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or before or "~")))
     if not os.path.isdir(workdir):
         raise JobNotMade(f"{workdir} is not a directory on the box; create it, or name another one")

@@ -87,7 +87,10 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, SPEC, HELP)
     if [bool(found["job"]), found["make"], found["find"]].count(True) != 1:
         return _print_usage_error("give one of --job DIR, --make and --find")
-    seconds = SECONDS if found["seconds"] is None else found["seconds"]
+    if found["seconds"] is None:
+        seconds = SECONDS
+    else:
+        seconds = found["seconds"]
     try:
         if found["job"]:
             return launch_job(queue_file.Job(found["job"]), found, seconds)
@@ -355,7 +358,10 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     end = (files.read_file(log, 1 << 30) or b"")[-16384:]
     tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
-        reason = "exit %d" % status if status > 0 else "killed by signal %d" % -status
+        if status > 0:
+            reason = "exit %d" % status
+        else:
+            reason = "killed by signal %d" % -status
         reason += cell_process.describe_missing_python(status, end, env.get("PATH", os.defpath))
     return {
         "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1), "log": log,
@@ -424,7 +430,10 @@ class JobBeginning:
             [formats.open_reader("console", log), None],
         ]
         for one, file in zip(found, (path, log)):
-            seen = files.signature(file) if fresh else None
+            if fresh:
+                seen = files.signature(file)
+            else:
+                seen = None
             if seen is not None:
                 one[1] = {"inode": seen[0], "offset": seen[1]}
         return found
@@ -467,7 +476,10 @@ class JobBeginning:
                 return dict(found, verdict=QUEUED, sure=False)
             if frame.get("runner_alive"):
                 return dict(found, verdict=ALIVE, sure=False)
-            verdict = DONE if frame.get("done") else STILL
+            if frame.get("done"):
+                verdict = DONE
+            else:
+                verdict = STILL
             reasons = [one["reason"] for one in frame["cells"] if one.get("reason")]
             return dict(
                 found,

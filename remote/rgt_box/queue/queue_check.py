@@ -50,7 +50,10 @@ def first_carriage_return(path: str) -> int | None:
         return None
     if data.startswith(BOM):
         return 1
-    at = data.find(b"\r\n") if b"\r\n" in data else data.find(b"\r")
+    if b"\r\n" in data:
+        at = data.find(b"\r\n")
+    else:
+        at = data.find(b"\r")
     if at < 0:
         return None
     return data.count(b"\n", 0, at) + 1
@@ -59,8 +62,14 @@ def first_carriage_return(path: str) -> int | None:
 def line_end_problem(path: str, number: int) -> str:
     """Return a text with the problem and the command that fixes it."""
     marked = (_read_text(path) or b"").startswith(BOM)
-    script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
-    what = "begins with a byte-order mark" if marked else "has Windows line endings"
+    if marked:
+        script = r"1s/^\xef\xbb\xbf//;s/\r$//"
+    else:
+        script = r"s/\r$//"
+    if marked:
+        what = "begins with a byte-order mark"
+    else:
+        what = "has Windows line endings"
     command = f"sed -i '{script}' {queue_file.quote_for_shell(path)}"
     return "%s:%d: %s; fix: %s (or queue check --fix)" % (path, number, what, command)
 
@@ -228,7 +237,10 @@ def _written_folders(job: Job, key: str, lines: list[QueueLine]) -> dict[str, st
     """Return run directory → cell."""
     found = {}
     for line in lines:
-        path = job.run_folder(line.name) if key == "out" else job.durable_folder(line.name)
+        if key == "out":
+            path = job.run_folder(line.name)
+        else:
+            path = job.durable_folder(line.name)
         if path:
             found[os.path.realpath(path)] = line.name
     return found

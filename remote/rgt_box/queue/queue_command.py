@@ -119,7 +119,10 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         print(error, file=sys.stderr)
         return USAGE
     if index is None or not 0 <= index < len(cells):
-        told = found["index"] if index is None else index
+        if index is None:
+            told = found["index"]
+        else:
+            told = index
         print(
             "--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr
         )
@@ -264,8 +267,14 @@ def print_status(job: queue_file.Job, _: dict[str, Any]) -> int:
 
     frame = queue_state.queue_frame(job, job.folder)
     for cell in frame.get("cells", ()):
-        out = job.run_folder(cell["name"]) if cell["state"] == "running" else None
-        waits = read_last_wait(os.path.join(out, "metrics.jsonl")) if out else None
+        if cell["state"] == "running":
+            out = job.run_folder(cell["name"])
+        else:
+            out = None
+        if out:
+            waits = read_last_wait(os.path.join(out, "metrics.jsonl"))
+        else:
+            waits = None
         if waits is not None:
             cell["wait"] = jsonline.drop_empty(waits)
     jsonline.print_frame(frame)
@@ -278,7 +287,10 @@ def wait_for_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Print the ``queue`` frame once no runner is active, or the time is up."""
     from rgt_box.queue import launch
 
-    seconds = 60.0 if found["seconds"] is None else found["seconds"]
+    if found["seconds"] is None:
+        seconds = 60.0
+    else:
+        seconds = found["seconds"]
     slurm = (lambda: launch.in_slurm(job)) if job.settings["detach"] == "slurm" else None
     jsonline.print_frame(launch.wait_until_done(job, seconds, slurm))
     if not job.problems:

@@ -471,7 +471,10 @@ def platform_environment(folder: str) -> dict[str, str]:
     """
     told = _read_platform_file(folder).get("env")
     off = names_turned_off(folder)
-    found = environment(told) if isinstance(told, dict) else {}
+    if isinstance(told, dict):
+        found = environment(told)
+    else:
+        found = {}
     return {name: value for name, value in found.items() if name not in off}
 
 

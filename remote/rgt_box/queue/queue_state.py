@@ -242,7 +242,10 @@ def find_lock_owner(job: Job) -> str:
                 return "seal"
             return "runner"
         written, now = files.signature(path), time.monotonic()
-        until = now + TELLS_WITHIN if until is None else until
+        if until is None:
+            until = now + TELLS_WITHIN
+        else:
+            until = until
         if now >= until or _silent.get(path) == written:
             _silent[path] = written
             return "runner"
@@ -394,17 +397,26 @@ class QueueJournal:
     def __init__(self, job: Job, only: str | None = None) -> None:
         self._job = job
         self._only = only
-        self._path = job.path("state.json") if only is None else lane_state_path(job, only)
+        if only is None:
+            self._path = job.path("state.json")
+        else:
+            self._path = lane_state_path(job, only)
         self._unwritten: list[bytes] = []
         self.lines: list[QueueLine] = []
-        self.state = load_state(job) if only is None else self._lane_state(only)
+        if only is None:
+            self.state = load_state(job)
+        else:
+            self.state = self._lane_state(only)
         self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
 
     def _lane_state(self, name: str) -> dict[str, Any]:
         """Return the state a lane continues with: its own fields, and its cell's newest record."""
         state = files.read_json(self._path) or {}
         known = cells_by_name(load_state(self._job))
-        state["cells"] = [known[name]] if name in known else []
+        if name in known:
+            state["cells"] = [known[name]]
+        else:
+            state["cells"] = []
         return state
 
     def reread_queue(self) -> list[dict[str, Any]]:
@@ -418,9 +430,11 @@ class QueueJournal:
 
     def all_cells(self) -> list[dict[str, Any]]:
         """Return all cells of the queue, including those of other lanes."""
-        found: list[dict[str, Any]] = (
-            load_state(self._job)["cells"] if self._only else self.state["cells"]
-        )
+        found: list[dict[str, Any]]
+        if self._only:
+            found = load_state(self._job)["cells"]
+        else:
+            found = self.state["cells"]
         return found
 
     def cell_state(self, name: str) -> dict[str, Any]:

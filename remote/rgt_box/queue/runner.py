@@ -39,7 +39,10 @@ def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
     """
     before = cell.get("seconds", 0.0)
     known = seconds is not None and isinstance(before, (int, float))
-    cell["seconds"] = round(before + seconds, 3) if known else None
+    if known:
+        cell["seconds"] = round(before + seconds, 3)
+    else:
+        cell["seconds"] = None
 
 
 def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
@@ -61,7 +64,10 @@ def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | Non
     if not like or not isinstance(seconds, (int, float)):
         return None
     middle = len(like) // 2
-    usual = like[middle] if len(like) % 2 else (like[middle - 1] + like[middle]) / 2
+    if len(like) % 2:
+        usual = like[middle]
+    else:
+        usual = (like[middle - 1] + like[middle]) / 2
     # Fraction of the usual time below which a cell is flagged.
     short = 0.5
     # Minimum usual time in seconds: below it, startup dominates.
@@ -145,10 +151,16 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
     at = clock_seconds()  # before the copy: files written from now on may be missing in it
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_attempt_time(cell, time.monotonic() - began)
-    name = cell_process.signal_name(stopped) if stopped else None
+    if stopped:
+        name = cell_process.signal_name(stopped)
+    else:
+        name = None
     if stopped and queue_state.is_stopped_by_person(job):
         name = queue_state.BY_PERSON
-    tail = _log_tail(log, before) if status else b""
+    if status:
+        tail = _log_tail(log, before)
+    else:
+        tail = b""
     ended = cell_process.classify_exit(
         status, name, watch.oom_kill_reason(), tail, env.get("PATH", os.defpath)
     )
@@ -167,7 +179,10 @@ def has_config_changed(job: Job, line: QueueLine, cell: dict[str, Any]) -> bool:
     """Return whether the config differs from the one of the previous attempt."""
     data = files.read_file(job.config_path(line))
     # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
-    digest = None if data is None else "%d-%08x" % (len(data), zlib.crc32(data))
+    if data is None:
+        digest = None
+    else:
+        digest = "%d-%08x" % (len(data), zlib.crc32(data))
     cell["told"] = queue_file.read_config_settings(data)
     before = cell.get("config_digest")
     cell["config_digest"] = digest
@@ -210,7 +225,10 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
         return "", ()
     folder, is_pushed = found
     if len(job.read_lines()[0]) == 1:
-        since = 0.0 if is_pushed else os.stat(job.path("job.json")).st_mtime
+        if is_pushed:
+            since = 0.0
+        else:
+            since = os.stat(job.path("job.json")).st_mtime
     files_there, problems = results.list_job_files(job, folder)
     if problems:
         raise durable_copy.CopyFailed(problems[0])
@@ -318,7 +336,10 @@ class QueueRunner:
             return 128 + stopped
         cells = self._journal.reread_queue()
         if cells and all(cell["state"] == "done" for cell in cells):
-            what = "every cell of this queue" if self._only is None else self._only
+            if self._only is None:
+                what = "every cell of this queue"
+            else:
+                what = self._only
             self._journal.print_line(f"{what} is done already")
             self._report_result()
             return OK

@@ -37,7 +37,10 @@ def start_detached(words: list[str], log: str | None = None) -> None:
         if os.fork():
             os._exit(0)
         null = os.open(os.devnull, os.O_RDWR)
-        out = null if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if log is None:
+            out = null
+        else:
+            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for target, source in ((0, null), (1, out), (2, out)):
             os.dup2(source, target)
         os.closerange(3, 256)
@@ -291,7 +294,10 @@ def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[s
         return last
     merged: dict[str, Any] = {}
     intervals = [float(config["interval"]) for config in configs if config.get("interval")]
-    merged["interval"] = clamp_interval(min(intervals)) if intervals else 1.0
+    if intervals:
+        merged["interval"] = clamp_interval(min(intervals))
+    else:
+        merged["interval"] = 1.0
     for key in LISTS:
         merged[key] = list(
             dict.fromkeys(str(item) for config in configs for item in config.get(key) or [])

@@ -261,7 +261,10 @@ class Recorder:
             self._watched = time.monotonic()
         came_or_left = bool(self._live) == (self._unwatched_since is not None)
         if came_or_left:
-            self._unwatched_since = None if self._live else time.clock_gettime(time.CLOCK_BOOTTIME)
+            if self._live:
+                self._unwatched_since = None
+            else:
+                self._unwatched_since = time.clock_gettime(time.CLOCK_BOOTTIME)
         for entry in self._live:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):

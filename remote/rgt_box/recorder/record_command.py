@@ -49,11 +49,10 @@ def main(argv: list[str]) -> int:
             return 0
         print("the recorder did not stop", file=sys.stderr)
         return 1
-    state = (
-        control.live_status(folder)
-        if found["status"]
-        else control.ensure_running(folder, found["idle-hours"])
-    )
+    if found["status"]:
+        state = control.live_status(folder)
+    else:
+        state = control.ensure_running(folder, found["idle-hours"])
     if state is None:
         print(control.last_failure(folder) or "no recorder is running", file=sys.stderr)
         return 1
@@ -77,7 +76,10 @@ def list_recorders() -> list[dict[str, Any]]:
     own = {os.path.realpath(where) for where in state_files.state_folders(place.state_dir())}
     found = []
     for name in os.listdir("/proc"):
-        folder = _state_directory(int(name)) if name.isdigit() else None
+        if name.isdigit():
+            folder = _state_directory(int(name))
+        else:
+            folder = None
         if folder is not None:
             found.append(_describe_recorder(int(name), folder, os.path.realpath(folder) in own))
     return sorted(found, key=lambda item: (str(item["folder"]), int(item["pid"])))

@@ -158,7 +158,10 @@ class HistoryRing:
                 break
             self._position, self.last_seq, sample = last_record(fd, number)
             self.last_seq = max(self.last_seq, int(header.get("first", 1)) - 1)
-            self.last_sample = json.loads(sample) if sample else {}
+            if sample:
+                self.last_sample = json.loads(sample)
+            else:
+                self.last_sample = {}
             if number == self._number:
                 self._fd = fd
                 while self.add_segment(2):
@@ -325,7 +328,10 @@ class RingReader:
         self._close_file()
         if not headers:
             self._number = -1
-            self._next = (boot, seq + 1) if boot else None
+            if boot:
+                self._next = (boot, seq + 1)
+            else:
+                self._next = None
             return
         if boot is None:
             newest = headers[-1]
@@ -380,7 +386,10 @@ class RingReader:
         for kind, seq, payload in found:
             if kind == HEADER:
                 continue
-            expected = self._next[1] if self._next and self._next[0] == self._boot else 1
+            if self._next and self._next[0] == self._boot:
+                expected = self._next[1]
+            else:
+                expected = 1
             if seq < expected:
                 continue
             missing = seq - expected if self._next else 0

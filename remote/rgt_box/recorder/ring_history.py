@@ -286,7 +286,10 @@ class HistorySummary:
     def _seconds_since_last(self, boot: str, at: float, up: float | None) -> float:
         assert self._last is not None
         before, then, was = self._last
-        passed = up - was if boot == before and up is not None and was is not None else at - then
+        if boot == before and up is not None and was is not None:
+            passed = up - was
+        else:
+            passed = at - then
         return min(max(passed, 0.0), self._longest)
 
     def build_frame(self) -> dict[str, Any]:

@@ -79,7 +79,10 @@ def _device_and_inode(folder: str) -> tuple[int, int] | None:
 def state_folders(folder: str) -> list[str]:
     """Return the directories with the recorder's files; the first one is on disk if it is ours."""
     memory = memory_folder(folder)
-    lasting = [] if ownership.is_another_users(folder) else [folder]
+    if ownership.is_another_users(folder):
+        lasting = []
+    else:
+        lasting = [folder]
     if memory is None:
         return lasting
     return [*lasting, memory]

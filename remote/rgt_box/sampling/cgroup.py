@@ -251,7 +251,10 @@ class MemorySampler:
             self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
             # Version 1 counts a kill only in the victim's own group, version 2 also in all groups
             # above it.
-            below = usable[: usable.index(level)] if place.version == 1 else []
+            if place.version == 1:
+                below = usable[: usable.index(level)]
+            else:
+                below = []
             self._below = [KeptFile(os.path.join(path, names["events"])) for path in below]
 
     def read(self) -> dict[str, Any]:
@@ -261,7 +264,10 @@ class MemorySampler:
         found: dict[str, Any] = {"cgroup": self._version}
         if total is not None:
             found["host_total"] = total * 1024
-            found["host_used"] = None if free is None else (total - free) * 1024
+            if free is None:
+                found["host_used"] = None
+            else:
+                found["host_used"] = (total - free) * 1024
         swap = host.get("SwapTotal")
         if swap:
             found["host_swap_total"] = swap * 1024
@@ -292,7 +298,10 @@ class MemorySampler:
         swap, most = self._files["swap"].read_number(), _read_limit(self._files["swap_limit"])
         if self._version == 1 and swap is not None:
             swap = max(0, swap - (used or 0))  # two reads: the difference may be below 0
-            most = None if most is None or limit is None else max(0, most - limit)
+            if most is None or limit is None:
+                most = None
+            else:
+                most = max(0, most - limit)
         return {"swap_used": swap, "swap_limit": most}
 
 
@@ -309,9 +318,10 @@ def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
     if now is None or before is None or now <= before:
         return None
     limit = mem.get("limit")
-    where = (
-        "the container's limit of %.1f GiB" % (limit / 2**30) if limit else "the memory of the host"
-    )
+    if limit:
+        where = "the container's limit of %.1f GiB" % (limit / 2**30)
+    else:
+        where = "the memory of the host"
     return "the kernel killed %d process%s: out of memory at %s" % (
         now - before,
         "es" * (now - before > 1),
@@ -350,7 +360,10 @@ class CpuSampler:
         quotas = [quota for quota in map(self._read_quota, self._files) if quota is not None]
         quota, cores = min(quotas) if quotas else None, _count_cores()
         granted = [value for value in (quota, cores) if value]
-        fields = self._stat.read_fields() if self._stat else {}
+        if self._stat:
+            fields = self._stat.read_fields()
+        else:
+            fields = {}
         return jsonline.drop_empty(
             {
                 "quota": quota,
@@ -485,7 +498,10 @@ class ThreadWatch:
             cpu: The ``cpu`` object of the sample, with its flag.
             now: Monotonic time.
         """
-        now = time.monotonic() if now is None else now
+        if now is None:
+            now = time.monotonic()
+        else:
+            now = now
         if not cpu.get("oversubscribed"):
             self._since = None
             # Seconds without contention after which it may be reported again.
@@ -494,7 +510,10 @@ class ThreadWatch:
                 self._told = False
             return None
         self._last = now
-        self._since = now if self._since is None else self._since
+        if self._since is None:
+            self._since = now
+        else:
+            self._since = self._since
         # Seconds that the contention must last before it is reported: every program starts with
         # many threads.
         lasting = 10.0

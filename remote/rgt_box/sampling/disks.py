@@ -402,7 +402,10 @@ class SampledMount:
                 error = background.error_text(problem)
         else:
             result, error = self._remote.poll(wait or 0.02)
-        fields = statvfs_figures(result) if result is not None and error is None else {}
+        if result is not None and error is None:
+            fields = statvfs_figures(result)
+        else:
+            fields = {}
         found, by_bytes = self._poll_hogs(fields, wait)
         if by_bytes:
             found = sorted(found, key=lambda hog: -hog["bytes"])

@@ -142,7 +142,10 @@ def reduce_dump(value: Any) -> dict[str, Any] | None:
 
     Its ``open_s`` is when the oldest pending call was made (epoch seconds).
     """
-    entries = value.get("entries") if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        entries = value.get("entries")
+    else:
+        entries = None
     if not isinstance(entries, list) or not isinstance(value.get("version"), str):
         return None
     rows = [entry for entry in entries if isinstance(entry, dict)]
@@ -197,7 +200,10 @@ def _reduce_entry(entry: dict[str, Any]) -> dict[str, Any]:
     found.update((name, _plain_value(entry[name])) for name in LISTS if entry.get(name))
     frames = entry.get("frames")
     for frame in frames if isinstance(frames, list) else ():
-        file = frame.get("filename") if isinstance(frame, dict) else None
+        if isinstance(frame, dict):
+            file = frame.get("filename")
+        else:
+            file = None
         if isinstance(file, str) and "/torch/" not in file and type(frame.get("line")) is int:
             found["frames"] = [{"filename": file[-LONGEST:], "line": frame["line"]}]
             break

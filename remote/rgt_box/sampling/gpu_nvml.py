@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def _decode_text(value: Any) -> str | None:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        text = value.decode("utf-8", "replace")
+    else:
+        text = str(value)
     return text[:80] or None
 
 
@@ -52,7 +55,10 @@ def _read_processes(nvml: Any, handle: Any) -> dict[str, Any]:
         for process in listed or []:
             used = process.usedGpuMemory  # None if the driver does not report it
             known = found.get(int(process.pid))
-            found[int(process.pid)] = known if used is None else max(int(used), known or 0)
+            if used is None:
+                found[int(process.pid)] = known
+            else:
+                found[int(process.pid)] = max(int(used), known or 0)
     # "listed" distinguishes an empty list from one that could not be read.
     return {
         "listed": unsupported < 2,
@@ -346,7 +352,10 @@ class NvmlSession:
             self._slow[index] = (now, dict(slow, **self._call_readers(BESIDE, handle)[0]), failed)
         values.update(self._slow[index][1])
         errors += self._slow[index][2]
-        values["error"] = errors[0] if errors else None
+        if errors:
+            values["error"] = errors[0]
+        else:
+            values["error"] = None
         told = jsonline.drop_empty(values)
         if "mig" in values:
             told["mig"] = values[
@@ -356,7 +365,10 @@ class NvmlSession:
 
     def _read_constants(self, index: int, handle: Any) -> dict[str, Any]:
         name = self._nvml.nvmlDeviceGetName(handle)
-        text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+        if isinstance(name, bytes):
+            text = name.decode("utf-8", "replace")
+        else:
+            text = str(name)
         return jsonline.drop_empty(
             dict(self._call_readers(CONSTANT, handle)[0], index=index, name=text)
         )

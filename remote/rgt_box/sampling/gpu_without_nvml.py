@@ -119,7 +119,10 @@ class AmdCard:
         for field, file, factor in self._files:
             number = file.read_number()
             if number is not None and number >= 0:  # a link that is down reads -1
-                values[field] = number if factor == 1 else round(number * factor, 3)
+                if factor == 1:
+                    values[field] = number
+                else:
+                    values[field] = round(number * factor, 3)
         for field, name in LINKS:
             values[field] = generation(procstat.read_bytes(self._file_path(name), 64) or b"")
         values.update(
@@ -195,7 +198,10 @@ def parse_npu_smi(text: str) -> list[dict[str, Any]]:
             upper = None
         else:
             words = cells[0].split()
-            upper = cells if len(words) == 2 and words[0].isdigit() else None
+            if len(words) == 2 and words[0].isdigit():
+                upper = cells
+            else:
+                upper = None
     return found
 
 
@@ -359,9 +365,10 @@ def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]
         if "lost" in row.lower() or "unknown error" in row.lower():
             values["error"] = f"nvidia-smi reports: {row.strip()[:200]}"
         values["name"] = values.get("name") or "GPU"
-        values["uuid"] = (
-            uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
-        )
+        if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")):
+            values["uuid"] = uuid
+        else:
+            values["uuid"] = None
         values["bus"] = procstat.pci_address(values.get("bus"))
         found.append(jsonline.drop_empty(values))
     return found

@@ -328,7 +328,10 @@ class ProcSampler:
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in pids}
         pids.discard(os.getpid())
         cells = self._cells()
-        found = self._found(pids, cells) if self._found is not None else {}
+        if self._found is not None:
+            found = self._found(pids, cells)
+        else:
+            found = {}
         for pid in pids:
             scans = self._judged.get(pid, 0)
             if scans > YOUNG and pid not in self._tracked and not all_again:
@@ -352,7 +355,10 @@ class ProcSampler:
         if known is not None and known.ticks != procstat.start_ticks(pid):
             known = None  # the number was given to another process
         # A process left by a cell belongs to its run until it ends, even after the cell has ended.
-        run = known.run if known is not None else None
+        if known is not None:
+            run = known.run
+        else:
+            run = None
         if cells and words and run is None:
             run = cells.get(read_session(pid) or 0)
         if not is_training(words, self._pattern) and (run is None or is_helper(words)):

@@ -116,7 +116,10 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     Args:
         lines: Result of `CommandLines.read`; None to read them now.
     """
-    lines = CommandLines().read() if lines is None else lines
+    if lines is None:
+        lines = CommandLines().read()
+    else:
+        lines = lines
     found: list[dict[str, Any]] = []
     for pid in sorted(lines, reverse=True):
         name = _cached_transfer_name(lines[pid])

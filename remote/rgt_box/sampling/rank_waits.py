@@ -137,9 +137,15 @@ class RankMember:
                 and now > self.looked
                 and (run_ns - self.ran) / 1e9 >= busy_limit * (now - self.looked)
             )
-            self.spins_since = (self.spins_since or self.looked) if busy else None
+            if busy:
+                self.spins_since = self.spins_since or self.looked
+            else:
+                self.spins_since = None
             self.ran, self.slices, self.looked = run_ns, slices, now
-        still = None if self.still_since is None else now - self.still_since
+        if self.still_since is None:
+            still = None
+        else:
+            still = now - self.still_since
         if still is not None and still >= STACK_AFTER and not self.stack:
             self.stack = read_kernel_stack(pid)
         self.reading = jsonline.drop_empty(
@@ -168,7 +174,10 @@ class RankMember:
         again = 20.0
         if self.beat is None and now - self.beat_at >= again:
             self.beat, self.beat_at = find_heartbeat(pid), now
-        told = read_phase(self.beat, self.rank, self.world) if self.beat is not None else None
+        if self.beat is not None:
+            told = read_phase(self.beat, self.rank, self.world)
+        else:
+            told = None
         if told is None:
             self.beat = None
         return told
@@ -195,14 +204,18 @@ class RankWatch:
             procs: As `ProcSampler.read` returns them; ``dist`` is added.
             now: Monotonic time.
         """
-        now = time.monotonic() if now is None else now
+        if now is None:
+            now = time.monotonic()
+        else:
+            now = now
         before, self._known = self._known, {}
         for proc in procs:
             pid, key = proc["pid"], (proc["started"], proc["cmd"])
             known = before.get(pid)
-            self._known[pid] = (
-                known if known is not None and known[0] == key else (key, read_rank(pid, *key))
-            )
+            if known is not None and known[0] == key:
+                self._known[pid] = known
+            else:
+                self._known[pid] = (key, read_rank(pid, *key))
         firsts = self._ranks_without_children(procs)
         due = now - self._looked >= PERIOD - 0.5
         if due:
@@ -294,7 +307,10 @@ class RankWatch:
             seen = self._seen[group]
             seen.update(alive)
             expected = set().union(*(member.siblings for _, member in both))
-            lost = sorted((expected | set(seen)) - set(alive))[:MOST] if complete else []
+            if complete:
+                lost = sorted((expected | set(seen)) - set(alive))[:MOST]
+            else:
+                lost = []
             for proc, _ in both:
                 if lost:
                     proc["dist"]["lost"] = [[rank, seen.get(rank)] for rank in lost]

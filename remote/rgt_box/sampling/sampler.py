@@ -109,8 +109,14 @@ class BoxSampler:
                 self._limited = [f"pattern: {error}; using {DEFAULT_PATTERN}"]
                 pattern = DEFAULT_PATTERN
             self._set_finder(pattern, bool(config.get("find")))
-            found = self.finder.process_rows if self.finder is not None else None
-            cells = self._jobs.live_cells if self._jobs is not None else None
+            if self.finder is not None:
+                found = self.finder.process_rows
+            else:
+                found = None
+            if self._jobs is not None:
+                cells = self._jobs.live_cells
+            else:
+                cells = None
             self._procs = ProcSampler(pattern, jobs, found, cells)
         self._disks.configure(list(config.get("mounts") or []), written)
 
@@ -143,7 +149,10 @@ class BoxSampler:
     @property
     def limited(self) -> list[str]:
         """What does not work here, as texts."""
-        blind = [self._xid.limited] if self._xid and self._xid.limited else []
+        if self._xid and self._xid.limited:
+            blind = [self._xid.limited]
+        else:
+            blind = []
         return self._limited + (self._gpu.limited if self._gpu else []) + blind
 
     def read(self, wait: float = 0.0) -> tuple[dict[str, Any], list[dict[str, str]]]:
@@ -356,7 +365,10 @@ class SessionSampler:
         self._uptime = KeptFile("/proc/uptime", 128)
         first = procstat.read_stat(1)
         # A container is as old as its first process, however long the host has been up.
-        self._began = first.start / procstat.CLOCK_TICKS if first else 0.0
+        if first:
+            self._began = first.start / procstat.CLOCK_TICKS
+        else:
+            self._began = 0.0
         self._tmux = background.Background(tmux_sessions, PERIOD, TIMEOUT * 2)
         self._slurm: background.Background | None = None
         if has_slurm():
@@ -366,7 +378,10 @@ class SessionSampler:
         """Return the ``session`` object of a sample."""
         words = (self._uptime.read() or b"").split()
         names, error = self._tmux.poll(wait)
-        up = max(0.0, float(words[0]) - self._began) if words else None
+        if words:
+            up = max(0.0, float(words[0]) - self._began)
+        else:
+            up = None
         found = {"tmux": [] if error else names or [], "uptime_s": up}
         if self._slurm is not None:
             jobs, error = self._slurm.poll(wait)

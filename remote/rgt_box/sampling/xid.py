@@ -281,8 +281,14 @@ class XidWatch:
         self._remember = remember
         self._boot = place.boot_id()
         known = files.read_json(self._file) or {}
-        told = known.get("at_us") if known.get("boot") == self._boot else None
-        self._told = told if isinstance(told, int) else -1
+        if known.get("boot") == self._boot:
+            told = known.get("at_us")
+        else:
+            told = None
+        if isinstance(told, int):
+            self._told = told
+        else:
+            self._told = -1
         self._pending: dict[tuple[str, int], list[XidReport]] = {}
         self._quiet: dict[tuple[str, int], float] = {}
         self.last: dict[str, int] = {}
@@ -300,7 +306,10 @@ class XidWatch:
         Args:
             indexes: PCI address → index of the GPU.
         """
-        records = self._log.new_records() if self._log is not None else []
+        if self._log is not None:
+            records = self._log.new_records()
+        else:
+            records = []
         newest = self._told
         for at_us, text in records:
             report = parse_xid(text, at_us)

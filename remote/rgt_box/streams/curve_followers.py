@@ -414,7 +414,10 @@ class ScalarFollower:
     def __init__(self, run: str, source: str, cursor: tuple[int, int] | None) -> None:
         self.run, self.source = run, source
         self._reader = RunMetrics(source)
-        self._cursor = None if cursor is None else {"inode": cursor[0], "offset": cursor[1]}
+        if cursor is None:
+            self._cursor = None
+        else:
+            self._cursor = {"inode": cursor[0], "offset": cursor[1]}
         self._news = time.monotonic()
 
     def poll(self) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
@@ -435,7 +438,10 @@ class ScalarFollower:
             return None, []
         batch = self._reader.read(before, ROWS)
         self._cursor = now = batch.cursor
-        start = 0 if before is None or batch.reset else before["offset"]
+        if before is None or batch.reset:
+            start = 0
+        else:
+            start = before["offset"]
         if now is None or now["offset"] == start:
             return None, []
         self._news = time.monotonic()

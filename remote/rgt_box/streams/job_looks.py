@@ -130,7 +130,10 @@ class JobPolls:
 
     def _is_over(self, path: str, launched: float) -> bool:
         """Return whether an unnamed job has been done for `DONE_S`; a new launch resets this."""
-        frame = self._all[path].frame if path in self._all else None
+        if path in self._all:
+            frame = self._all[path].frame
+        else:
+            frame = None
         if frame is not None and frame.get("done") and time.time() - frame["at"] > DONE_S:
             self._over[path] = launched
         return path in self._over
@@ -164,7 +167,10 @@ class JobPolls:
     def find_cell(self, path: str, name: str) -> dict[str, Any] | None:
         """Return a cell from its job's queue; None if unknown."""
         look = self._all.get(path)
-        cells = (look.frame or {}).get("cells", []) if look is not None else []
+        if look is not None:
+            cells = (look.frame or {}).get("cells", [])
+        else:
+            cells = []
         return next((cell for cell in cells if cell["name"] == name), None)
 
     def written_folders(self) -> list[str]:

@@ -106,7 +106,10 @@ class LineSplitter:
     @property
     def partial_line(self) -> str:
         """The unfinished line as it would be shown now, or ""."""
-        head = clean(self._head) if self._head else ""
+        if self._head:
+            head = clean(self._head)
+        else:
+            head = ""
         # Maximum characters shown of an unfinished line, which is sent repeatedly while it grows.
         max_partial = 1024
         if len(head) <= max_partial:

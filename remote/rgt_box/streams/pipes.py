@@ -46,7 +46,10 @@ class ControlInbox:
             return []
         self._parts.append(data)
         self._held += len(data)
-        lines = self.buffered_lines() if b"\n" in data else []
+        if b"\n" in data:
+            lines = self.buffered_lines()
+        else:
+            lines = []
         if self._held > MAX_CONTROL_LINE:
             self.ended = True  # no client of this protocol sends such a line
         return lines
@@ -85,7 +88,10 @@ def compress_frame(line: bytes, told: dict[bytes, bytes]) -> bytes:
     kind = zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, window_bits, memory
     if len(line) >= SWIFT_FROM:
         kind = SWIFT, zlib.DEFLATED, SWIFT_WINDOW_BITS, zlib.DEF_MEM_LEVEL
-    packer = zlib.compressobj(*kind) if before is None else zlib.compressobj(*kind, zdict=before)
+    if before is None:
+        packer = zlib.compressobj(*kind)
+    else:
+        packer = zlib.compressobj(*kind, zdict=before)
     if len(line) <= TOLD_BY.get(begins, 0):
         told[begins] = line
     return packer.compress(line) + packer.flush()

@@ -87,7 +87,10 @@ class LocalSource:
         from rgt_box.streams.job_looks import JobPolls
 
         self._boot = place.boot_id()
-        self._seq = after["seq"] if after and after["boot"] == self._boot else 0
+        if after and after["boot"] == self._boot:
+            self._seq = after["seq"]
+        else:
+            self._seq = 0
         self._config = config
         self._jobs = JobPolls(folder)
         self._sampler = BoxSampler(folder, jobs=self._jobs)

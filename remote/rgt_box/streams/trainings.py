@@ -216,7 +216,10 @@ class FoundTraining:
             if len(frames) >= budget:
                 break
             if path not in self._own:
-                name = f"{self.run.name}/{sub}" if sub else self.run.name
+                if sub:
+                    name = f"{self.run.name}/{sub}"
+                else:
+                    name = self.run.name
                 self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))
                 self._saved[path] = CheckpointWatch(name, CheckpointSearch(os.path.dirname(path)))
             frames += self._read_own(path)

@@ -94,12 +94,18 @@ class WatchChannel:
         self._apply_control_lines(self._inbox.buffered_lines())
         while not self._inbox.ended:
             # While the reader lags, only free space in the pipe or a control line matters.
-            events = select.POLLOUT if self._outbox.pending_bytes else 0
+            if self._outbox.pending_bytes:
+                events = select.POLLOUT
+            else:
+                events = 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
             if not self._seen_sample and time.monotonic() < self._hurry_until:
                 tick = HURRY  # the user waits for the first numbers
-            wait = 0.0 if more and not self._outbox.pending_bytes else tick
+            if more and not self._outbox.pending_bytes:
+                wait = 0.0
+            else:
+                wait = tick
             for fd, event in poller.poll(wait * 1000.0):
                 if fd == self._inbox.fd:
                     self._apply_control_lines(self._inbox.read_lines())
@@ -116,7 +122,10 @@ class WatchChannel:
             return False
         # The recorder has searched for trainings by the time it takes a sample.
         begins = self._seen_sample and self._live and not self._looks
-        found = self._source.changed_trainings(begins) if self._config["find"] else None
+        if self._config["find"]:
+            found = self._source.changed_trainings(begins)
+        else:
+            found = None
         if found is not None:
             self._collector.run_before_next(partial(self._follows.apply_found, found))
         if begins:
@@ -266,7 +275,10 @@ class WatchChannel:
 
     def _send_event(self, kind: str, level: str, text: str, at: Any = None) -> None:
         """Send an event that is not in the ring; its number 0 moves no cursor."""
-        when = at if isinstance(at, (int, float)) else round(time.time(), 3)
+        if isinstance(at, (int, float)):
+            when = at
+        else:
+            when = round(time.time(), 3)
         frame = {"t": "event", "boot": self._boot, "seq": 0, "at": when}
         frame.update(kind=kind, text=text, level=level)
         self._outbox.add_frame(jsonline.encode_line(frame))
@@ -474,8 +486,14 @@ def _parse_cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
         raise BadConfig(f"{key} must be an object")
     found = {}
     for path, cursor in value.items():
-        inode = cursor.get("inode") if isinstance(cursor, dict) else None
-        offset = cursor.get("offset") if isinstance(cursor, dict) else None
+        if isinstance(cursor, dict):
+            inode = cursor.get("inode")
+        else:
+            inode = None
+        if isinstance(cursor, dict):
+            offset = cursor.get("offset")
+        else:
+            offset = None
         if not isinstance(inode, int) or not isinstance(offset, int) or offset < 0:
             raise BadConfig(f'{key}: {path} must be {{"inode": …, "offset": …}}')
         found[path] = (inode, offset)

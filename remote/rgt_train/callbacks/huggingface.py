@@ -67,7 +67,10 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def go_on(self, trainer: Any, **arguments: Any) -> Any:
         """Train from the newest good checkpoint; see `rgt_train.callbacks.resume`."""
         if arguments.get("resume_from_checkpoint") is None:
-            out = self._out if self._out is not None else trainer.args.output_dir
+            if self._out is not None:
+                out = self._out
+            else:
+                out = trainer.args.output_dir
             arguments["resume_from_checkpoint"] = self.newest_good(out, self._mirror)
         return trainer.train(**arguments)
 
@@ -88,7 +91,10 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             "world": world,
             "settings": plain_settings(args.to_sanitized_dict()),
         }
-        out = self._out if self._out is not None else args.output_dir
+        if self._out is not None:
+            out = self._out
+        else:
+            out = args.output_dir
         step, last = int(state.global_step), int(state.max_steps)
         self._recorder = TrainingRecorder(out, step, last, facts, self._mirror, self._keep)
         if world == 1:  # several ranks would not agree on a step to save

@@ -83,7 +83,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def go_on(self, trainer: Any, *arguments: Any, **named: Any) -> Any:
         """Fit from the newest good checkpoint; see `rgt_train.callbacks.resume`."""
         if named.get("ckpt_path") is None:
-            out = self._out if self._out is not None else trainer.default_root_dir
+            if self._out is not None:
+                out = self._out
+            else:
+                out = trainer.default_root_dir
             named["ckpt_path"] = self.newest_good(out, self._mirror)
         return trainer.fit(*arguments, **named)
 
@@ -143,7 +146,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             "world": int(trainer.world_size),
             "settings": plain_settings(dict(pl_module.hparams)),
         }
-        out = self._out if self._out is not None else trainer.default_root_dir
+        if self._out is not None:
+            out = self._out
+        else:
+            out = trainer.default_root_dir
         self._step = int(trainer.global_step)
         for callback in trainer.checkpoint_callbacks:
             self._told.update(_kept_checkpoints(callback))  # those of previous launches
@@ -171,7 +177,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if step % max(1, int(trainer.log_every_n_steps)):
             return
         values: Dict[str, Any] = dict(trainer.logged_metrics)
-        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if isinstance(outputs, Mapping):
+            loss = outputs.get("loss")
+        else:
+            loss = outputs
         if loss is not None:
             values["loss"] = loss
         if trainer.optimizers:
@@ -256,7 +265,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     @staticmethod
     def _epoch_with_fraction(trainer: Any) -> float:
         batches = trainer.num_training_batches
-        share = (trainer.fit_loop.batch_idx + 1) / batches if 0 < batches < float("inf") else 0.0
+        if 0 < batches < float("inf"):
+            share = (trainer.fit_loop.batch_idx + 1) / batches
+        else:
+            share = 0.0
         return float(trainer.current_epoch + min(1.0, share))
 
 

@@ -233,7 +233,10 @@ class AsyncSaver:
         arena = self._arena_for(collected)
         now, later = self._split_pairs(collected.parts, arena)
         witness = ContentWitness([pair.source for pair in later], self._saves)
-        collected.document["compared"] = WHOLE if witness.whole else SAMPLED
+        if witness.whole:
+            collected.document["compared"] = WHOLE
+        else:
+            collected.document["compared"] = SAMPLED
         text = collected.document_bytes()
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
         job = SaveJob(
@@ -443,7 +446,10 @@ class AsyncSaver:
     def _count_deaths(self, done: SaveResult) -> None:
         """Work without a writer after repeated deaths (no memory, forbidden by a container, …)."""
         died = done.error is not None and done.error[0] == DIED
-        self._deaths = self._deaths + 1 if died else 0
+        if died:
+            self._deaths = self._deaths + 1
+        else:
+            self._deaths = 0
         most_deaths = 2
         if self._deaths == most_deaths:
             self._without_writer(f"it died {self._deaths} times in a row")

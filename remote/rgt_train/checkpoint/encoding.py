@@ -129,7 +129,10 @@ def encode_value(value: Any, put: Put, path: str = "") -> Any:
         name = put(path, value)
         facts: Dict[str, Any] = {_TAG: "tensor", "of": name}
         if isinstance(value, torch.nn.Parameter):
-            facts["parameter"] = "grad" if value.requires_grad else "frozen"
+            if value.requires_grad:
+                facts["parameter"] = "grad"
+            else:
+                facts["parameter"] = "frozen"
         stride = unusual_strides(value)
         if stride is not None:
             facts["stride"] = list(stride)

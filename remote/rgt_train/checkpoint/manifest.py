@@ -232,7 +232,10 @@ class VerifiedFiles:
         fd = diskio.open_file(path)
         try:
             size = os.fstat(fd).st_size
-            self.views[name] = self._map_content(fd, size) if size else memoryview(b"")
+            if size:
+                self.views[name] = self._map_content(fd, size)
+            else:
+                self.views[name] = memoryview(b"")
         finally:
             os.close(fd)
 

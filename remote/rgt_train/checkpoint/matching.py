@@ -101,7 +101,10 @@ def find_mismatches(
     for kind, left, right in (("missing", wanted, saved), ("unexpected", saved, wanted)):
         absent = [name for name in left if name not in right]
         if absent:
-            more = f" and {len(absent) - _MOST_NAMES} more" if len(absent) > _MOST_NAMES else ""
+            if len(absent) > _MOST_NAMES:
+                more = f" and {len(absent) - _MOST_NAMES} more"
+            else:
+                more = ""
             problems.append(f"{len(absent)} {kind}: {', '.join(absent[:_MOST_NAMES])}{more}")
     both = [(name, saved[name], tensor) for name, tensor in wanted.items() if name in saved]
     shapes = [
@@ -123,7 +126,10 @@ def find_mismatches(
 
 
 def _listed(kind: str, names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    if len(names) > _MOST_NAMES:
+        more = f" and {len(names) - _MOST_NAMES} more"
+    else:
+        more = ""
     return f"{len(names)} of another {kind}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
@@ -192,7 +198,10 @@ def unfreeze_parameters(models: Mapping[str, torch.nn.Module], names: Container[
 
 
 def _requires_grad_text(how: str, names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    if len(names) > _SHOWN:
+        more = f" and {len(names) - _SHOWN} more"
+    else:
+        more = ""
     plural = "s" if len(names) > 1 else ""
     return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
 
@@ -224,7 +233,10 @@ def differences(saved: Any, here: Any, name: str) -> Optional[str]:
     found = list(_differences(saved, here, name))
     if not found:
         return None
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    if len(found) > _SHOWN:
+        more = f" and {len(found) - _SHOWN} more"
+    else:
+        more = ""
     return f"{', '.join(found[:_SHOWN])}{more} (its load_state_dict changed what it was given)"
 
 
@@ -333,9 +345,10 @@ def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
     ]
     if len(fitting) == 1:
         return fitting[0]
-    why = (
-        f"fits {' and '.join(fitting)}" if fitting else "has no weights under the names of a model"
-    )
+    if fitting:
+        why = f"fits {' and '.join(fitting)}"
+    else:
+        why = "has no weights under the names of a model"
     raise UsageError(
         f"{part} keeps averaged weights, but {why}: --raw writes the weights that were trained instead"
     )
@@ -361,7 +374,10 @@ def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) 
             and value.shape == own.shape
         ):
             found[name] = value
-    inside = [by_name(value, model, depth - 1) for value in state.values()] if depth else []
+    if depth:
+        inside = [by_name(value, model, depth - 1) for value in state.values()]
+    else:
+        inside = []
     return max([found, *inside], key=len)
 
 
@@ -379,5 +395,8 @@ def _replacement_text(name: str, weights: Weights, averaged: Weights) -> str:
     if not left:
         return f"averaged weights of {name}"
     most_left = 4
-    more = f" and {len(left) - most_left} more" if len(left) > most_left else ""
+    if len(left) > most_left:
+        more = f" and {len(left) - most_left} more"
+    else:
+        more = ""
     return f"averaged weights of {name} with {', '.join(left[:most_left])}{more} as trained"

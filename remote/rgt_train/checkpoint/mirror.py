@@ -116,11 +116,15 @@ class CheckpointMirror:
 
     def queue_copy(self, saved: Checkpoint) -> None:
         """Queue the copy of a checkpoint that is on the disk."""
-        kind = "best" if saved.path == self._store.best else "step"
+        if saved.path == self._store.best:
+            kind = "best"
+        else:
+            kind = "step"
         attempt = int(saved.manifest.get("attempt", self._store.attempt))
-        name = (
-            os.path.basename(saved.path) if kind == "step" else f"best-{saved.step:08d}-a{attempt}"
-        )
+        if kind == "step":
+            name = os.path.basename(saved.path)
+        else:
+            name = f"best-{saved.step:08d}-a{attempt}"
         self._waiting[kind] = _CopyTask(saved.path, name, saved.step)
         self.poll_copy()
 

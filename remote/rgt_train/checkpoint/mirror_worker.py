@@ -103,7 +103,10 @@ def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> Opt
             f"the mirror {place.url} belongs to another run ({noted.run}, last held by {noted.where}): each run needs "
             f"a mirror of its own. If it is this run's all the same, write that name into {os.path.join(out, ID_FILE)}"
         )
-    run = noted.run if noted is not None else mine or os.urandom(8).hex()
+    if noted is not None:
+        run = noted.run
+    else:
+        run = mine or os.urandom(8).hex()
     return MirrorOwner(run, launch, f"{socket.gethostname()}:{out}", round(time.time(), 3))
 
 
@@ -200,7 +203,10 @@ def retry_with_room(
         try:
             return work()
         except OSError as error:
-            victim = _least_valuable(place, policy, spare, keep) if error.errno in FULL else None
+            if error.errno in FULL:
+                victim = _least_valuable(place, policy, spare, keep)
+            else:
+                victim = None
             if victim is None:
                 raise
             place.delete_directory(victim)
@@ -445,11 +451,10 @@ class MirrorRequests:
         if not self._swept:
             self._place.remove_partial()
             self._swept = True
-        foreign = (
-            ForeignCheckpoint(fields["files"], fields["manifest"], fields["keep"])
-            if "files" in fields
-            else None
-        )
+        if "files" in fields:
+            foreign = ForeignCheckpoint(fields["files"], fields["manifest"], fields["keep"])
+        else:
+            foreign = None
         done = copy_and_verify(self._place, fields["path"], name, policy, says, foreign)
         try:
             keep_logs(self._place, self._out)

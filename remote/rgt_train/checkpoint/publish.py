@@ -274,7 +274,10 @@ def perform_job(
                 store.published(made.path, *job.required_space(len(inline)))
             return SaveResult(made.path, made.size, made.manifest, None, tuple(notes), durable)
         except OSError as error:
-            note = free_room(store, job.step, job.give_up) if error.errno in FULL else None
+            if error.errno in FULL:
+                note = free_room(store, job.step, job.give_up)
+            else:
+                note = None
             if note is None:
                 text = (
                     type(error).__name__,
@@ -299,7 +302,10 @@ def free_room(store: CheckpointStore, step: int, give_up: bool) -> Optional[str]
         give_up: Whether older checkpoints may be deleted for this one alone.
     """
     given_up = store.make_room(valuable=False)
-    note = store.keep_only_newest() if given_up is None else None
+    if given_up is None:
+        note = store.keep_only_newest()
+    else:
+        note = None
     if given_up is None and note is None and give_up:
         given_up = store.make_room(valuable=True)
     return note or (None if given_up is None else f"no room for step {step}: gave up {given_up}")

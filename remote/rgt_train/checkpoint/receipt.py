@@ -288,7 +288,10 @@ class Hyperparameters:
         """Give a group the rate in the code, at its present position in the schedule."""
         rate = now
         if "initial_lr" in group:
-            rate = float(group["lr"]) / was * now if was else now
+            if was:
+                rate = float(group["lr"]) / was * now
+            else:
+                rate = now
             group["initial_lr"] = now
         if isinstance(group["lr"], torch.Tensor):
             group["lr"].fill_(rate)
@@ -364,7 +367,10 @@ def _override_name(key: str) -> str:
 
 def _set_at_path(state: Any, path: List[str], value: Any) -> None:
     for key in path[:-1]:
-        state = state[int(key)] if isinstance(state, (list, tuple)) else state[key]
+        if isinstance(state, (list, tuple)):
+            state = state[int(key)]
+        else:
+            state = state[key]
     state[path[-1]] = value
 
 
@@ -437,9 +443,10 @@ class RestoredState:
     @property
     def not_restored(self) -> List[str]:
         """The parts that could not be restored, in words."""
-        random = (
-            [] if self.rng is not None else ["random state (another number of ranks): seeded again"]
-        )
+        if self.rng is not None:
+            random = []
+        else:
+            random = ["random state (another number of ranks): seeded again"]
         return [*random, *(rng.unrestorable_parts(self.rng) if self.rng else []), *self._inexact]
 
     @property

@@ -115,7 +115,10 @@ def load_latest(
     for complaint in complaints:
         report.print_line(complaint)
     if mirror is not None:
-        local = int(manifest.read_manifest(found[0])["step"]) if found else None
+        if found:
+            local = int(manifest.read_manifest(found[0])["step"])
+        else:
+            local = None
         if mirror.fetch_newer(local) is not None or (found is None and diskio.is_dir(store.best)):
             found, _ = store.newest_good(load_checkpoint)
     if found is None and complaints:
@@ -161,7 +164,10 @@ def report_resume(
         report.append_event("start", 0, total_steps=total_steps)
         return
     lost, in_words = run_log.past.describe_lost_steps(logged, progress.step)
-    source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
+    if loaded:
+        source = f"from {loaded.path}"
+    else:
+        source = "from the beginning, no checkpoint was there yet"
     report.print_line(
         f"resume: at step {progress.step} of {total_steps} {source}; attempt {run_log.attempt}, "
         f"the last one ended by: {cause or 'unknown'}; work lost: {in_words}"
@@ -235,9 +241,18 @@ class PendingRestore:
         self, state: RunState, restored: Optional[RestoredState], seed: Optional[int] = None
     ) -> None:
         self._state = state
-        self.rng = restored.rng if restored is not None else None
-        self._grads = dict(restored.grads) if restored is not None else {}
-        self._seed = seed if self.rng is None else None
+        if restored is not None:
+            self.rng = restored.rng
+        else:
+            self.rng = None
+        if restored is not None:
+            self._grads = dict(restored.grads)
+        else:
+            self._grads = {}
+        if self.rng is None:
+            self._seed = seed
+        else:
+            self._seed = None
         self._looked: Optional[Tuple[Any, ...]] = None
         self._redraw: List[Any] = list((self.rng or {}).get("ahead", ()))
         self._begun = False

@@ -199,7 +199,10 @@ class CheckpointSaver:
         if self._cadence.is_due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
         retry = self.failing and time.monotonic() >= self._retry_at
-        save = launch.SAVE if (self._due or retry) and not self._persister.busy else 0
+        if (self._due or retry) and not self._persister.busy:
+            save = launch.SAVE
+        else:
+            save = 0
         return save | (launch.HOLD if self.failing and self._is_too_much_unsaved(step) else 0)
 
     def prepare(self) -> None:
@@ -402,9 +405,10 @@ class CheckpointSaver:
         self.failing = True
         self._retry_at = time.monotonic() + RETRY_S
         self._mistake = error
-        self._mistakes = (
-            0 if isinstance(error, (OSError, MemoryError, TransientFailure)) else self._mistakes + 1
-        )
+        if isinstance(error, (OSError, MemoryError, TransientFailure)):
+            self._mistakes = 0
+        else:
+            self._mistakes = self._mistakes + 1
         self._telling.report_failure(step, error, self._last_good_text())
 
     def _raise_repeated_error(self, step: int) -> None:

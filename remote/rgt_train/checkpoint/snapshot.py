@@ -129,8 +129,14 @@ class ContentWitness:
 
     def __init__(self, tensors: Sequence[torch.Tensor], turn: int = 0) -> None:
         self.whole = is_paranoid() or sum(tensor.nbytes for tensor in tensors) <= LITTLE
-        apart = 1 if self.whole or not tensors else -(-len(tensors) // WINDOWS)
-        self._most = sys.maxsize if self.whole else WINDOW
+        if self.whole or not tensors:
+            apart = 1
+        else:
+            apart = -(-len(tensors) // WINDOWS)
+        if self.whole:
+            self._most = sys.maxsize
+        else:
+            self._most = WINDOW
         golden = 0.6180339887498949
         self._share = turn * golden % 1.0
         self._taken = range(turn % apart, len(tensors), apart)
@@ -194,7 +200,10 @@ class SnapshotCopy:
         self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
         self._all = [*now, *later]
         self._versions = [version_of(pair.source) for pair in self._later]
-        self._digests = [digest_of(pair.source) for pair in self._all] if is_paranoid() else []
+        if is_paranoid():
+            self._digests = [digest_of(pair.source) for pair in self._all]
+        else:
+            self._digests = []
         self._over = threading.Event()
         self._settled = False
         copy_all([pair for pair in now if not pair.source.is_cuda])

@@ -128,7 +128,10 @@ class EpochEnd:
                 path for path, version in told if path in unlike or version_of(now[path]) != version
             ]
         shown = 3
-        more = f" and {len(names) - shown} more" if len(names) > shown else ""
+        if len(names) > shown:
+            more = f" and {len(names) - shown} more"
+        else:
+            more = ""
         return ", ".join(names[:shown]) + more
 
     def _current_tensors(self) -> Dict[str, torch.Tensor]:
@@ -141,7 +144,11 @@ class EpochEnd:
 
 def _local_tensor(tensor: Any) -> torch.Tensor:
     """Return the local memory of `tensor`: this rank's part if sharded; empty if it has none."""
-    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    found: torch.Tensor
+    if hasattr(tensor, "to_local"):
+        found = tensor.to_local()
+    else:
+        found = tensor
     plain = (
         found.layout is torch.strided
         and not found.is_meta
@@ -263,7 +270,10 @@ class RunState:
                 unknown.
         """
         check_parts(model, parts)
-        models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
+        if isinstance(model, torch.nn.Module):
+            models = {"model": model}
+        else:
+            models = dict(model)
         others = flatten_parts({**parts, "extra": own_state(extra), "stream": stream})
         optimizers = set(flatten_parts({"optimizer": parts["optimizer"]}))
         schedules = set(flatten_parts({"scheduler": parts["scheduler"], "scaler": parts["scaler"]}))
@@ -349,7 +359,10 @@ class RunState:
                     doubts.append(f"{p.micro} batches of an unfinished step are done again")
                 p.offset += p.done_steps * saved["accumulate"] * unit
                 p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
-        after = f" after {p.offset} samples" if p.offset else ""
+        if p.offset:
+            after = f" after {p.offset} samples"
+        else:
+            after = ""
         done = [f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it{after})"]
         if p.micro:
             done.append(f"gradients of {p.micro} batches")
@@ -375,7 +388,10 @@ class RunState:
         """
         self.check_build()
         found = Collected()
-        random = self.random if random is None else random
+        if random is None:
+            random = self.random
+        else:
+            random = random
         try:
             models = {name: self._collect_model(found, name) for name in self.models}
             with self.epoch_end_settings():
@@ -577,8 +593,14 @@ class RunState:
 
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
-        prefix = "" if len(self.models) == 1 else f"{name}."
-        still = self._stepped_addresses() if self.hooked else set()
+        if len(self.models) == 1:
+            prefix = ""
+        else:
+            prefix = f"{name}."
+        if self.hooked:
+            still = self._stepped_addresses()
+        else:
+            still = set()
         names = matching.bare_names(model)
         state = {names[key]: value for key, value in model.state_dict().items()}
 
@@ -700,7 +722,10 @@ def load_into(
     try:
         load_state(state)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        hint = _GROUPS if "parameter group" in str(error) else ""
+        if "parameter group" in str(error):
+            hint = _GROUPS
+        else:
+            hint = ""
         raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
 
 
@@ -747,7 +772,10 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
     Raises:
         UsageError: A part is of a kind that cannot.
     """
-    models = model if isinstance(model, Mapping) else {"model": model}
+    if isinstance(model, Mapping):
+        models = model
+    else:
+        models = {"model": model}
     for name, module in models.items():
         if not isinstance(module, torch.nn.Module):
             raise UsageError(
@@ -757,7 +785,10 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
             if weight.is_meta or torch.nn.parameter.is_lazy(weight):
                 raise UsageError(f"{key} of {name} {unfit(weight)}")
     for kind, part in parts.items():
-        named_parts = part if isinstance(part, Mapping) else {"": part}
+        if isinstance(part, Mapping):
+            named_parts = part
+        else:
+            named_parts = {"": part}
         for name, one in named_parts.items():
             where = f"{kind} {name}".rstrip()
             if isinstance(one, (list, tuple)):

@@ -355,7 +355,10 @@ class CheckpointStore:
 
     def temporary(self, kind: str, step: int) -> str:
         """Return the directory in which a checkpoint is made before its rename."""
-        label = f"best-{step}" if kind == "best" else str(step)
+        if kind == "best":
+            label = f"best-{step}"
+        else:
+            label = str(step)
         return os.path.join(self.root, f".tmp-{label}-{self.attempt}")
 
     def aside_path(self, path: str) -> str:

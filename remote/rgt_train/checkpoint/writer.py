@@ -345,7 +345,10 @@ class WriterClient:
             message = self._helper.reader.read_message(block=block)
         except ConnectionClosed:
             code = self._end_helper()
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            if code < 0:
+                how = signal.Signals(-code).name
+            else:
+                how = f"exit code {code}"
             return SaveResult(error=(DIED, None, f"the writer process died ({how})", None))
         if message is None:
             return None

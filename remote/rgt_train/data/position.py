@@ -261,7 +261,10 @@ class Stream:
             if getattr(source, "_starting_state_dict", None) is not None:
                 # a set of Hugging Face would begin every pass at the restored position
                 source._starting_state_dict = None
-        self._start = None if self.own_state else rng.capture_states()
+        if self.own_state:
+            self._start = None
+        else:
+            self._start = rng.capture_states()
         self._batches = 0
         self._iterator = iter(self.source)
 
@@ -339,7 +342,10 @@ class Stream:
             assert self._iterator is not None
             # A first batch may draw the order of all. Of the others a few are enough to check.
             looked = not self.own_state and not self.draws and 0 < self._batches <= looks
-            before = rng.capture_states() if looked else None
+            if looked:
+                before = rng.capture_states()
+            else:
+                before = None
             try:
                 batch = next(self._iterator)
             except StopIteration:
@@ -378,7 +384,10 @@ def _is_any(saved: Any, here: Any, holds: Callable[[List[Tuple[Any, Any]]], bool
         here = dict(enumerate(here))
     if not isinstance(saved, Mapping):
         return False
-    now = here if isinstance(here, Mapping) else {}
+    if isinstance(here, Mapping):
+        now = here
+    else:
+        now = {}
     pairs = [(now.get(key), old) for key, old in saved.items() if type(old) in (int, float)]
     return holds(pairs) or any(_is_any(old, now.get(key), holds) for key, old in saved.items())
 
@@ -504,7 +513,10 @@ class DataPosition:
     def fraction(self) -> float:
         """The epoch, with the part of it that is done."""
         p = self._progress
-        whole = self.sampler.steps_in(p.epoch) if p.offset else self._steps
+        if p.offset:
+            whole = self.sampler.steps_in(p.epoch)
+        else:
+            whole = self._steps
         return p.epoch + 1 - (self._steps - p.done_steps) / max(1, whole)
 
     @property

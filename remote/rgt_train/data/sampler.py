@@ -139,7 +139,10 @@ class EpochSampler:
 
     def batch_numbers(self, at: EpochPosition) -> List[int]:
         """Return the numbers of the batches of an epoch that are left after ``at.done_steps``."""
-        steps = at.steps if at.steps is not None else self.steps_in(at.epoch, at.offset)
+        if at.steps is not None:
+            steps = at.steps
+        else:
+            steps = self.steps_in(at.epoch, at.offset)
         last = min(steps * self.window, -(-(self._units(at.epoch) - at.offset) // self._unit))
         first = at.done_steps * self.window
         return [number for number in range(first, last) if number // self.window not in at.left_out]
@@ -379,7 +382,10 @@ def seeded_random_state(seed: int, *, put_back: bool = True) -> Iterator[None]:
         put_back: Whether the earlier state is restored afterwards.
     """
     numpy: Any = sys.modules.get("numpy")
-    before = _capture_generators(numpy) if put_back else None
+    if put_back:
+        before = _capture_generators(numpy)
+    else:
+        before = None
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # not torch.manual_seed: that would seed the GPUs too
     if numpy is not None:
@@ -519,7 +525,9 @@ class OwnOrder(EpochSampler):
 
     @property
     def _unit(self) -> int:
-        return 1 if self._batched else self.batch_size
+        if self._batched:
+            return 1
+        return self.batch_size
 
     def _units(self, epoch: int) -> int:
         return len(self._of_epoch(epoch))
@@ -553,7 +561,10 @@ class OwnOrder(EpochSampler):
                     part.generator.manual_seed(seed)
                 if hasattr(part, "set_epoch"):
                     part.set_epoch(epoch)
-            given = self._source(epoch) if callable(self._source) else self._source
+            if callable(self._source):
+                given = self._source(epoch)
+            else:
+                given = self._source
             drawn = [_plain_indices(entry) for entry in given]
         if len({type(entry) for entry in drawn}) > 1:
             raise UsageError("sampler gives both indices and lists of them")
@@ -632,7 +643,13 @@ def total_lengths(
             raise UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
     if epochs is None and max_steps is None:
         raise UsageError("give Run(…) epochs, max_steps, or both")
-    most = max_steps if max_steps is not None else (epochs or 1) * steps_per_epoch
+    if max_steps is not None:
+        most = max_steps
+    else:
+        most = (epochs or 1) * steps_per_epoch
     whole = -(-most // steps_per_epoch)
-    whole = whole if epochs is None else min(epochs, whole)
+    if epochs is None:
+        whole = whole
+    else:
+        whole = min(epochs, whole)
     return whole, min(most, whole * steps_per_epoch)

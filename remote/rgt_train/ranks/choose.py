@@ -50,7 +50,10 @@ def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
 
         from rgt_train.ranks.torch_ranks import TorchRanks
 
-        _made = TorchRanks() if timeout_s is None else TorchRanks(timeout_s=timeout_s)
+        if timeout_s is None:
+            _made = TorchRanks()
+        else:
+            _made = TorchRanks(timeout_s=timeout_s)
         atexit.register(_made.exit_process)
     return _made
 

@@ -188,9 +188,10 @@ def _build_metadata(found: Any) -> Metadata:
         _raise_damaged("the whole", found)
     tensors: Dict[str, Any] = {}
     for name, entry in _typed_field(found, "state_dict_metadata", dict).items():
-        tensors[_require_type(name, str)] = (
-            BytesStorageMetadata() if type(entry) is _BytesRecord else _build_tensor(entry)
-        )
+        if type(entry) is _BytesRecord:
+            tensors[_require_type(name, str)] = BytesStorageMetadata()
+        else:
+            tensors[_require_type(name, str)] = _build_tensor(entry)
     where = {
         _build_index(key): _build_storage(entry)
         for key, entry in _typed_field(found, "storage_data", dict).items()
@@ -359,7 +360,10 @@ def read_objects(
         Damaged: Its metadata is not that of a checkpoint.
     """
     wanted = sorted(names)
-    found = _read_tensors(directory, [f"{OBJECTS}{name}/" for name in wanted]) if wanted else {}
+    if wanted:
+        found = _read_tensors(directory, [f"{OBJECTS}{name}/" for name in wanted])
+    else:
+        found = {}
     return {
         name: encoding.decode_value(document["objects"][name], lambda key: found[OBJECTS + key])
         for name in wanted

@@ -226,7 +226,10 @@ class StepTimes:
         if self._beat.loads:
             data = told["data_time"] = spent[DATA] / count
             rest = max(0.0, step - data)
-            gradients = self._gradient_exchange_s() if self._world > 1 else None
+            if self._world > 1:
+                gradients = self._gradient_exchange_s()
+            else:
+                gradients = None
             if self._world == 1:
                 told["compute_time"] = rest
             elif gradients is None:

@@ -159,7 +159,10 @@ def weighted_checksum(tensor: torch.Tensor) -> int:
     data = tensor.detach().contiguous().view(-1)
     if data.numel() == 0:
         return 0
-    raw = data.view(torch.uint8) if data.element_size() else data
+    if data.element_size():
+        raw = data.view(torch.uint8)
+    else:
+        raw = data
     rest = (-raw.numel()) % 4
     if rest:
         raw = torch.cat([raw, raw.new_zeros(rest)])

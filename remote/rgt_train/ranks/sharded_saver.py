@@ -77,7 +77,10 @@ class RankFailure:
 
     def to_exception(self) -> BaseException:
         """Return it as an exception."""
-        text = self.text if self.rank == 0 else f"{self.text} (rank {self.rank})"
+        if self.rank == 0:
+            text = self.text
+        else:
+            text = f"{self.text} (rank {self.rank})"
         if self.number is None:
             return RuntimeError(text)
         if self.path:
@@ -336,7 +339,10 @@ class ShardedPersister:
         except RanksError:
             raise
         except Exception as error:
-            kind = "" if isinstance(error, exits.UsageError) else f"{type(error).__name__}: "
+            if isinstance(error, exits.UsageError):
+                kind = ""
+            else:
+                kind = f"{type(error).__name__}: "
             raise StateNotTaken(f"{kind}{error}") from error
 
     def _verify_document(self, directory: str, state: RunState) -> Dict[str, Any]:
@@ -370,13 +376,17 @@ class ShardedPersister:
         """Write until it is published or has failed for good. Runs on every rank, in a thread."""
         try:
             group = self._ranks.background()
-            publisher = (
-                Publisher(self._store, flight.request, self._needs) if group.is_writer else None
-            )
+            if group.is_writer:
+                publisher = Publisher(self._store, flight.request, self._needs)
+            else:
+                publisher = None
             again = True
             while again:
                 path, error = group.share_from_writer(publisher.open_draft() if publisher else None)
-                mine = self._write_files(flight, path) if error is None else ({}, None)
+                if error is None:
+                    mine = self._write_files(flight, path)
+                else:
+                    mine = ({}, None)
                 found = group.gather_on_writer(mine)
                 again = group.share_from_writer(
                     publisher.publish_or_drop(error, found) if publisher else None

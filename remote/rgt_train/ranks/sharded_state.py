@@ -118,7 +118,10 @@ def names_text(names: List[str]) -> str:
     if not names:
         return "nothing"
     most_names = 8
-    more = f" and {len(names) - most_names} more" if len(names) > most_names else ""
+    if len(names) > most_names:
+        more = f" and {len(names) - most_names} more"
+    else:
+        more = ""
     return ", ".join(names[:most_names]) + more
 
 
@@ -443,7 +446,11 @@ def _buffer_kind(tensor: Any) -> "tuple[Any, ...]":
 
 
 def _local_tensor(tensor: Any) -> torch.Tensor:
-    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    found: torch.Tensor
+    if hasattr(tensor, "to_local"):
+        found = tensor.to_local()
+    else:
+        found = tensor
     return found.detach()
 
 

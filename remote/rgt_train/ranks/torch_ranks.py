@@ -118,7 +118,10 @@ def absent_ranks_text(absent: Optional[Sequence[int]], timeout_s: float) -> str:
     if not absent:
         return "all had come, but one has ended since, or the connection to it broke"
     *others, last = (str(rank) for rank in absent)
-    who = f"ranks {', '.join(others)} and {last} have" if others else f"rank {last} has"
+    if others:
+        who = f"ranks {', '.join(others)} and {last} have"
+    else:
+        who = f"rank {last} has"
     return f"{who} not come: ended, or busy with something else for more than {timeout_s:.0f} s"
 
 
@@ -193,16 +196,16 @@ class TorchRanks:
     ) -> None:
         self._joined = not dist.is_initialized()
         if how is None:
-            how = (
-                launch.read_launch()
-                if self._joined
-                else launch.launch_of_group(dist.get_rank(), dist.get_world_size())
-            )
+            if self._joined:
+                how = launch.read_launch()
+            else:
+                how = launch.launch_of_group(dist.get_rank(), dist.get_world_size())
         self.launch = how
         self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
-        self.device = (
-            bind_device(how.local_rank) if how.launcher != launch.GROUP else chosen_device()
-        )
+        if how.launcher != launch.GROUP:
+            self.device = bind_device(how.local_rank)
+        else:
+            self.device = chosen_device()
         self._timeout = timedelta(seconds=timeout_s)
         self.beat = Heartbeat()
         self.beat.share_page(how.rank, how.world)
@@ -249,7 +252,11 @@ class TorchRanks:
 
     def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
-        into: Optional[List[Any]] = [None] * self.world if self.is_writer else None
+        into: Optional[List[Any]]
+        if self.is_writer:
+            into = [None] * self.world
+        else:
+            into = None
         self._run_collective(lambda: dist.gather_object(value, into, dst=0, group=self._group))
         return into
 
@@ -314,7 +321,10 @@ class TorchRanks:
         wait_for_foreign_threads()
 
     def _join_group(self) -> None:
-        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        if self.device.type == "cuda":
+            backend = "cpu:gloo,cuda:nccl"
+        else:
+            backend = "gloo"
         how = self.launch
         # Time for all ranks to find each other.
         join_s = 300.0
@@ -359,7 +369,10 @@ def _rendezvous_store(how: launch.LaunchedProcess, timeout: timedelta) -> Any:
     the same names: after a restart a rank may read the address of a dead one, and all of them fail
     with "Connection refused". Separate names for each attempt avoid that.
     """
-    url = "env://" if how.launcher == "torchrun" else f"tcp://{how.address}:{how.port}"
+    if how.launcher == "torchrun":
+        url = "env://"
+    else:
+        url = f"tcp://{how.address}:{how.port}"
     store, _, _ = next(iter(rendezvous(url, how.rank, how.world, timeout=timeout)))
     store_of_attempt: Any = dist.PrefixStore  # type: ignore[attr-defined]
     return store_of_attempt(f"rgt-attempt-{how.restarts}", store)

@@ -360,7 +360,10 @@ class CharLM:
         )
         # An incomplete packed row is the last one: without it the loss of every batch is a mean
         # over characters.
-        self._train = rows.select_rows(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
+        if pack and len(rows) > 1:
+            self._train = rows.select_rows(range(len(rows) - 1))
+        else:
+            self._train = rows
         # Validated on documents that begin at the start of a row, for any layout of the training.
         rows = pack_documents(held_out, self._context, END, PAD, pack=False)
         self._held_out = rows.select_rows(range(min(_VALIDATION_ROWS, len(rows))))

@@ -279,7 +279,10 @@ class Diffusion:
         """Return new points of the plane, one for each of the classes `kinds`."""
         c = self._config
         generator = torch.Generator().manual_seed(mix_bits(c.int("seed"), seed))
-        strength = c.float("guidance") if guidance is None else guidance
+        if guidance is None:
+            strength = c.float("guidance")
+        else:
+            strength = guidance
         return self.denormalize_points(
             sample_points(model, kinds, c.int("sample_steps"), strength, generator).cpu()
         )

@@ -122,9 +122,10 @@ class ImageClassifier:
         # Statistics of training images alone, used for every image.
         images, labels = self._draw_images(self._train_seeds(range(min(_MEASURED, self.samples))))
         self.mean, self.std = float(images.mean()), float(images.std())
-        self.class_weights = (
-            _balanced_weights(labels) if config.bool("balance") else torch.ones(len(SHAPES))
-        )
+        if config.bool("balance"):
+            self.class_weights = _balanced_weights(labels)
+        else:
+            self.class_weights = torch.ones(len(SHAPES))
 
     def model(self) -> nn.Module:
         """Return a new network."""

@@ -62,7 +62,10 @@ class AttemptHistory:
         """
         known = max(logged or 0, self.step)
         lost = max(0, known - now)
-        words = "1 step" if lost == 1 else f"{lost} steps"
+        if lost == 1:
+            words = "1 step"
+        else:
+            words = f"{lost} steps"
         if self.copied_at is not None and not self.told:
             minutes = (time.time() - self.copied_at) / 60
             return (

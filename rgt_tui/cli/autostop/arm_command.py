@@ -99,7 +99,10 @@ def armed_book() -> ArmedBook:
 
 def _without_arming(arguments: AutostopArguments) -> int:
     spec = open_box(arguments, trusted=True)
-    work = _report_status(arguments, spec) if arguments.status else _disarm_box(arguments, spec)
+    if arguments.status:
+        work = _report_status(arguments, spec)
+    else:
+        work = _disarm_box(arguments, spec)
     return running.run_on_box(spec.name, work)
 
 
@@ -170,7 +173,10 @@ async def _start_rehearsal(arguments: ArmingArguments, spec: BoxSpec, wish: Armi
         print_error(f"{spec.name}: {error}")
         return USAGE
     except BoxError as error:
-        code = UNREACHABLE if isinstance(error, Unreachable) else FAILED
+        if isinstance(error, Unreachable):
+            code = UNREACHABLE
+        else:
+            code = FAILED
         return _print_refusal(arguments, spec, wish, (str(error),), None, code)
 
 
@@ -192,9 +198,10 @@ async def _rehearse_and_arm(
     try:
         answer = await arming.arm_box(found, typed)
     except (GateClosed, AuditFailed) as closed:
-        reasons = (
-            closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
-        )
+        if isinstance(closed, GateClosed):
+            reasons = closed.reasons
+        else:
+            reasons = (f"{closed}. Nothing was sent.",)
         return _print_refusal(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
         why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
@@ -231,7 +238,10 @@ def _print_refusal(
             "mode": wish.mode,
             "action": wish.action,
         }
-        body = bare if found is None else {**body_of(found, ok=False), "reasons": reasons}
+        if found is None:
+            body = bare
+        else:
+            body = {**body_of(found, ok=False), "reasons": reasons}
         print_json({**body, "armed": False, "exit": code})
         return code
     if found is not None and found.answer is not None:
@@ -257,9 +267,10 @@ async def _postpone_stop(arguments: KeepArguments, spec: BoxSpec) -> int:
             ) as way:
                 status = await keeping.postpone(way, arguments.length)
     except (GateClosed, AuditFailed) as closed:
-        reasons = (
-            closed.reasons if isinstance(closed, GateClosed) else (f"{closed}. Nothing was sent.",)
-        )
+        if isinstance(closed, GateClosed):
+            reasons = closed.reasons
+        else:
+            reasons = (f"{closed}. Nothing was sent.",)
         if arguments.json:
             body = {"ok": False, "box": spec.name, "reasons": reasons, "exit": FAILED}
             print_json(body)
@@ -281,7 +292,10 @@ async def _postpone_stop(arguments: KeepArguments, spec: BoxSpec) -> int:
 def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
     """Return the JSON body for scripts before anything is armed."""
     review, request = found.review, found.request
-    status = found.answer.status if found.answer is not None else AutostopStatus()
+    if found.answer is not None:
+        status = found.answer.status
+    else:
+        status = AutostopStatus()
     return {
         "ok": ok,
         "reasons": found.reasons,
@@ -315,16 +329,22 @@ def show_rehearsal(found: Rehearsal, now: float) -> None:
 
 def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     wish, review, request = found.wish, found.review, found.request
-    status = found.answer.status if found.answer is not None else AutostopStatus()
-    when = (
-        f"when idle for {format_duration(wish.limit_s)}"
-        if wish.mode is AutostopMode.IDLE
-        else f"after {format_duration(wish.limit_s)}"
-    )
-    does = "parks itself" if wish.action is EndAction.PARK else "notifies you and stops nothing,"
-    label = (
-        f" ({review.native_label})" if review is not None and wish.action is EndAction.PARK else ""
-    )
+    if found.answer is not None:
+        status = found.answer.status
+    else:
+        status = AutostopStatus()
+    if wish.mode is AutostopMode.IDLE:
+        when = f"when idle for {format_duration(wish.limit_s)}"
+    else:
+        when = f"after {format_duration(wish.limit_s)}"
+    if wish.action is EndAction.PARK:
+        does = "parks itself"
+    else:
+        does = "notifies you and stops nothing,"
+    if review is not None and wish.action is EndAction.PARK:
+        label = f" ({review.native_label})"
+    else:
+        label = ""
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:
         yield "for", (f"instance {request.instance or 'none'}, boot {request.boot}, and no other",)
@@ -343,11 +363,10 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         )
     yield "holds", found.promise_lines
     if wish.action is EndAction.PARK:
-        proof = (
-            status.key.text
-            if status.key is not None
-            else f"not asked; it would be {found.key_proof}"
-        )
+        if status.key is not None:
+            proof = status.key.text
+        else:
+            proof = f"not asked; it would be {found.key_proof}"
         yield "its own key", (found.key_words, f"proof: {proof}")
     if found.answer is not None and wish.mode is AutostopMode.IDLE:
         yield "blocks it now", status.why or ("nothing: it is idle",)
@@ -380,7 +399,10 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _describe_holder(one: IdleHolder, accepted: Sequence[object]) -> str:
-    held = "" if one.bytes is None else f", {size(one.bytes)}"
+    if one.bytes is None:
+        held = ""
+    else:
+        held = f", {size(one.bytes)}"
     if one.id in accepted:
         word = "accepted"
     else:
@@ -411,7 +433,10 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
     for one in shown:
         print_lines(f"{box}: {describe_clock(reading_of(one))}")
         if one.boot:
-            since = "" if one.since is None else f", since {time_of_day(one.since)}"
+            if one.since is None:
+                since = ""
+            else:
+                since = f", since {time_of_day(one.since)}"
             _print_line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
         for why in one.why:
             _print_line("blocks it now", why)

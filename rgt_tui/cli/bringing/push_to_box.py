@@ -44,9 +44,10 @@ def run_push(arguments: PushArguments) -> int:
         return USAGE
     config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     listing = arguments.list_only or arguments.prune
-    work = (
-        _manage_versions(arguments, spec) if listing else _push_paths(arguments, spec, config.path)
-    )
+    if listing:
+        work = _manage_versions(arguments, spec)
+    else:
+        work = _push_paths(arguments, spec, config.path)
     return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
 
 
@@ -132,11 +133,10 @@ async def noted_push(
 
         arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=report_progress)
         what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
-        refused = (
-            f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
-            if arrived.refused
-            else ""
-        )
+        if arrived.refused:
+            refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
+        else:
+            refused = ""
         page.record_result(refused or what, whole=not arrived.refused, to=arrived.path)
         return arrived
 
@@ -155,7 +155,10 @@ class ProgressLine:
     def show_progress(self, done: int, total: int) -> None:
         """Show the progress, at most ten times a second."""
         now = time.monotonic()
-        self._began = now if self._began is None else self._began
+        if self._began is None:
+            self._began = now
+        else:
+            self._began = self._began
         if sys.stderr.isatty() and (now - self._last > 0.1 or done >= total):
             sys.stderr.write(f"\r{progress_text(done, total, now - self._began)}\x1b[K")
             sys.stderr.flush()
@@ -180,7 +183,10 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 
 def describe_push(box: str, arrived: PushResult) -> list[str]:
     """Return the printed result of a push, one line per item."""
-    would = "would be " if arrived.dry_run else ""
+    if arrived.dry_run:
+        would = "would be "
+    else:
+        would = ""
     sent = f"{size(arrived.sent)} {would}sent"
     found = [
         f"{box}: {arrived.path}",
@@ -256,11 +262,10 @@ def _print_versions(arguments: PushArguments, spec: BoxSpec, found: PushedVersio
     print_lines(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}")
     now = time.time()
     for each in found.versions:
-        when = (
-            "at an unknown time"
-            if each.pushed is None
-            else f"{format_duration(max(0.0, now - each.pushed))} ago"
-        )
+        if each.pushed is None:
+            when = "at an unknown time"
+        else:
+            when = f"{format_duration(max(0.0, now - each.pushed))} ago"
         if each.removed:
             word = "removed"
         elif each.kept:
@@ -270,6 +275,9 @@ def _print_versions(arguments: PushArguments, spec: BoxSpec, found: PushedVersio
         why = f": {each.kept}" if each.kept else ""
         print_lines(f"  {word:<8}  {each.path}  {size(each.bytes)}, pushed {when}{why}")
     for part in found.unfinished:
-        word = "removed" if part.removed else "unused"
+        if part.removed:
+            word = "removed"
+        else:
+            word = "unused"
         print_lines(f"  {word:<8}  {part.path}  {size(part.bytes)}, interrupted and never resumed")
     return OK

@@ -134,11 +134,17 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
     """Return the printed result, one line per item; values are not known here."""
     found = []
     if answer.put is not None:
-        whose = f"for the {_describe_owner(answer.put)}" if answer.put.job else "in a file"
+        if answer.put.job:
+            whose = f"for the {_describe_owner(answer.put)}"
+        else:
+            whose = "in a file"
         found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
     found += [f"{box}: removed {row.path}" for row in answer.removed]
     for row in answer.secrets:
-        whose = _describe_owner(row) if row.job else "file"
+        if row.job:
+            whose = _describe_owner(row)
+        else:
+            whose = "file"
         found.append(
             f"{box}: {row.name}  {row.path}  ({whose}){f': {row.problem}' if row.problem else ''}"
         )
@@ -179,14 +185,19 @@ def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
     own, network = profile.overrides, profile.network
     found = []
     for kind, names in VARIABLES.items():
-        env = (
-            {name: own.env[name] for name in names if name in own.env}
-            if _has_variable(own.env, names)
-            else {}
-        )
-        hand = tuple(text for text in network.mirrors if _speaks_of(kind, text)) if not env else ()
+        if _has_variable(own.env, names):
+            env = {name: own.env[name] for name in names if name in own.env}
+        else:
+            env = {}
+        if not env:
+            hand = tuple(text for text in network.mirrors if _speaks_of(kind, text))
+        else:
+            hand = ()
         found.append(MirrorFact(kind=kind, env=env, by_hand=hand))
-    hand = (network.proxy_note,) if network.proxy_note and own.proxy_hook is None else ()
+    if network.proxy_note and own.proxy_hook is None:
+        hand = (network.proxy_note,)
+    else:
+        hand = ()
     found.append(MirrorFact(kind=PROXY, hook=own.proxy_hook, no_proxy=own.no_proxy, by_hand=hand))
     return tuple(fact for fact in found if fact.is_settable or fact.by_hand)
 

@@ -157,7 +157,10 @@ def _choose_free_name(
 def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
     """Return the keys of a box for a machine; without an address, rgt asks the provider for it."""
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
-    host = thing.host if thing.host and loading.BOX["host"](thing.host) is None else None
+    if thing.host and loading.BOX["host"](thing.host) is None:
+        host = thing.host
+    else:
+        host = None
     provider = {
         "kind": bill.kind,
         "instance": thing.id,

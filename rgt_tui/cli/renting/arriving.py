@@ -108,7 +108,10 @@ def find_name_objection(place: FleetFilePlace, name: str, kind: str) -> str:
     """
     try:
         load_profile(kind)
-        text = read_source(place.path).data.decode("utf-8") if place.path.exists() else ""
+        if place.path.exists():
+            text = read_source(place.path).data.decode("utf-8")
+        else:
+            text = ""
         with_boxes(place.path, text, {name: {"host": "new.invalid", "profile": kind}})
     except (FleetFileError, ProfileError) as error:
         return str(error)
@@ -199,11 +202,10 @@ def values_of(newcomer: NewRental, machine: Instance) -> dict[str, Any]:
     )
     agreed = msgspec.structs.asdict(agreement(newcomer.offer, newcomer.wish))
     values = box_values(bill, thing)
-    private = (
-        Path(newcomer.identity).expanduser().absolute().with_suffix("")
-        if newcomer.identity
-        else None
-    )
+    if newcomer.identity:
+        private = Path(newcomer.identity).expanduser().absolute().with_suffix("")
+    else:
+        private = None
     if private is not None and private.is_file():
         values["identity"] = str(private)
     values["asked"] = {key: value for key, value in agreed.items() if value is not None}
@@ -387,9 +389,10 @@ def candidate_lines(found: OfferSearch, wish: RentalRequest | None) -> Iterator[
 
 
 def _offer_cells(offer: Offer) -> list[tuple[str, int, str]]:
-    price = (
-        "price ?" if offer.per_hour is None else f"{format_money(offer.per_hour, offer.currency)}/h"
-    )
+    if offer.per_hour is None:
+        price = "price ?"
+    else:
+        price = f"{format_money(offer.per_hour, offer.currency)}/h"
     kind = "spot" if offer.spot else "on-demand"
     return [
         (price, 10, "bold"),

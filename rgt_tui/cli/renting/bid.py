@@ -157,11 +157,10 @@ class _BidCommand:
                 continue
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
-                    state = (
-                        "OUTBID: it is stopped, and its disk is charged"
-                        if bid.outbid
-                        else bid.status
-                    )
+                    if bid.outbid:
+                        state = "OUTBID: it is stopped, and its disk is charged"
+                    else:
+                        state = bid.status
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.print_result(OK)
             why = f"the platform shows {bid.per_hour} {bid.currency}/h"

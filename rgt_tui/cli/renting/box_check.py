@@ -31,7 +31,10 @@ STYLES = {RowVerdict.OK: "dim", RowVerdict.DOUBTFUL: "bold yellow", RowVerdict.R
 def run_check_box(arguments: CheckBoxArguments) -> int:
     """Test one box; return the exit status."""
     spec = open_box(arguments, trusted=True)
-    expected = expected_of(spec) if arguments.expect is None else ExpectedGpus(*arguments.expect)
+    if arguments.expect is None:
+        expected = expected_of(spec)
+    else:
+        expected = ExpectedGpus(*arguments.expect)
     return running.run_on_box(spec.name, _check_box(arguments, spec, expected))
 
 
@@ -57,7 +60,10 @@ async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expe
         print_json(body)
         return code
     for row in rows:
-        advice = f"; {row.advice}" if row.advice else ""
+        if row.advice:
+            advice = f"; {row.advice}"
+        else:
+            advice = ""
         cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(format_row(cells, f"{row.text}{advice}"))
     if code != OK:

@@ -418,7 +418,10 @@ def host_tables(
     Raises:
         ConfigError: It cannot be read.
     """
-    config = str(Path(named).expanduser().absolute()) if named else None
+    if named:
+        config = str(Path(named).expanduser().absolute())
+    else:
+        config = None
     around = surroundings(config)
     found: dict[str, dict[str, Any]] = {}
 

@@ -75,7 +75,10 @@ def print_pushed(pushed: DeployedTrainer, job: dict[str, Any], as_json: bool) ->
         body = {**msgspec.structs.asdict(pushed), "job": job, "problem": pushed.training_problem}
         print_json(body)
     else:
-        torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
+        if pushed.torch:
+            torch = f"torch {pushed.torch}"
+        else:
+            torch = "no torch"
         python, path = shlex.quote(pushed.python), shlex.quote(pushed.path)
         for line in (
             f"{pushed.box}: {pushed.path}  sha256 {pushed.sha256[:16]}…",
@@ -124,7 +127,10 @@ def run_remove(arguments: RemoveArguments) -> int:
             return FAILED
         return _forget_box(arguments, spec, nothing)
 
-    hint = "; if the machine is gone: rgt remove --only-forget" if arguments.forget else ""
+    if arguments.forget:
+        hint = "; if the machine is gone: rgt remove --only-forget"
+    else:
+        hint = ""
     return running.run_on_box(spec.name, _remove_files(arguments, spec), hint=hint)
 
 
@@ -213,7 +219,10 @@ def _print_removal(name: str, found: RemovalResult, *, dry_run: bool) -> None:
     if found.refused:
         return
     going = [thing for thing in found.things if thing.kept is None]
-    said = "would be removed" if dry_run else "removed"
+    if dry_run:
+        said = "would be removed"
+    else:
+        said = "removed"
     sys.stdout.write(
         f"{name}: {size(found.bytes)} {said}\n" if going else f"{name}: nothing to remove\n"
     )

@@ -64,7 +64,10 @@ async def _run_checks(arguments: DoctorArguments) -> int:
 
 async def _check_boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> list[DoctorFinding]:
     """Check boxes concurrently; each one's findings are printed together when it is done."""
-    policy = HostKeyPolicy.ACCEPT_NEW if arguments.accept_new_host_key else HostKeyPolicy.ASK
+    if arguments.accept_new_host_key:
+        policy = HostKeyPolicy.ACCEPT_NEW
+    else:
+        policy = HostKeyPolicy.ASK
     gate = asyncio.Semaphore(10)
     findings: list[DoctorFinding] = []
 
@@ -79,7 +82,10 @@ async def _check_boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> 
 
     with terminal_questions() as questions:
         # Findings of other boxes must not scroll away a question on the screen.
-        screen = asyncio.Lock() if questions is None else questions.turn
+        if questions is None:
+            screen = asyncio.Lock()
+        else:
+            screen = questions.turn
         await asyncio.gather(*(check_box(spec) for spec in specs))
     return findings
 

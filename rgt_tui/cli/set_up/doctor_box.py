@@ -278,10 +278,19 @@ class BoxDoctor:
 
         Return whether the provider reports another one.
         """
-        meter = await provider_word(self._spec) if alone else None
-        self._elsewhere = None if meter is None else find_moved_address(self._spec, meter)
+        if alone:
+            meter = await provider_word(self._spec)
+        else:
+            meter = None
+        if meter is None:
+            self._elsewhere = None
+        else:
+            self._elsewhere = find_moved_address(self._spec, meter)
         if meter is None or self._elsewhere is None:
-            told = "" if meter is None or meter.error is not None else f"; {meter_text(meter)}"
+            if meter is None or meter.error is not None:
+                told = ""
+            else:
+                told = f"; {meter_text(meter)}"
             self._add_finding(check, DoctorStatus.FAIL, text + told, advice)
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"

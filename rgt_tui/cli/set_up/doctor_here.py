@@ -274,9 +274,15 @@ def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorSta
     if item.what == "variable":
         if env.get(item.value):
             return None
-        shown = f"{item.value!r}, which" if usual_name(item.value) else "a variable that"
+        if usual_name(item.value):
+            shown = f"{item.value!r}, which"
+        else:
+            shown = "a variable that"
         return DoctorStatus.FAIL, f"{who} names {shown} is not set"
-    found = _key_problem(item.value, env) if item.what == "identity" else _file_problem(item.value)
+    if item.what == "identity":
+        found = _key_problem(item.value, env)
+    else:
+        found = _file_problem(item.value)
     if found is None:
         return None
     return (found[0], f"{who} = {item.value!r}: {found[1]}")

@@ -76,7 +76,10 @@ class FirstFleet:
 
             return ReplayFleet(RECORDING, loop=True)
 
-        self._made = make_recording if why else make_real_demo
+        if why:
+            self._made = make_recording
+        else:
+            self._made = make_real_demo
         if why:
             return f"a recording of the demo: {why.partition(';')[0]}"
         return "the demo's boxes are starting"

@@ -129,7 +129,10 @@ def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) ->
     if known is None or known.file.sha256 != entry.file.sha256:
         yield from _diff_lines(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
-        before = known.beside.get(name) if known else None
+        if known:
+            before = known.beside.get(name)
+        else:
+            before = None
         if before is None or before.sha256 != seen.sha256:
             yield ""
             yield from _diff_lines(name, before or SeenFile(""), seen)

@@ -103,7 +103,10 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
         if problems:
             return USAGE
         return FAILED
-    state = ActionState.OFF if seen == "off" else ActionState.FAILED
+    if seen == "off":
+        state = ActionState.OFF
+    else:
+        state = ActionState.FAILED
     for one in mine:
         first = one.first
         text = f"{state}, seen on the console by a person: it is {seen}"
@@ -133,7 +136,10 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
 
 def _print_audit_line(line: AuditLine, *, as_json: bool) -> None:
     if as_json:
-        known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
+        if line.entry is not None:
+            known = msgspec.to_builtins(line.entry)
+        else:
+            known = {}
         print_json({"line": line.number, **known})
         return
     print_lines(

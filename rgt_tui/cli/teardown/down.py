@@ -342,7 +342,10 @@ def _list_remedies(review: ActionReview) -> list[str]:
     lines = []
     if any(item.forfeitable for item in blocking):
         firm = [item.key for item in blocking if not item.forfeitable]
-        but = f" (all that block but {', '.join(firm)})" if firm else ""
+        if firm:
+            but = f" (all that block but {', '.join(firm)})"
+        else:
+            but = ""
         lines.append(f"to give up an item by name: --forfeit KEY{but}")
     if any(item.ignorable for item in blocking):
         lines.append("unclaimed files that are not results: --ignore KEY")
@@ -389,7 +392,10 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
     """Print the review for a person, a line per item; `out` None = stdout."""
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
-    says = "seen from here:" if review.by_hand else "from the provider"
+    if review.by_hand:
+        says = "seen from here:"
+    else:
+        says = "from the provider"
     print_lines(f"{name}: {says} {review.status}", "", out=out)
     now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
     spent = format_money(
@@ -428,7 +434,10 @@ def _format_item(review: ActionReview, item: EvidenceItem) -> str:
         state = "given up"
     elif not item.ok:
         state = "blocks"
-    lost = f" ({size(item.bytes)})" if item.bytes and not item.ok else ""
+    if item.bytes and not item.ok:
+        lost = f" ({size(item.bytes)})"
+    else:
+        lost = ""
     cells = [
         (state, 8, "bold" if item.is_blocking else "dim"),
         (format_duration(review.item_age_s(item, review.at)), 8, "dim"),

@@ -41,7 +41,10 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         action = "show"
     else:
         action = "list"
-    names = words[1:] if words[:1] == [action] else words
+    if words[:1] == [action]:
+        names = words[1:]
+    else:
+        names = words
     if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
         print_error("--as-of and --max-age are for rgt profiles check")
         return USAGE
@@ -91,7 +94,10 @@ def overview_row(profile: Profile) -> dict[str, Any]:
 
 
 def _format_overview_row(profile: Profile) -> str:
-    own = " (your own file)" if own_profile(profile.id) is not None else ""
+    if own_profile(profile.id) is not None:
+        own = " (your own file)"
+    else:
+        own = ""
     return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
 
 

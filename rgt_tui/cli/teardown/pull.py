@@ -45,7 +45,10 @@ def run_pull(arguments: PullArguments) -> int:
         patience=arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
     )
-    hint = "" if arguments.dry_run else "; what has arrived is kept, and the next rgt pull resumes"
+    if arguments.dry_run:
+        hint = ""
+    else:
+        hint = "; what has arrived is kept, and the next rgt pull resumes"
     return running.run_on_box(
         spec.name, _run_pull(spec, request, as_json=arguments.json), hint=hint
     )
@@ -105,7 +108,10 @@ def in_short(report: PullReport) -> str:
             reasons.append(f"{report.unclaimed[0].path} and others belong to no job")
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
-    same = f", {report.same:,} already here" if report.same else ""
+    if report.same:
+        same = f", {report.same:,} already here"
+    else:
+        same = ""
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
@@ -220,8 +226,14 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         print_json(body)
         return
     name = report.box
-    verb = "would be fetched" if report.dry_run else "verified now"
-    here = "" if report.dry_run else f", in {report.destination}"
+    if report.dry_run:
+        verb = "would be fetched"
+    else:
+        verb = "verified now"
+    if report.dry_run:
+        here = ""
+    else:
+        here = f", in {report.destination}"
     print_lines(
         f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} were here "
         f"already{here}"
@@ -241,7 +253,10 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         if folder.missing:
             path, reason = folder.missing[0]
             first = path.removeprefix(folder.path.rstrip("/") + "/")
-            more = f" (and {len(folder.missing) - 1:,} more)" if len(folder.missing) > 1 else ""
+            if len(folder.missing) > 1:
+                more = f" (and {len(folder.missing) - 1:,} more)"
+            else:
+                more = ""
             found = f"incomplete: {first}: {reason}{more}"
         print_lines(f"{name}: {folder.path}: {replace_surrogates(found)}")
     if report.unconfirmed:

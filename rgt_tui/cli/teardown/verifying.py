@@ -106,9 +106,15 @@ def as_text(found: Verification) -> str:
             f"files of torch.save were checked, but not loaded: {clean_text(found.no_torch)}\n"
         )
     if found.only_hashed:
-        files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
+        if found.only_hashed == 1:
+            files = "1 file was"
+        else:
+            files = f"{found.only_hashed:,} files were"
         shown.append(f"{files} only hashed: no record of what they should contain\n")
-    word = "verified" if found.ok else "NOT verified"
+    if found.ok:
+        word = "verified"
+    else:
+        word = "NOT verified"
     counted = (
         (found.files, "file"),
         (found.bytes, "byte"),

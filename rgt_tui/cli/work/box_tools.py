@@ -97,7 +97,10 @@ def _gpu_lines(row: Row) -> Iterator[str]:
     for check in rows_of(row, "checks"):
         ok = check.get("ok")
         verdict = WORDS_OF[ok if isinstance(ok, bool) else None]
-        card = "all" if check.get("gpu") is None else row_text(check, "gpu")
+        if check.get("gpu") is None:
+            card = "all"
+        else:
+            card = row_text(check, "gpu")
         yield f"{verdict:<8} gpu {card:<4} {row_text(check, 'check'):<12} {row_text(check, 'text')}"
     if row.get("error"):
         yield f"unknown  {row_text(row, 'error')}"
@@ -115,7 +118,10 @@ def _reap_lines(row: Row) -> Iterator[str]:
     holders = rows_of(row, "holders")
     for holder in holders:
         orphan = holder.get("orphan")
-        kind = "training" if holder.get("training") or holder.get("run") else None
+        if holder.get("training") or holder.get("run"):
+            kind = "training"
+        else:
+            kind = None
         said = kind or ORPHAN[orphan if isinstance(orphan, bool) else None]
         who = row_text(holder, "cmd") or row_text(holder, "name") or "?"
         yield f"{said:<9} {row_text(holder, 'kill'):<20} {memory(row_count(holder, 'rss')):>9}  {who}"
@@ -394,9 +400,10 @@ def lines_of(row: Row) -> Iterator[str]:
     """Yield a row of the agent's ``stop`` as lines for a person."""
     phase = row.get("phase")
     if phase == "found":
-        whose = (
-            f"cell {row_text(row, 'cell')} of {row_text(row, 'job')}, " if row.get("cell") else ""
-        )
+        if row.get("cell"):
+            whose = f"cell {row_text(row, 'cell')} of {row_text(row, 'job')}, "
+        else:
+            whose = ""
         yield f"found  {row_text(row, 'run')}: {whose}pid {row_count(row, 'pid')}"
         if row.get("command"):
             yield f"       {row_text(row, 'command')[:200]}"
@@ -412,8 +419,14 @@ def lines_of(row: Row) -> Iterator[str]:
         if not row.get("ended"):
             yield f"alive  it has not ended after {took}; nothing else was sent"
             return
-        why = f": {row_text(row, 'reason')}" if row.get("reason") else ""
-        state = f", {row_text(row, 'state')}{why}" if row.get("state") else ""
+        if row.get("reason"):
+            why = f": {row_text(row, 'reason')}"
+        else:
+            why = ""
+        if row.get("state"):
+            state = f", {row_text(row, 'state')}{why}"
+        else:
+            state = ""
         yield f"ended  after {took}{state}"
         yield (
             f"saved  {_describe_checkpoint(row)}"
@@ -434,12 +447,14 @@ def _describe_checkpoint(row: Row) -> str:
     newest, now = row.get("newest"), row.get("at")
     if not isinstance(newest, dict):
         return "no checkpoint that rgt recognises"
-    step = f"step {newest['step']:,}, " if isinstance(newest.get("step"), int) else ""
+    if isinstance(newest.get("step"), int):
+        step = f"step {newest['step']:,}, "
+    else:
+        step = ""
     at = newest.get("at")
     known = isinstance(at, (int, float)) and isinstance(now, (int, float))
-    old = (
-        f", {format_duration(max(0.0, now - at))} ago"
-        if known and now is not None and at is not None
-        else ""
-    )
+    if known and now is not None and at is not None:
+        old = f", {format_duration(max(0.0, now - at))} ago"
+    else:
+        old = ""
     return f"{step}{row_text(newest, 'path')}, {size(row_count(newest, 'bytes'))}{old}"

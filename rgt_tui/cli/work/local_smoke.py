@@ -67,7 +67,10 @@ def run_local_smoke(
                 row["tail"] = [line.replace(part, f"*** ({name})") for line in row["tail"]]
         if row["ok"]:
             _note_passed(digest)
-    finding = None if row["ok"] else log_finding(tuple(row["tail"]))
+    if row["ok"]:
+        finding = None
+    else:
+        finding = log_finding(tuple(row["tail"]))
     if arguments.json:
         if not row["ok"]:
             print_json({"box": arguments.box, "smoke_here": row, "finding": finding, "exit": 1})
@@ -122,7 +125,10 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
                 if status is None:
                     reason = f"did not end within {arguments.smoke_seconds:g} s"
                 elif status:
-                    reason = f"exit {status}" if status > 0 else f"killed by signal {-status}"
+                    if status > 0:
+                        reason = f"exit {status}"
+                    else:
+                        reason = f"killed by signal {-status}"
             finally:
                 with contextlib.suppress(OSError):
                     os.killpg(child.pid, signal.SIGKILL)  # also processes that it left running

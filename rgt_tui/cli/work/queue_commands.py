@@ -77,7 +77,10 @@ NEW_ALONE = {
 def run_queue(arguments: QueueArguments) -> int:
     """Run one action on the queue of each named box; return the exit status."""
     names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
-    handed = [arguments.hand_over] if arguments.hand_over else []
+    if arguments.hand_over:
+        handed = [arguments.hand_over]
+    else:
+        handed = []
     config, specs = open_boxes(arguments, [*names, *handed], trusted=True)
     by_name = {spec.name: spec for spec in specs}
     wrong = _find_argument_fault(arguments, names)
@@ -237,7 +240,10 @@ class QueueCommand:
         )
         if answer.status == OK:
             added, there = row_texts(answer.last_row, "added"), row_texts(answer.last_row, "there")
-            lines = [f"added {', '.join(added)}"] if added else []
+            if added:
+                lines = [f"added {', '.join(added)}"]
+            else:
+                lines = []
             self._print_row(
                 spec,
                 answer.last_row,
@@ -314,7 +320,10 @@ class QueueCommand:
                 )
                 lines = queue_lines(queue_of(answer), time.time())
                 if len(named) + len(others) > 1:
-                    unnamed = "" if job in named else ", which the fleet file does not name"
+                    if job in named:
+                        unnamed = ""
+                    else:
+                        unnamed = ", which the fleet file does not name"
                     lines = [f"job {job}{unnamed}", *(f"  {line}" for line in lines)]
                 self._print_row(spec, answer.last_row, lines, job)
                 codes.append(self._report_exit(spec, answer))
@@ -342,7 +351,10 @@ class QueueCommand:
             return self._report_exit(spec, answer)
         lines = []
         for cell in rows_of(answer.last_row, "cells"):
-            why = f": {row_text(cell, 'reason')}" if cell.get("reason") else ""
+            if cell.get("reason"):
+                why = f": {row_text(cell, 'reason')}"
+            else:
+                why = ""
             lines.append(f"{row_text(cell, 'status'):<10} {row_text(cell, 'name')}{why}")
         lines += row_texts(answer.last_row, "problems") + [
             f"extra      {path}" for path in row_texts(answer.last_row, "extra")
@@ -549,7 +561,10 @@ class QueueCommand:
         ):
             self._print_words(f"{spec.name}: {meter_text(meter)}")
             return True
-        word = f"; {meter_text(meter)}" if meter is not None else "; no provider to ask"
+        if meter is not None:
+            word = f"; {meter_text(meter)}"
+        else:
+            word = "; no provider to ask"
         print_error(
             f"{spec.name}: {error}{word}. Unreachable does not mean stopped: it may still run its cells."
         )
@@ -588,7 +603,10 @@ class QueueCommand:
                 f"its queue could not be updated with the cells that others run now: {answer.words}"
             )
         kept = answer.last_row.get("kept")
-        stays = tuple(str(name) for name in kept) if isinstance(kept, dict) else ()
+        if isinstance(kept, dict):
+            stays = tuple(str(name) for name in kept)
+        else:
+            stays = ()
         for name in stays:
             print_error(
                 f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}"
@@ -636,7 +654,10 @@ class QueueCommand:
             await history.close()
 
     def _print_words(self, words: str) -> None:
-        out = sys.stderr if self._arguments.json else sys.stdout
+        if self._arguments.json:
+            out = sys.stderr
+        else:
+            out = sys.stdout
         print_lines(words, out=out)
         out.flush()
 
@@ -682,18 +703,33 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     """Return a queue as lines."""
     lines = []
     for cell in queue.cells:
-        when = f", {format_time_ago(cell.ended or cell.started, now)}" if cell.started else ""
-        why = f": {cell.reason}" if cell.reason else ""
+        if cell.started:
+            when = f", {format_time_ago(cell.ended or cell.started, now)}"
+        else:
+            when = ""
+        if cell.reason:
+            why = f": {cell.reason}"
+        else:
+            why = ""
         state = cell.state
         if cell.wait is not None:
             state, why = (
                 HOLDING,
                 f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}",
             )
-        epochs = "" if cell.epochs is None else f", {how_many(cell.epochs, 'epoch')}"
-        freed = f", freed {size(cell.pruned)}" if cell.pruned else ""
+        if cell.epochs is None:
+            epochs = ""
+        else:
+            epochs = f", {how_many(cell.epochs, 'epoch')}"
+        if cell.pruned:
+            freed = f", freed {size(cell.pruned)}"
+        else:
+            freed = ""
         lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")
-    runner = f"runner pid {queue.runner_pid}" if queue.runner_pid else "a runner"
+    if queue.runner_pid:
+        runner = f"runner pid {queue.runner_pid}"
+    else:
+        runner = "a runner"
     lines.append(
         f"{runner} is active"
         if queue.runner_alive

@@ -82,7 +82,10 @@ def run_run(arguments: RunArguments) -> int:
         secrets = read_secrets(arguments.secret)
         place = find_fleet_place(arguments)
         choice = PushChoice(fleet=None if place is None else place.path)
-        tree = read_source(Path(arguments.push or ""), choice) if arguments.push else None
+        if arguments.push:
+            tree = read_source(Path(arguments.push or ""), choice)
+        else:
+            tree = None
         if arguments.smoke_here and not run_local_smoke(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
@@ -318,7 +321,10 @@ async def print_outcome(
 ) -> int:
     """Print the rest of a launch's result; return its exit status."""
     finding = launched.finding
-    code = launched.status if launched.status in (OK, FAILED, USAGE) else FAILED
+    if launched.status in (OK, FAILED, USAGE):
+        code = launched.status
+    else:
+        code = FAILED
     if arguments.json:
         rows = {phase: row for phase, row in launched.rows.items() if phase != "job"}
         body = {"box": spec.name, "name": name, **more, **rows, "finding": finding, "exit": code}
@@ -392,7 +398,10 @@ def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
         print_json({"box": spec.name, "queue": frame})
     else:
         for cell in cells:
-            why = f": {row_text(cell, 'reason')}" if cell.get("reason") else ""
+            if cell.get("reason"):
+                why = f": {row_text(cell, 'reason')}"
+            else:
+                why = ""
             print_lines(f"{spec.name}: {row_text(cell, 'state'):<6} {row_text(cell, 'name')}{why}")
     if not cells:
         print_error(f"{spec.name}: {row_text(frame, 'error') or 'the queue cannot be read'}")

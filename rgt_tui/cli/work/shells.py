@@ -113,7 +113,10 @@ def run_ssh(arguments: SshArguments) -> int:
     # Passwords are left to ssh, which would ask for them again.
     code = running.run_on_box(spec.name, find_connection(), secrets=False)
     if code == OK:
-        rest = ["-t", *found, shell_line(arguments.words)] if arguments.words else found
+        if arguments.words:
+            rest = ["-t", *found, shell_line(arguments.words)]
+        else:
+            rest = found
         os.execv(program, ["ssh", *rest])
     return code
 
@@ -199,7 +202,10 @@ async def _run_tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[T
 def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tunnel, int]]) -> None:
     """Print the local address of each tunnel."""
     for tunnel, port in ports:
-        url = f"http://{LOOPBACK}:{port}/" if tunnel.host else f"socks5://{LOOPBACK}:{port}"
+        if tunnel.host:
+            url = f"http://{LOOPBACK}:{port}/"
+        else:
+            url = f"socks5://{LOOPBACK}:{port}"
         if arguments.json:
             body = {
                 "box": spec.name,
@@ -210,7 +216,10 @@ def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tun
             }
             print_json(body)
         else:
-            taken = "" if port == tunnel.local else f"  ({tunnel.local} is taken here)"
+            if port == tunnel.local:
+                taken = ""
+            else:
+                taken = f"  ({tunnel.local} is taken here)"
             print_lines(f"{spec.name}: {url}  →  {tunnel.remote_end}{taken}")
     sys.stdout.flush()
 
@@ -234,7 +243,10 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
                 connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
             ):
                 host = connection.get_extra_info("rgt_host")
-                place = (host.host, host.port) if isinstance(host, SshHost) else None
+                if isinstance(host, SshHost):
+                    place = (host.host, host.port)
+                else:
+                    place = None
                 folder = folder or await _find_home(connection)
     except (Unreachable, AuthFailed, TimeoutError) as error:
         said = error if str(error) else f"not reached within {arguments.timeout:g} s"
@@ -242,7 +254,10 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
     steps = await asyncio.to_thread(resolve_hops, spec, profile.launch.user)
     if place is not None and place != (steps[-1].host.host, steps[-1].host.port):
         meter = await provider_word(spec)
-        moved = find_moved_address(spec, meter) if meter is not None else None
+        if meter is not None:
+            moved = find_moved_address(spec, meter)
+        else:
+            moved = None
         steps = await asyncio.to_thread(resolve_hops, spec, profile.launch.user, moved)
     name = f"rgt-{spec.name}"
     block = config_blocks(name, steps)

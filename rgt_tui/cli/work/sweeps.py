@@ -137,8 +137,14 @@ def _print_job(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> 
         body: dict[str, Any] = {"box": spec.name, "job": job, **row}
         print_json(body)
         return
-    how = "made" if row.get("made") else "already exists, with the same command"
-    lines = [f"code   {row_text(row, 'code')}"] if row.get("code") else []
+    if row.get("made"):
+        how = "made"
+    else:
+        how = "already exists, with the same command"
+    if row.get("code"):
+        lines = [f"code   {row_text(row, 'code')}"]
+    else:
+        lines = []
     lines += [f"job    {job} {how}; results go to {row_text(row, 'out')}"]
     lines += [f"note   {note}" for note in row_texts(row, "notes")]
     rgt, name = rgt_with(arguments.fleet), arguments.rest[0]

@@ -39,9 +39,10 @@ class LocalContainer:
 
     def to_json(self) -> dict[str, object]:
         """Return the instance as the list shows it: without a price."""
-        started = (
-            NEVER if self.started is None else {"Time": format_iso(self.started), "Valid": True}
-        )
+        if self.started is None:
+            started = NEVER
+        else:
+            started = {"Time": format_iso(self.started), "Valid": True}
         return {
             "uuid": self.uuid,
             "name": self.name,
@@ -113,7 +114,10 @@ class LocalAutodl(LocalServer):
         self, status: int, text: str, headers: dict[str, str] | None = None
     ) -> LocalResponse:
         """Return an error as AutoDL does: with status 200 for its own errors."""
-        shown = status if status >= 429 or 300 <= status < 400 else 200
+        if status >= 429 or 300 <= status < 400:
+            shown = status
+        else:
+            shown = 200
         return self._build_answer(CODES.get(status, "BadRequest"), text, shown, headers)
 
     @staticmethod
@@ -149,7 +153,10 @@ class LocalAutodl(LocalServer):
 
     def _list_instances(self, request: LocalRequest) -> LocalResponse:
         body = request.parse_json()
-        page = body.get("page_index", 1) if isinstance(body, dict) else 1
+        if isinstance(body, dict):
+            page = body.get("page_index", 1)
+        else:
+            page = 1
         rows = [one.to_json() for one in self.containers.values()]
         page_limit = 50
         data = {

@@ -344,7 +344,10 @@ class LocalRunPod(LocalServer):
         if workers := _WORKERS.fullmatch(request.path):
             return self._list_workers(workers[1])
         match = _POD.fullmatch(request.path)
-        pod = self.pods.get(match[1]) if match else None
+        if match:
+            pod = self.pods.get(match[1])
+        else:
+            pod = None
         if match is None or pod is None or pod.status == "TERMINATED":
             return build_problem(404, "not found")
         if match[2]:
@@ -454,9 +457,10 @@ class LocalRunPod(LocalServer):
             return build_problem(400, "mounts.persistent and mounts.network are mutually exclusive")
         gpu, count = self.gpus.get(wanted["id"]), wanted.get("count", 1)
         cloud, places = body.get("cloud", "SECURE"), body.get("dataCenterIds") or []
-        stocked = (
-            {} if gpu is None else gpu.to_json(cloud, count, wanted.get("minCudaVersion", "0.0"))
-        )
+        if gpu is None:
+            stocked = {}
+        else:
+            stocked = gpu.to_json(cloud, count, wanted.get("minCudaVersion", "0.0"))
         place = self._choose_data_center(stocked, places)
         if gpu is None or place is None:
             return build_problem(400, NO_CAPACITY)
@@ -579,7 +583,10 @@ class LocalRunPod(LocalServer):
             body = json.loads(request.body or b"{}")
         except (ValueError, RecursionError):
             return build_problem(422, "the body is not JSON")
-        action = body.get("action") if isinstance(body, dict) else None
+        if isinstance(body, dict):
+            action = body.get("action")
+        else:
+            action = None
         if action not in VERBS:
             return build_problem(422, f"action must be one of {', '.join(VERBS)}")
         refused = self._begin_action(pod, action)
@@ -592,7 +599,10 @@ class LocalRunPod(LocalServer):
     def _begin_action(self, pod: LocalPod, action: str) -> LocalResponse | None:
         """Accept an action, or return an error; it takes effect later (*requested*, not *done*)."""
         if action not in pod.allowed_actions:
-            why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
+            if pod.locked:
+                why = "the pod is locked"
+            else:
+                why = f"pod is {pod.status}"
             return build_problem(409, f"action '{action}' is not available while {why}")
         if action == "start" and pod.machine_full:
             return LocalResponse(400, {"error": "not enough free GPUs on the host machine"})
@@ -615,4 +625,7 @@ class LocalRunPod(LocalServer):
         pod.status = status
         if pod.changing == action:
             pod.changing = None
-        pod.started = now if status == "RUNNING" else None
+        if status == "RUNNING":
+            pod.started = now
+        else:
+            pod.started = None

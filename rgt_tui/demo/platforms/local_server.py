@@ -152,7 +152,10 @@ class InjectedFault:
             return LocalResponse(self.status, headers=headers, raw=self.raw)
         if self.status is not None:
             return refusal(self.status, "injected fault", headers)
-        data = answer.data if self.change is None else self.change(answer.data)
+        if self.change is None:
+            data = answer.data
+        else:
+            data = self.change(answer.data)
         return LocalResponse(status=answer.status, data=data, headers=headers, raw=self.raw)
 
 
@@ -274,7 +277,10 @@ class LocalServer:
         try:
             self._server = _PlaneServer((host, port), self)
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno:
+                why = os.strerror(error.errno)
+            else:
+                why = str(error)
             raise OSError(
                 error.errno,
                 f"the local control plane cannot listen on {host} port {port}: {why}; choose another port",
@@ -306,11 +312,10 @@ class LocalServer:
                 (fault for fault in self._faults if fault.consume_match(what, request.body)), None
             )
             self.askers = [*self.askers[-999:], self._identify_caller(request)]
-            answer = (
-                LocalResponse(status=200)
-                if fault and not fault.needs_answer
-                else self._check_and_answer(request)
-            )
+            if fault and not fault.needs_answer:
+                answer = LocalResponse(status=200)
+            else:
+                answer = self._check_and_answer(request)
             return answer if fault is None else fault.distort_answer(
                 answer, self.build_refusal
             ), fault
@@ -364,7 +369,10 @@ class _PlaneServer(ThreadingHTTPServer):
         self.plane = plane
         self.ending = threading.Event()
         self._connections: set[socket.socket] = set()
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        else:
+            self.address_family = socket.AF_INET
         super().__init__(address, _RequestHandler)
 
     def server_bind(self) -> None:
@@ -473,7 +481,10 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         self.send_header("Connection", "close" if self.close_connection else "keep-alive")
         if answer.status != 204:  # A 204 has neither body nor length (RFC 9110 section 8.6).
-            kind = "application/problem+json" if answer.status >= 400 else "application/json"
+            if answer.status >= 400:
+                kind = "application/problem+json"
+            else:
+                kind = "application/json"
             if "Content-Type" not in answer.headers:
                 self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(answer.body)))

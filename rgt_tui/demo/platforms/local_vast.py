@@ -77,10 +77,19 @@ class LocalInstance:
 
     def to_json(self, *, listed: bool) -> dict[str, object]:
         """Return the instance as the API shows it, alone or in the list (with its volumes)."""
-        resting = "stopped" if self.actual in ("exited", "stopped") else "running"
-        compute = self.dph_base if self.is_on else 0.0
+        if self.actual in ("exited", "stopped"):
+            resting = "stopped"
+        else:
+            resting = "running"
+        if self.is_on:
+            compute = self.dph_base
+        else:
+            compute = 0.0
         total = round(self.disk_hour + compute, 6)
-        ends = self.created + RENTAL_S if self.ends is None else self.ends
+        if self.ends is None:
+            ends = self.created + RENTAL_S
+        else:
+            ends = self.ends
         direct = self.host is not None and self.is_on
         costs = {
             "gpuCostPerHour": compute,
@@ -294,10 +303,16 @@ class LocalVast(LocalServer):
         ):
             found.label = body["label"]
             return LocalResponse(200, {"success": True})
-        state = body.get("state") if isinstance(body, dict) else None
+        if isinstance(body, dict):
+            state = body.get("state")
+        else:
+            state = None
         if request.method != "PUT" or state not in ("stopped", "running"):
             return self.build_refusal(400, "invalid_args")
-        action = "stop" if state == "stopped" else "start"
+        if state == "stopped":
+            action = "stop"
+        else:
+            action = "start"
         if (found.actual in ("exited", "stopped")) != (action == "stop"):
             found.intended = state
             self.apply_later(lambda: self._take_effect(found, action))
@@ -305,7 +320,10 @@ class LocalVast(LocalServer):
 
     def _accept_bid(self, found: LocalInstance, body: Any) -> LocalResponse:
         """Accept a bid: one below the minimum pauses the instance, one above it resumes it."""
-        price = body.get("price") if isinstance(body, dict) else None
+        if isinstance(body, dict):
+            price = body.get("price")
+        else:
+            price = None
         if (
             isinstance(price, bool)
             or not isinstance(price, int | float)
@@ -344,7 +362,10 @@ class LocalVast(LocalServer):
         elif action == "terminate":
             self.instances.pop(found.id, None)
         else:
-            found.actual = "exited" if action == "stop" else "running"
+            if action == "stop":
+                found.actual = "exited"
+            else:
+                found.actual = "running"
 
     def _list_instances(self, request: LocalRequest) -> LocalResponse:
         page_limit = 25
@@ -396,7 +417,10 @@ class LocalVast(LocalServer):
             words = "Must provide both 'day' gte and lte filters for instance charges"
             return LocalResponse(400, {"success": False, "msg": words})
         page = rows[after : after + limit]
-        token = str(after + limit) if after + limit < len(rows) else None
+        if after + limit < len(rows):
+            token = str(after + limit)
+        else:
+            token = None
         return LocalResponse(
             200,
             {

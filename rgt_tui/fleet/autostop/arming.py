@@ -166,7 +166,10 @@ class BoxArming:
             written.write_audit(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
             raise GateClosed(answer.reasons or ("the box refuses without a reason",))
         meter = self._fleet.state.find_box(spec.name)
-        costs = meter.meter if meter is not None else None
+        if meter is not None:
+            costs = meter.meter
+        else:
+            costs = None
         ref = spec.provider
         armed = ArmedRecord(
             box=spec.name,
@@ -193,8 +196,14 @@ class BoxArming:
         self, spec: BoxSpec, wish: ArmingChoice, way: StopMethod | None
     ) -> ArmRequest:
         state = self._fleet.state.find_box(spec.name)
-        hello = state.hello if state is not None else None
-        sample = state.sample if state is not None else None
+        if state is not None:
+            hello = state.hello
+        else:
+            hello = None
+        if state is not None:
+            sample = state.sample
+        else:
+            sample = None
         park = wish.action is EndAction.PARK
         stays: tuple[str, ...] = ()
         with contextlib.suppress(GateClosed):
@@ -266,8 +275,17 @@ def holders_by_pid(status: AutostopStatus, words: Sequence[str]) -> tuple[Holder
 
 def describe_request(request: ArmRequest) -> str:
     """Describe what a request arms a box with, for the audit log."""
-    does = "parks itself" if request.action is EndAction.PARK else "calls for a person"
-    when = "when idle for" if request.mode is AutostopMode.IDLE else "at the end of a lease of"
+    if request.action is EndAction.PARK:
+        does = "parks itself"
+    else:
+        does = "calls for a person"
+    if request.mode is AutostopMode.IDLE:
+        when = "when idle for"
+    else:
+        when = "at the end of a lease of"
     accepts = [f"pid {one.pid}" for one in request.accept_holders] + list(request.accept_unsaving)
-    more = f", accepting {', '.join(accepts)}" if accepts else ""
+    if accepts:
+        more = f", accepting {', '.join(accepts)}"
+    else:
+        more = ""
     return f"{does} {when} {format_duration(request.limit_s)}{more}, for boot {request.boot}"

@@ -363,11 +363,10 @@ class ArmedBook:
 
         def add_arming(before: SelfStopState | None) -> SelfStopState:
             same_life = before is not None and before.told_at is None and before.off_at is None
-            others = (
-                [one for one in before.armed if one.mode != armed.mode]
-                if before and same_life
-                else []
-            )
+            if before and same_life:
+                others = [one for one in before.armed if one.mode != armed.mode]
+            else:
+                others = []
             return SelfStopState(armed=(*(one for one in others if one.boot == armed.boot), armed))
 
         found = self.change_record(spec, add_arming)

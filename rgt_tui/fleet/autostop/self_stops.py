@@ -156,7 +156,10 @@ def update_from_state(known: SelfStopState, box: BoxState, now: float) -> SelfSt
         event for event in box.events if event.kind in (STOPPING, *UNDONE) and event.boot in boots
     ]
     if said:
-        at = said[-1].at - (box.clock_skew or 0.0) if said[-1].kind == STOPPING else None
+        if said[-1].kind == STOPPING:
+            at = said[-1].at - (box.clock_skew or 0.0)
+        else:
+            at = None
         if at != known.stopping_at:
             known = replace(known, stopping_at=at)
     if known.off_at is None and provider_word(box, now) is Lifecycle.STOPPED:
@@ -221,7 +224,10 @@ def saved_cost(
     if price is None or off is None:
         return None
     started = box.meter.started
-    until = started if started is not None and off < started <= now else now
+    if started is not None and off < started <= now:
+        until = started
+    else:
+        until = now
     return round(max(0.0, until - off) / 3600.0 * price, 6)
 
 
@@ -254,7 +260,10 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
     ]:
         why = f"by the profile, {action.native_label} is not certain to keep {', '.join(lost)}"
     elif own_stop(spec.provider) is None:
-        kind = spec.provider.kind if spec.provider is not None else "none in the fleet file"
+        if spec.provider is not None:
+            kind = spec.provider.kind
+        else:
+            kind = "none in the fleet file"
         why = f"no documented key on the box itself for {profile.name} (provider: {kind})"
     else:
         return None

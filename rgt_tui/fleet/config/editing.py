@@ -80,7 +80,10 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
                 f"{path}:{line}: boxes.{name} already exists; choose another name, or edit it"
             )
     newline = "\r\n" if "\r\n" in text else "\n"
-    glue = "" if not text or text.endswith("\n") else newline
+    if not text or text.endswith("\n"):
+        glue = ""
+    else:
+        glue = newline
     added = "".join(f"\n{box_table(name, values)}" for name, values in tables.items())
     if not text.strip():
         added = added.lstrip("\n")
@@ -207,10 +210,19 @@ def rewrite_file(
     """
     try:
         with _locked_folder(path):
-            before = read_source(path) if path.exists() else None
-            text = "" if before is None else before.data.decode("utf-8")
+            if path.exists():
+                before = read_source(path)
+            else:
+                before = None
+            if before is None:
+                text = ""
+            else:
+                text = before.data.decode("utf-8")
             # Some editors write a BOM; TOML has none.
-            mark = "\ufeff" if text.startswith("\ufeff") else ""
+            if text.startswith("\ufeff"):
+                mark = "\ufeff"
+            else:
+                mark = ""
             result = change(text.removeprefix(mark))
             write_atomically(path, mark + result)
             written(before, FleetFileSource(path, path.resolve(), (mark + result).encode()))
@@ -259,7 +271,10 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which does not exist")
     # Independent of the umask: write access to the directory means control of the file.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
+    if target.exists():
+        mode = target.stat().st_mode & 0o7777
+    else:
+        mode = 0o644
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -336,17 +351,22 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     wanted: dict[str, Any] = {**table, key: [entry, *present]}
     rows = text.splitlines(keepends=True)
     places = Positions(text)
-    line = (
-        places.line_number_of(("boxes", name, key))
-        if key in table
-        else places.line_number_of(("boxes", name))
-    )
+    if key in table:
+        line = places.line_number_of(("boxes", name, key))
+    else:
+        line = places.line_number_of(("boxes", name))
     if key in table:
         opening = re.compile(rf"([ \t]*\"?{re.escape(key)}\"?[ \t]*=[ \t]*\[)")
         rows[line - 1] = opening.sub(lambda match: f"{match[1]}{word}, ", rows[line - 1], count=1)
     else:
-        end = "\r\n" if rows[line - 1].endswith("\r\n") else "\n"
-        glue = "" if rows[line - 1].endswith("\n") else end
+        if rows[line - 1].endswith("\r\n"):
+            end = "\r\n"
+        else:
+            end = "\n"
+        if rows[line - 1].endswith("\n"):
+            glue = ""
+        else:
+            glue = end
         entries = ", ".join(msgspec.json.encode(one).decode() for one in wanted[key])
         rows[line - 1] += f"{glue}{key} = [{entries}]{end}"
     result = "".join(rows)

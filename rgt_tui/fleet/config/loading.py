@@ -196,7 +196,10 @@ def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
     """
     chain = [start, *start.parents]
     root = next((folder for folder in chain if (folder / ".git").exists()), home)
-    end = chain.index(root) if root in chain else 0
+    if root in chain:
+        end = chain.index(root)
+    else:
+        end = 0
     yield from chain[: end + 1]
 
 
@@ -240,7 +243,10 @@ def find_place(
     """
     if named or env.get(VARIABLE):
         return FleetFilePlace(Path(named or env[VARIABLE]).expanduser())
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    if env.get("HOME"):
+        home = Path(env["HOME"])
+    else:
+        home = Path.home()
     for folder in () if start is None else iterate_upwards(start, home):
         if (folder / FILE_NAME).is_file():
             return FleetFilePlace(folder / FILE_NAME, lies_there=True)
@@ -617,11 +623,10 @@ class _FleetFileReader:
             for at, name in enumerate(sink.boxes):
                 if name not in boxes:
                     near = difflib.get_close_matches(name, boxes, 1)
-                    hint = (
-                        f"; did you mean {near[0]!r}?"
-                        if near
-                        else f"; there are: {', '.join(boxes)}"
-                    )
+                    if near:
+                        hint = f"; did you mean {near[0]!r}?"
+                    else:
+                        hint = f"; there are: {', '.join(boxes)}"
                     self._raise_error(
                         ("sinks", place, "boxes", at), f"there is no box {name!r}{hint}"
                     )
@@ -635,7 +640,10 @@ class _FleetFileReader:
         for key, value in table.items() if isinstance(table, dict) else ():
             if named_like_secret(key):
                 self._raise_error((*where, key), ADVICE)
-            wrong = SINK[key](value) if key in SINK and isinstance(value, str) else None
+            if key in SINK and isinstance(value, str):
+                wrong = SINK[key](value)
+            else:
+                wrong = None
             if wrong is not None:
                 self._raise_error((*where, key), wrong)
 
@@ -682,7 +690,11 @@ class _FleetFileReader:
         try:
             prefilled = load_profile(spec.profile).overrides
         except ProfileError as error:
-            owner: KeyPath = where if "profile" in table else ("defaults",)
+            owner: KeyPath
+            if "profile" in table:
+                owner = where
+            else:
+                owner = ("defaults",)
             self._raise_error((*owner, "profile"), str(error))
         return msgspec.structs.replace(spec, durable=spec.durable or prefilled.durable_dir)
 
@@ -696,9 +708,15 @@ class _FleetFileReader:
             below, words = _split_message(str(error))
             self._raise_error((*where, *below), words)
         for key, check in values.items():
-            wrong = check(getattr(made, key)) if key in said else None
+            if key in said:
+                wrong = check(getattr(made, key))
+            else:
+                wrong = None
             if wrong is not None:
-                shown = "" if is_hidden_key(key) else f"{said[key]!r} "
+                if is_hidden_key(key):
+                    shown = ""
+                else:
+                    shown = f"{said[key]!r} "
                 self._raise_error((*where, key), f"{shown}{wrong}")
         return made
 
@@ -711,9 +729,10 @@ class _FleetFileReader:
                 if named_like_secret(key):
                     self._raise_error(place, f"unknown key {key!r}: {ADVICE}", named=False)
                 near = difflib.get_close_matches(key, known, 1)
-                hint = (
-                    f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
-                )
+                if near:
+                    hint = f"; did you mean {near[0]!r}?"
+                else:
+                    hint = f"; known are: {', '.join(known)}"
                 inside = _spell_path(where) or "the file"
                 self._raise_error(place, f"unknown key {key!r} in {inside}{hint}", named=False)
 
@@ -758,7 +777,10 @@ class _FleetFileReader:
         return self._lines.line_number_of(where)
 
     def _raise_error(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
-        name = f"{_spell_path(where)}: " if named else ""
+        if named:
+            name = f"{_spell_path(where)}: "
+        else:
+            name = ""
         raise FleetFileError(f"{self._path}:{self._line_of(where)}: {name}{words}")
 
 

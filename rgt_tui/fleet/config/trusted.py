@@ -291,7 +291,10 @@ def _iterate_box_actions(spec: BoxSpec) -> Iterator[str]:
         yield f"runs {spec.python} on the box"
     if spec.provider is not None:
         ref = spec.provider
-        key = f"${ref.key_env}" if ref.key_env else "your key"
+        if ref.key_env:
+            key = f"${ref.key_env}"
+        else:
+            key = "your key"
         yield f"sends {key} to {ref.base_url or ref.kind}, and can stop the instance {ref.instance}"
 
 
@@ -301,7 +304,10 @@ def _describe_sink_action(sink: SinkSettings) -> str:
     if sink.url_env is None and sink.url_file is None:
         return f"sends alerts by {sink.kind}"
     where = f"${sink.url_env}" if sink.url_env else sink.url_file
-    token = f", with ${sink.token_env}" if sink.token_env else ""
+    if sink.token_env:
+        token = f", with ${sink.token_env}"
+    else:
+        token = ""
     return f"sends alerts to the address in {where}{token}"
 
 
@@ -312,7 +318,10 @@ def _list_named_files(
 
     Anyone who can change the tree can change them.
     """
-    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    if env.get("HOME"):
+        home = Path(env["HOME"])
+    else:
+        home = Path.home()
     chain = source.real.parents
     root = next((folder for folder in chain if (folder / ".git").exists()), source.real.parent)
     if root == home.resolve():
@@ -346,7 +355,10 @@ def _read_seen(path: Path) -> SeenFile:
     except OSError:
         return SeenFile("")
     try:
-        text = head.decode("utf-8") if len(head) <= MAX_BESIDE and b"\0" not in head else ""
+        if len(head) <= MAX_BESIDE and b"\0" not in head:
+            text = head.decode("utf-8")
+        else:
+            text = ""
     except UnicodeDecodeError:
         text = ""
     return SeenFile(digest.hexdigest(), text)

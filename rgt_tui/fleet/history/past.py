@@ -237,7 +237,10 @@ def build_history_request(
     Returns:
         None when the gap is short enough to be filled sample by sample.
     """
-    gap = LONGEST_SECONDS if last is None else now - last
+    if last is None:
+        gap = LONGEST_SECONDS
+    else:
+        gap = now - last
     if gap <= LONG_GAP_SECONDS:
         return None
     gap = min(gap, LONGEST_SECONDS)
@@ -266,7 +269,10 @@ def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
     first = max(0, len(frame.rows) - 1 - math.ceil(LONGEST_SECONDS / frame.width))
     for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
-        at = row.at if abs(row.at - by_place) <= 1.5 * frame.width else by_place
+        if abs(row.at - by_place) <= 1.5 * frame.width:
+            at = row.at
+        else:
+            at = by_place
         means = tuple(
             round_to_tenth(value[1]) if value is not None else None
             for value in row.values[:MOST_NAMES]
@@ -323,7 +329,10 @@ def merge_history(
     end = max(old.at[-1:] + new.at[-1:])
     names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
     # The width never shrinks again: the lost resolution cannot be recovered.
-    least = min(old.width, WIDTHS[-1]) if old.at else WIDTHS[0]
+    if old.at:
+        least = min(old.width, WIDTHS[-1])
+    else:
+        least = WIDTHS[0]
     for width in (width for width in WIDTHS if width >= least):
         known = _fill_grid(old, new, width)
         first = math.ceil((end - LONGEST_SECONDS) / width)

@@ -64,7 +64,10 @@ def coming_time(text: str, now: float) -> float:
             found = _at_clock_time(here + timedelta(days=1), rest.strip() or "00:00")
         elif _CLOCK.fullmatch(words):
             found = _at_clock_time(here, words)
-            found = found if found > here else _at_clock_time(here + timedelta(days=1), words)
+            if found > here:
+                found = found
+            else:
+                found = _at_clock_time(here + timedelta(days=1), words)
         else:
             found = _parse_dated(words, here)
         at = found.timestamp()

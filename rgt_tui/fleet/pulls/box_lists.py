@@ -90,11 +90,10 @@ async def list_results(
         BoxError: the box did not answer, or not with a list of results.
         ListingError: its list of files is unusable.
     """
-    chosen = (
-        ["--list-owned"]
-        if folders is None
-        else [word for path in folders for word in ("--list", path)]
-    )
+    if folders is None:
+        chosen = ["--list-owned"]
+    else:
+        chosen = [word for path in folders for word in ("--list", path)]
     words = (*results_arguments(spec, wanted), *chosen)
     reader = await _read_lines(
         connection, "results", words, _ResultsReader(), MOST_RESULTS, RESULTS_SECONDS

@@ -221,9 +221,15 @@ async def _run_pull(
     env: Mapping[str, str],
 ) -> PullReport:
     destination = request.destination
-    instance = spec.provider.instance if spec.provider is not None else ""
+    if spec.provider is not None:
+        instance = spec.provider.instance
+    else:
+        instance = ""
     on_progress(PullProgress(phase="listing"))
-    folds = False if request.dry_run else await asyncio.to_thread(_prepare_destination, destination)
+    if request.dry_run:
+        folds = False
+    else:
+        folds = await asyncio.to_thread(_prepare_destination, destination)
     wanted = request.wanted or ResultsRequest(results=spec.results, ignore=spec.ignore)
     exact: BoxResults | None = None
     if request.paths and request.wanted is None:
@@ -465,13 +471,22 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted
     if count:
-        more = f"; and {count - SHOWN} more" if count > SHOWN else ""
+        if count > SHOWN:
+            more = f"; and {count - SHOWN} more"
+        else:
+            more = ""
         text = f"incomplete in {destination}, {how_many(count, 'reason')}: {'; '.join(wrong[:SHOWN])}{more}"
         return PullResult(whole=False, text=text)
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
-    same = f", {report.same:,} already here" if report.same else ""
+    if report.same:
+        same = f", {report.same:,} already here"
+    else:
+        same = ""
     count = len(found.checkpoints)
-    loads = f", {how_many(count, 'checkpoint')} complete" if count else ""
+    if count:
+        loads = f", {how_many(count, 'checkpoint')} complete"
+    else:
+        loads = ""
     return PullResult(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 

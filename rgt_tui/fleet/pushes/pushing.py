@@ -215,7 +215,10 @@ async def push_tree(
             return _build_result(tree, choice, plan, published, sent)
         named = tree
         tree = None  # read it again: it may have changed locally
-    names = {file.sha256: file.path for file in named.files} if damaged else {}
+    if damaged:
+        names = {file.sha256: file.path for file in named.files}
+    else:
+        names = {}
     shown = ", ".join(names.get(digest, digest[:12]) for digest in damaged[:3])
     raise PushRefused(
         f"the copies repeatedly differ from the sources: {shown}; is a program writing to them here?"
@@ -232,7 +235,10 @@ def _progress_reporter(progress: Progress | None, total: int) -> Callable[[int],
 
 def _build_manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
     """Return the agent's input. Paths of data begin with the directory's name."""
-    above = f"{tree.name}/" if choice.kind == "data" and as_folder else ""
+    if choice.kind == "data" and as_folder:
+        above = f"{tree.name}/"
+    else:
+        above = ""
     return msgspec.json.encode(
         {
             "kind": choice.kind,

@@ -295,9 +295,15 @@ def judge_measurements(
 
 def _judge_gpus(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     names = [gpu.name or "unnamed" for gpu in found.gpus]
-    text = f"{len(names)} × {', '.join(dict.fromkeys(names))}" if names else "no GPU"
+    if names:
+        text = f"{len(names)} × {', '.join(dict.fromkeys(names))}"
+    else:
+        text = "no GPU"
     text += f" ({found.gpu_error})" if found.gpu_error else ""
-    wanted = "" if expected.gpu is None else f", requested {expected.count or 1} × {expected.gpu}"
+    if expected.gpu is None:
+        wanted = ""
+    else:
+        wanted = f", requested {expected.count or 1} × {expected.gpu}"
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
     end = "not as requested: destroy it, and rent another"
     if broken:
@@ -328,7 +334,10 @@ def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
             "install torch, and check again before you pay for long",
         )
     if torch.torch is None:
-        verdict = RowVerdict.DOUBTFUL if wanted else RowVerdict.OK
+        if wanted:
+            verdict = RowVerdict.DOUBTFUL
+        else:
+            verdict = RowVerdict.OK
         return CheckRow(
             "cuda",
             verdict,
@@ -413,7 +422,10 @@ def _compare_with_peers(value: float, peers: Sequence[float], unit: str) -> tupl
     if not peers:
         return RowVerdict.OK, "; the first of its kind that was checked"
     median = statistics.median(peers)
-    share = value / median if median > 0 else math.inf
+    if median > 0:
+        share = value / median
+    else:
+        share = math.inf
     if share < REFUSED:
         verdict = RowVerdict.REFUSE
     elif share < DOUBTFUL:
@@ -460,7 +472,10 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
             verdict = RowVerdict.DOUBTFUL
         else:
             verdict = RowVerdict.OK
-        shown = size(free) if id_ == "space" else f"{free:,} inodes"
+        if id_ == "space":
+            shown = size(free)
+        else:
+            shown = f"{free:,} inodes"
         yield CheckRow(
             id_,
             verdict,
@@ -472,12 +487,21 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
 def _judge_net(net: NetTrial) -> CheckRow:
     where = net.url.partition("://")[2].partition("/")[0] or net.url
     advice = "rgt profiles names the platform's mirrors and proxy"
-    route = f", through the proxy {net.proxy}" if net.proxy else ""
+    if net.proxy:
+        route = f", through the proxy {net.proxy}"
+    else:
+        route = ""
     if net.error is not None or net.first_byte_s is None:
         trouble = net.error or "it has not answered in time"
         return CheckRow(f"network {where}", RowVerdict.DOUBTFUL, trouble + route, advice)
-    speed = f", {net.mbs:.1f} MB/s" if net.mbs is not None and (net.bytes or 0) >= 1 << 20 else ""
-    status = f", status {net.status}" if net.status != 200 else ""
+    if net.mbs is not None and (net.bytes or 0) >= 1 << 20:
+        speed = f", {net.mbs:.1f} MB/s"
+    else:
+        speed = ""
+    if net.status != 200:
+        status = f", status {net.status}"
+    else:
+        status = ""
     text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
     return CheckRow(

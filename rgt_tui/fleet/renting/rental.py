@@ -131,11 +131,10 @@ class Creation:
         Raises:
             JournalFailed: it is not on disk.
         """
-        write = (
-            self.action.settle_earlier
-            if self.action.earlier is not None
-            else self.action.record_state
-        )
+        if self.action.earlier is not None:
+            write = self.action.settle_earlier
+        else:
+            write = self.action.record_state
         await asyncio.to_thread(write, state, text, machine=machine, audit=audit)
 
 
@@ -162,7 +161,10 @@ async def wait_for_machine(
         passed = max(waited, ticks() - begun)
         if found or passed >= seconds:
             return found
-        pause = EVERY_SECONDS if passed < 60.0 else SELDOM_SECONDS
+        if passed < 60.0:
+            pause = EVERY_SECONDS
+        else:
+            pause = SELDOM_SECONDS
         await sleep(pause)
         waited += pause
 
@@ -358,7 +360,10 @@ class MachineRental:
             proves = creation_proof(offer.kind, error)
             if proves is AnswerProof.NOTHING:
                 sent = isinstance(error, ProviderError) and error.sent
-                state = ActionState.FAILED if sent else ActionState.REFUSED
+                if sent:
+                    state = ActionState.FAILED
+                else:
+                    state = ActionState.REFUSED
                 await self._record_step(
                     creation, state, box, token, f"nothing was created: {error}"
                 )

@@ -101,7 +101,11 @@ def job_for(
     overrides = profile.overrides
     if overrides.detach in BY_HAND:
         raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
-    command: dict[str, Any] = {"line": words[0]} if len(words) == 1 else {"words": list(words)}
+    command: dict[str, Any]
+    if len(words) == 1:
+        command = {"line": words[0]}
+    else:
+        command = {"words": list(words)}
     meaning = {
         **command,
         "workdir": workdir,
@@ -218,7 +222,10 @@ def _hash_meaning(meaning: object) -> str:
 def job_name_of(words: Sequence[str]) -> str:
     """Return a name for a command: its script, otherwise its module, otherwise its program."""
     try:
-        parts = shlex.split(words[0]) if len(words) == 1 else list(words)
+        if len(words) == 1:
+            parts = shlex.split(words[0])
+        else:
+            parts = list(words)
     except ValueError:
         parts = words[0].split()
     script = next((part for part in parts if part.endswith(SCRIPTS)), None)
@@ -300,7 +307,10 @@ def _describe_job(row: Row) -> list[str]:
     elif row.get("same"):
         lines = [f"job    {folder} already exists, with the same command"]
     else:
-        what = "other code" if row.get("same_command") else "another command"
+        if row.get("same_command"):
+            what = "other code"
+        else:
+            what = "another command"
         lines = [
             f"job    {folder} already exists, with {what}: choose another --name, or type --again for "
             f"{posixpath.basename(folder)}-2; nothing was started"
@@ -319,7 +329,10 @@ def _describe_smoke(row: Row) -> list[str]:
             if row.get("before")
             else f"smoke  passed in {row_text(row, 'seconds')} s"
         ]
-    log = f"; its log is {row_text(row, 'log')}" if row.get("log") else ""
+    if row.get("log"):
+        log = f"; its log is {row_text(row, 'log')}"
+    else:
+        log = ""
     return [
         f"smoke  FAILED: {row_text(row, 'reason')}; nothing was started{log}",
         *_format_tail(row),
@@ -354,7 +367,10 @@ def _describe_unstarted(row: Row) -> list[str]:
 def _describe_beginning(row: Row) -> list[str]:
     verdict, seconds, step = row_text(row, "verdict"), row_text(row, "seconds"), row.get("step")
     name = row_text(row, "cell")
-    first = [f"       first line: {row_text(row, 'first')}"] if row.get("first") is not None else []
+    if row.get("first") is not None:
+        first = [f"       first line: {row_text(row, 'first')}"]
+    else:
+        first = []
     if verdict == "queued":
         return [f"QUEUED it waits in Slurm's queue ({', '.join(row_texts(row, 'slurm'))})"]
     if verdict == "alive":
@@ -364,7 +380,10 @@ def _describe_beginning(row: Row) -> list[str]:
             came = f"step {step:g}"
         else:
             came = "?"
-        more = "" if step is not None else ": it may still load, buffer its output, or log none"
+        if step is not None:
+            more = ""
+        else:
+            more = ": it may still load, buffer its output, or log none"
         return [
             f"ALIVE  {name} after {seconds} s: {came}{more}",
             *(first or ["       it has printed nothing yet"]),

@@ -88,7 +88,10 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
             raise NoQueue(
                 f"{where}:{place}: the name {name!r} is used by a line above; rename the config"
             )
-        epochs = int(words[2]) if len(words) == 3 else DEFAULT_EPOCHS
+        if len(words) == 3:
+            epochs = int(words[2])
+        else:
+            epochs = DEFAULT_EPOCHS
         found[name] = QueueLine(row.strip(), name, words[1], epochs)
     if not found:
         raise NoQueue(f"{where}: has no cell; write <cfg> <task> [epochs]")
@@ -103,7 +106,10 @@ def cell_name(cfg: str) -> str:
 
 def line_of(cell: QueueCell, comment: str = "") -> QueueLine:
     """Return the line of a cell."""
-    epochs = DEFAULT_EPOCHS if cell.epochs is None else cell.epochs
+    if cell.epochs is None:
+        epochs = DEFAULT_EPOCHS
+    else:
+        epochs = cell.epochs
     words = f"{cell.cfg} {cell.task} {epochs}"
     return QueueLine(f"{words}  # {comment}" if comment else words, cell.name, cell.task, epochs)
 
@@ -145,7 +151,10 @@ def split_queue(
     known = {**(speeds or {})}
     rated = {box: known[box] for box in boxes if known.get(box, 0.0) > 0}
     equal = len(rated) < len(boxes)
-    usual = statistics.median([one.per_epoch for one in seen]) if seen else None
+    if seen:
+        usual = statistics.median([one.per_epoch for one in seen])
+    else:
+        usual = None
     counted: dict[str, int] = {}
 
     def estimate_cost(line: QueueLine, box: str) -> tuple[float, str]:

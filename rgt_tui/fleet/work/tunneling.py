@@ -63,11 +63,10 @@ class BoxTunnels:
         """
         found = []
         for tunnel in self._tunnels:
-            port = (
-                await self._open_listener(tunnel)
-                if tunnel.host
-                else await self._find_free_port(tunnel.local)
-            )
+            if tunnel.host:
+                port = await self._open_listener(tunnel)
+            else:
+                port = await self._find_free_port(tunnel.local)
             if not tunnel.host:
                 self._socks.append((tunnel, port))
             found.append((tunnel, port))

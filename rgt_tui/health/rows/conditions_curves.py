@@ -260,10 +260,16 @@ def _find_step_fall(run: RunState) -> _StepFall | None:
     if loss is None or len(loss) < BACK_POINTS + 2:
         return None
     xs, _, count = loss.backing_columns()
-    resume = run.resumes[-1] if run.resumes else None
+    if run.resumes:
+        resume = run.resumes[-1]
+    else:
+        resume = None
     start = max(resume.index if resume is not None else 0, count - 4 * BEFORE)
     gaps = [b - a for a, b in pairwise(xs[max(0, count - BEFORE) : count]) if b > a]
-    spacing = float(median(gaps)) if gaps else 1.0
+    if gaps:
+        spacing = float(median(gaps))
+    else:
+        spacing = 1.0
     at = next((i for i in range(count - 1, start, -1) if xs[i] < xs[i - 1]), None)
     if at is not None:
         fall = _StepFall(max(xs[start:at]), xs[at], at, spacing)

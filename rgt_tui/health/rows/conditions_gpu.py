@@ -155,7 +155,10 @@ def throttle_words(gpu: GpuReading) -> str:
 def say_throttled(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the driver's reasons, temperature and clock."""
     gpu: GpuReading = reading.about
-    heat = "" if gpu.temp_c is None else f", {gpu.temp_c:.0f} °C"
+    if gpu.temp_c is None:
+        heat = ""
+    else:
+        heat = f", {gpu.temp_c:.0f} °C"
     if gpu.clock_mhz is None or gpu.clock_max_mhz is None:
         clock = ""
     else:
@@ -181,7 +184,10 @@ def read_xid_soft(view: BoxFacts) -> Sequence[Reading] | None:
     news = view.news
     if not news.soft_seq:
         return NOTHING
-    ago = None if news.soft_at is None else max(0.0, view.box_now - news.soft_at)
+    if news.soft_at is None:
+        ago = None
+    else:
+        ago = max(0.0, view.box_now - news.soft_at)
     return (Reading("", float(news.soft_seq), news.soft_text, age_s=ago),)
 
 
@@ -197,7 +203,10 @@ def read_ecc(view: BoxFacts) -> Sequence[Reading] | None:
 def say_ecc(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both counters."""
     gpu: GpuReading = reading.about
-    fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
+    if gpu.ecc_corrected is None:
+        fixed = "?"
+    else:
+        fixed = f"{gpu.ecc_corrected:,}"
     return f"{_gpu_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
 
 
@@ -224,8 +233,14 @@ def read_cpu(view: BoxFacts) -> Sequence[Reading] | None:
 def say_cpu(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the quota."""
     cpu = reading.about
-    usable = "" if cpu.usable is None else f" ({cpu.usable:g} cores)"
-    many = "; the training has many more threads than cores" if cpu.oversubscribed else ""
+    if cpu.usable is None:
+        usable = ""
+    else:
+        usable = f" ({cpu.usable:g} cores)"
+    if cpu.oversubscribed:
+        many = "; the training has many more threads than cores"
+    else:
+        many = ""
     return f"the CPU quota{usable} slows the training down {pct(reading.value)} of the time{many}"
 
 
@@ -249,7 +264,10 @@ def check_gpu_seen(view: BoxFacts) -> Verdict:
     names = f"{len(gpus)} × {gpus[0].name}"
     if any(gpu.sim for gpu in gpus):
         return warn_verdict(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
-    source = view.box.hello.gpu_source if view.box.hello is not None else "?"
+    if view.box.hello is not None:
+        source = view.box.hello.gpu_source
+    else:
+        source = "?"
     return passed_verdict(f"{names}, by {source}", at)
 
 
@@ -286,11 +304,10 @@ def vram_reading(box: BoxState) -> str | None:
 def read_starved(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs' mean utilisation over the last samples, while a run advances."""
     sample = view.box.sample
-    real = (
-        [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None]
-        if sample is not None
-        else []
-    )
+    if sample is not None:
+        real = [gpu for gpu in sample.gpus if not gpu.sim and gpu.error is None]
+    else:
+        real = []
     if sample is None or not real or not view.trains:
         if view.is_blind:
             return None
@@ -309,7 +326,10 @@ def read_starved(view: BoxFacts) -> Sequence[Reading] | None:
 def say_starved(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the mean, and the reason suggested by the CPU use."""
     many = len(reading.about.gpus)
-    cards = "the GPU is" if many == 1 else f"the {many} GPUs are"
+    if many == 1:
+        cards = "the GPU is"
+    else:
+        cards = f"the {many} GPUs are"
     why = _longest_input_wait(view) or describe_bottleneck(reading.about)
     return f"{cards} {pct(reading.value)} busy, while the run advances: {why}"
 
@@ -368,7 +388,10 @@ def say_spinning(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the spinning GPU, and how long nothing has advanced."""
     still, cards = reading.about
     gpu: GpuReading = cards[0]
-    more = f" (and {len(cards) - 1} more)" if len(cards) > 1 else ""
+    if len(cards) > 1:
+        more = f" (and {len(cards) - 1} more)"
+    else:
+        more = ""
     return (
         f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
         f"{reading.key} has not advanced for {format_duration(still)}: it hangs"
@@ -407,7 +430,10 @@ def say_crowded(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with threads and cores."""
     sample: Sample = reading.about
     threads = sum(proc.threads or 0 for proc in training_processes(sample))
-    cores = "?" if sample.cpu.usable is None else f"{sample.cpu.usable:g}"
+    if sample.cpu.usable is None:
+        cores = "?"
+    else:
+        cores = f"{sample.cpu.usable:g}"
     return f"the training has {how_many(threads, 'thread')} on {cores} cores, and they slow each other down"
 
 

@@ -51,9 +51,10 @@ def say_unreachable(view: BoxFacts, reading: Reading, since: float) -> str:
     A refused connection proves nothing about the machine.
     """
     box = view.box
-    says = (
-        f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
-    )
+    if box.meter.at is not None:
+        says = f"; {box.meter.source} says {box.meter.lifecycle.value}"
+    else:
+        says = ""
     return f"unreachable for {format_duration(view.now - since)}: {box.reason}{says}"
 
 
@@ -202,7 +203,10 @@ def say_contested(view: BoxFacts, reading: Reading, since: float) -> str:
 def describe_contested(view: BoxFacts) -> str:
     """Return the provider's status and the evidence of SSH, each with its age."""
     meter = view.box.meter
-    read = "" if meter.at is None else f", read {format_duration(view.now - meter.at)} ago"
+    if meter.at is None:
+        read = ""
+    else:
+        read = f", read {format_duration(view.now - meter.at)} ago"
     return meter.state_text(
         f"{read}; but it answers over SSH, last sample {format_duration(view.sample_age)} ago"
     )
@@ -249,7 +253,10 @@ def read_stream(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_stream(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both counts."""
-    counters = reading.about if reading.about is not None else view.box.counters
+    if reading.about is not None:
+        counters = reading.about
+    else:
+        counters = view.box.counters
     return f"the agent's stream is damaged: {how_many(counters.bad_frames, 'bad frame')}, {counters.gaps:,} missing"
 
 
@@ -273,7 +280,10 @@ def check_agent(view: BoxFacts) -> Verdict:
     hello = view.box.hello
     if hello is None:
         return waiting_verdict("the agent has not spoken yet")
-    python = f"Python {hello.python}, " if hello.python else ""
+    if hello.python:
+        python = f"Python {hello.python}, "
+    else:
+        python = ""
     text = f"{python}agent {hello.agent[:8]}, protocol {hello.proto}"
     if hello.limited:
         return warn_verdict(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
@@ -365,11 +375,10 @@ def read_unknown_idle(view: BoxFacts) -> Sequence[Reading]:
 
     Until that is known, it will not stop itself.
     """
-    found = (
-        view.box.sample.autostop
-        if view.box.sample is not None and list_readings(view.box)
-        else None
-    )
+    if view.box.sample is not None and list_readings(view.box):
+        found = view.box.sample.autostop
+    else:
+        found = None
     if found is None or found.unknown_s is None or found.limit_s is None:
         return NOTHING
     return (Reading("", found.unknown_s / max(found.limit_s, 1.0), found),)
@@ -378,7 +387,10 @@ def read_unknown_idle(view: BoxFacts) -> Sequence[Reading]:
 def say_unknown_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what cannot be read."""
     found: AutostopReading = reading.about
-    why = f": {found.why[0]}" if found.why else ""
+    if found.why:
+        why = f": {found.why[0]}"
+    else:
+        why = ""
     return (
         f"for {format_duration(found.unknown_s)} it has been unknown whether it is idle, so "
         f"it will not stop itself{why}"

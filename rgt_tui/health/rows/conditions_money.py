@@ -99,20 +99,26 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
     meter = view.box.meter
     rate = format_money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
-    what = "queue done" if view.box.queues else "no training alive"
+    if view.box.queues:
+        what = "queue done"
+    else:
+        what = "no training alive"
     # Seconds below which the wasted money is not mentioned.
     short_s = 60.0
     if waited < short_s:
         return f"{what}, still billed {rate}/h ({meter.source})"
-    wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
-    spent = (
-        f": {format_money(wasted, meter.currency, meter.at_least)} wasted"
-        if wasted is not None
-        else ""
-    )
-    length = (
-        f"{format_duration(waited)} ago" if view.box.queues else f"for {format_duration(waited)}"
-    )
+    if meter.per_hour is None:
+        wasted = None
+    else:
+        wasted = meter.per_hour * waited / 3600.0
+    if wasted is not None:
+        spent = f": {format_money(wasted, meter.currency, meter.at_least)} wasted"
+    else:
+        spent = ""
+    if view.box.queues:
+        length = f"{format_duration(waited)} ago"
+    else:
+        length = f"for {format_duration(waited)}"
     return f"{what} {length}, still billed {rate}/h{spent} ({meter.source})"
 
 
@@ -129,11 +135,10 @@ def read_meter(view: BoxFacts) -> Sequence[Reading] | None:
 def say_meter(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the age of the last reading, and the reason for the failure."""
     meter = view.box.meter
-    last = (
-        "never read"
-        if meter.at is None
-        else f"last read {format_duration(view.now - meter.at)} ago"
-    )
+    if meter.at is None:
+        last = "never read"
+    else:
+        last = f"last read {format_duration(view.now - meter.at)} ago"
     return f"price unknown, {last}: {meter.error}"
 
 
@@ -201,15 +206,19 @@ def read_agreed(view: BoxFacts) -> Sequence[Reading] | None:
         return NOTHING
     found = []
     if asked.spot is not None:
-        kind = None if meter.spot is None else float(meter.spot is not asked.spot)
+        if meter.spot is None:
+            kind = None
+        else:
+            kind = float(meter.spot is not asked.spot)
         if kind != 0.0:
             found.append(Reading("spot", kind, "spot" if meter.spot else "on-demand"))
     if asked.max_per_hour is not None and meter.currency == asked.currency:
         # Fraction by which a price may exceed the agreed one: platforms round hourly prices.
         cents = 0.005
-        over = (
-            None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + cents)
-        )
+        if meter.per_hour is None:
+            over = None
+        else:
+            over = meter.per_hour > asked.max_per_hour * (1.0 + cents)
         if over is not False:
             found.append(Reading("price", None if over is None else 1.0))
     return tuple(found)
@@ -220,7 +229,10 @@ def say_agreed(view: BoxFacts, reading: Reading, since: float) -> str:
     asked, meter = view.box.spec.asked, view.box.meter
     now = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if reading.key == "spot" or asked is None:
-        wanted = "spot" if asked is not None and asked.spot else "on-demand"
+        if asked is not None and asked.spot:
+            wanted = "spot"
+        else:
+            wanted = "on-demand"
         return f"asked for {wanted}, billed as {reading.about}: {now} ({meter.source})"
     return f"asked for {format_money(asked.max_per_hour, asked.currency)}/h at most, billed {now} ({meter.source})"
 
@@ -321,7 +333,10 @@ def check_durable_survives(view: BoxFacts) -> Verdict:
         ),
         None,
     )
-    unless = f", unless a {other.name} is mounted there" if other is not None else ""
+    if other is not None:
+        unless = f", unless a {other.name} is mounted there"
+    else:
+        unless = ""
     return failed_verdict(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
 
 

@@ -72,10 +72,14 @@ def finding_key(finding: Finding) -> str:
 def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
-    tail = (
-        "cause fixed, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
-    )
-    who = f" · {finding.run}" if finding.run else ""
+    if finding.cleared:
+        tail = "cause fixed, not saved yet"
+    else:
+        tail = finding.reading or finding.evidence
+    if finding.run:
+        who = f" · {finding.run}"
+    else:
+        who = ""
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
@@ -131,8 +135,14 @@ def say_stalled(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the step, the duration, and the usual time per step."""
     about: tuple[QueueCell | None, RunState] = reading.about
     cell, run = about
-    per_step = step_time(cell, run) if cell is not None else None
-    usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
+    if cell is not None:
+        per_step = step_time(cell, run)
+    else:
+        per_step = None
+    if per_step is None:
+        usual = ""
+    else:
+        usual = f", usually {per_step:.1f} s a step"
     still = format_duration(view.now - (run.progressed_at or view.now))
     return f"{run.name} stuck at step {run.step or 0:,} for {still}{usual}"
 
@@ -179,10 +189,14 @@ def read_halted(view: BoxFacts) -> Sequence[Reading] | None:
 def say_halted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the process, and the command that resumes it."""
     proc: TrainingProcess = reading.about
-    who = (
-        f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({short_command(proc.cmd)})"
-    )
-    resumes = f"; kill -CONT {proc.pid} resumes it" if proc.pid > 1 else ""
+    if proc.run:
+        who = f"{proc.run}, pid {proc.pid}"
+    else:
+        who = f"pid {proc.pid} ({short_command(proc.cmd)})"
+    if proc.pid > 1:
+        resumes = f"; kill -CONT {proc.pid} resumes it"
+    else:
+        resumes = ""
     return f"stopped by a signal (state T): {who}{resumes}"
 
 
@@ -191,7 +205,10 @@ def read_no_step(view: BoxFacts) -> Sequence[Reading] | None:
     found = []
     for queue, cell, run in view.running_cells:
         if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
-            waited = None if cell.started is None else max(0.0, view.box_now - cell.started)
+            if cell.started is None:
+                waited = None
+            else:
+                waited = max(0.0, view.box_now - cell.started)
             found.append(Reading(cell.name, 1.0, cell, age_s=waited))
     if view.live and not view.is_blind:
         return found
@@ -239,7 +256,10 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
         if cell.flag:
             found.append(Reading(cell.name, 1.0, f"{cell.name} {cell.flag}", age_s=EVER))
             continue
-        runs = {run.name: run for run in view.box.runs} if runs is None else runs
+        if runs is None:
+            runs = {run.name: run for run in view.box.runs}
+        else:
+            runs = runs
         run = runs.get(cell.name)
         if run is None or run.step is None or not run.total_steps:
             continue
@@ -263,15 +283,17 @@ def read_interrupted(view: BoxFacts) -> Sequence[Reading] | None:
             if (queue.path, cell.name) in over or stopped_by_person(cell):
                 continue
             if cell.state == "interrupted":
-                cause = "preempted" if cell.exit_code == PREEMPTED else "interrupted"
+                if cell.exit_code == PREEMPTED:
+                    cause = "preempted"
+                else:
+                    cause = "interrupted"
                 text = f"{cell.name} was {cause} and is not running"
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
-                left = (
-                    "the training continues without it"
-                    if view.trains
-                    else "the cell is not running"
-                )
+                if view.trains:
+                    left = "the training continues without it"
+                else:
+                    left = "the cell is not running"
                 if view.is_blind and not view.trains:
                     left = "whether the training continues is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner has ended, {left}"))
@@ -330,8 +352,14 @@ def check_detached(view: BoxFacts) -> Verdict:
             "the runner has written QUEUE DONE",
             view.to_client_time(max(queue.at for queue in box.queues)),
         )
-    tmux = box.sample.session.tmux if box.sample is not None else ()
-    where = f", tmux {', '.join(tmux)}" if tmux else ""
+    if box.sample is not None:
+        tmux = box.sample.session.tmux
+    else:
+        tmux = ()
+    if tmux:
+        where = f", tmux {', '.join(tmux)}"
+    else:
+        where = ""
     alive = [queue for queue in box.queues if queue.runner_alive]
     if len(alive) == sum(not queue.done for queue in box.queues):
         return passed_verdict(
@@ -356,7 +384,10 @@ def check_first_step(view: BoxFacts) -> Verdict:
         if run is None or run.step is None:
             return waiting_verdict(f"{cell.name} has logged no step yet", view.box.sample_at)
     _, cell, run = view.marked_running[0]
-    step = run.step if run is not None and run.step is not None else 0
+    if run is not None and run.step is not None:
+        step = run.step
+    else:
+        step = 0
     return passed_verdict(
         f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None
     )
@@ -540,7 +571,10 @@ def _kernel_killed(view: BoxFacts, cell: QueueCell) -> bool:
     kills = [event.at for event in view.box.events if event.kind == "oom-kill"]
     if not kills or cell.started is None:
         return True
-    until = math.inf if cell.ended is None else cell.ended + OOM_NEAR_S
+    if cell.ended is None:
+        until = math.inf
+    else:
+        until = cell.ended + OOM_NEAR_S
     return any(cell.started <= at <= until for at in kills)
 
 
@@ -585,5 +619,8 @@ def _describe_exit(cell: QueueCell) -> str:
 
 
 def _build_proof(queue: QueueState, cell: QueueCell, evidence: str) -> EntryProof:
-    why = f": {cell.reason}" if cell.reason else ""
+    if cell.reason:
+        why = f": {cell.reason}"
+    else:
+        why = ""
     return EntryProof(f"{evidence}{why}", queue.path, run=cell.name, durable=cell.durable_path)

@@ -77,8 +77,14 @@ def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
 def say_nan(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the loss, the step, and the number of points."""
     run: RunState = reading.about
-    many = f", {reading.value:.0f} points in a row" if (reading.value or 0) > 1 else ""
-    step = "?" if run.step is None else f"{run.step:,}"
+    if (reading.value or 0) > 1:
+        many = f", {reading.value:.0f} points in a row"
+    else:
+        many = ""
+    if run.step is None:
+        step = "?"
+    else:
+        step = f"{run.step:,}"
     return f"{run.name}: loss {run.loss} at step {step}{many}"
 
 
@@ -121,9 +127,10 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
     low = min(newest)
     if not math.isfinite(low):
         return None
-    known = (
-        usual if math.isfinite(sum(usual)) else [value for value in usual if math.isfinite(value)]
-    )
+    if math.isfinite(sum(usual)):
+        known = usual
+    else:
+        known = [value for value in usual if math.isfinite(value)]
     if len(known) < LEAST:
         return None
     middle = median(known)
@@ -147,8 +154,14 @@ def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
         for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST]
         if math.isfinite(v)
     ]
-    usual = f"{median(known):.4g}" if known else "?"
-    step = "?" if run.step is None else f"{run.step:,}"
+    if known:
+        usual = f"{median(known):.4g}"
+    else:
+        usual = "?"
+    if run.step is None:
+        step = "?"
+    else:
+        step = f"{run.step:,}"
     return (
         f"{run.name}: the loss jumped to {values[count - 1]:.4g} at step {step}, usual was {usual}"
     )
@@ -190,12 +203,16 @@ def ended_at(box: BoxState, alert: Alert) -> float:
 def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time of the end, and what is known of the outcome."""
     run: FoundRun = reading.about
-    log = f"; its log is {run.log}" if run.log else ""
+    if run.log:
+        log = f"; its log is {run.log}"
+    else:
+        log = ""
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
         log = "; its log was deleted"
-    when = (
-        "" if run.ended is None else f" {format_duration(max(0.0, view.box_now - run.ended))} ago"
-    )
+    if run.ended is None:
+        when = ""
+    else:
+        when = f" {format_duration(max(0.0, view.box_now - run.ended))} ago"
     # If the end lies in an interval longer than this, both limits are shown.
     long_s = 900.0
     if run.ended is not None and run.seen is not None and run.ended - run.seen > long_s:
@@ -330,7 +347,10 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
     newest: float | None = None
     nan_window = 50
     for _, cell, run in view.marked_running:
-        loss = run.series.get("loss") if run is not None else None
+        if run is not None:
+            loss = run.series.get("loss")
+        else:
+            loss = None
         if run is None or loss is None or not len(loss):
             continue
         xs, ys, n = loss.backing_columns()
@@ -340,7 +360,10 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
             text = f"{cell.name}: {len(bad)} of the last {n - start} losses, the latest at step {bad[-1]:,}"
             return failed_verdict(text, run.progressed_at)
         counted += n - start
-        newest = run.progressed_at if newest is None else newest
+        if newest is None:
+            newest = run.progressed_at
+        else:
+            newest = newest
     if counted:
         return passed_verdict(f"the last {counted} are finite", newest)
     return unread_verdict(view, "no loss logged yet")

@@ -105,7 +105,10 @@ def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
             trend = trends.get(f"{what}:{disk.mount}")
             if trend is None or trend.slope is None or free is None:
                 continue
-            hours = far if trend.slope <= 0 else free / trend.slope / 3600.0
+            if trend.slope <= 0:
+                hours = far
+            else:
+                hours = free / trend.slope / 3600.0
             found.append(Reading(f"{what}:{disk.mount}", min(hours, far), (disk, what, free)))
     return found
 
@@ -113,7 +116,10 @@ def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
 def say_filling(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and how much is left."""
     disk, what, free = reading.about
-    left = size(free) if what == "bytes" else f"{free:,} inodes"
+    if what == "bytes":
+        left = size(free)
+    else:
+        left = f"{free:,} inodes"
     when = format_duration((reading.value or 0.0) * 3600.0)
     return (
         f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
@@ -143,7 +149,10 @@ def say_mount(view: BoxFacts, reading: Reading, since: float) -> str:
 def read_memory(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of the container's memory limit in use, without page cache."""
     sample = view.box.sample
-    share = memory_pct(sample.mem) if sample is not None else None
+    if sample is not None:
+        share = memory_pct(sample.mem)
+    else:
+        share = None
     if share is None:
         return None
     return (Reading("", share),)
@@ -160,19 +169,31 @@ def say_memory(view: BoxFacts, reading: Reading, since: float) -> str:
 def read_oom(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the number of OOM kills: the container's counter plus the recorder's events."""
     sample = view.box.sample
-    kills = sample.mem.oom_kills if sample is not None else None
+    if sample is not None:
+        kills = sample.mem.oom_kills
+    else:
+        kills = None
     news = view.news
     if kills is None and not news.oom_seq:
         return NOTHING
-    ago = None if news.oom_at is None else max(0.0, view.box_now - news.oom_at)
+    if news.oom_at is None:
+        ago = None
+    else:
+        ago = max(0.0, view.box_now - news.oom_at)
     return (Reading("", float((kills or 0) + news.oom_seq), age_s=ago),)
 
 
 def say_oom(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time, and the total."""
     sample = view.box.sample
-    kills = sample.mem.oom_kills if sample is not None else None
-    count = "" if kills is None else f" (oom kills {kills})"
+    if sample is not None:
+        kills = sample.mem.oom_kills
+    else:
+        kills = None
+    if kills is None:
+        count = ""
+    else:
+        count = f" (oom kills {kills})"
     return f"the kernel killed a process for lack of memory {format_duration(view.now - since)} ago{count}"
 
 
@@ -203,7 +224,10 @@ def check_memory_limit(view: BoxFacts) -> Verdict:
     if view.box.sample is None:
         return waiting_verdict("no sample yet")
     mem, at = view.box.sample.mem, view.box.sample_at
-    host = "" if mem.host_total is None else f"; the host's {memory(mem.host_total)} are not yours"
+    if mem.host_total is None:
+        host = ""
+    else:
+        host = f"; the host's {memory(mem.host_total)} are not yours"
     if mem.limit is not None:
         return passed_verdict(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
     if mem.cgroup is None:
@@ -263,7 +287,10 @@ def check_memory(view: BoxFacts) -> Verdict:
         return waiting_verdict("no sample yet")
     mem, at = view.box.sample.mem, view.box.sample_at
     share = memory_pct(mem)
-    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
+    if mem.oom_kills is None:
+        kills = "?"
+    else:
+        kills = str(mem.oom_kills)
     text = f"{pct(share)} of {memory(mem.limit)}, without cache; oom kills {kills}"
     if share is None or mem.oom_kills is None:
         return warn_verdict(text, at)
@@ -289,5 +316,8 @@ def memory_reading(box: BoxState) -> str | None:
     if box.sample is None:
         return None
     mem = box.sample.mem
-    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
+    if mem.oom_kills is None:
+        kills = "?"
+    else:
+        kills = str(mem.oom_kills)
     return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {memory(mem.limit)}"

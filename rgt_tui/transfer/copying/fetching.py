@@ -114,9 +114,18 @@ class FetchTask:
             text = msgspec.json.encode(path)
             words = self.number, text, MOST_WHOLE, *listed
             return b'{"id":%d,"path":%b,"start":0,"end":%d,"listed":[%d,%d]}\n' % words
-        name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
-        end = MOST_WHOLE if self.kind is RequestKind.WHOLE else self.end
-        only = {"hash": True} if self.kind in HASHES else {}
+        if path.startswith(CODED):
+            name = {"path_b64": path[len(CODED) :]}
+        else:
+            name = {"path": path}
+        if self.kind is RequestKind.WHOLE:
+            end = MOST_WHOLE
+        else:
+            end = self.end
+        if self.kind in HASHES:
+            only = {"hash": True}
+        else:
+            only = {}
         return (
             msgspec.json.encode(
                 {
@@ -134,7 +143,10 @@ class FetchTask:
     @property
     def answer_limit(self) -> int | None:
         """Maximum bytes of the answer's data; None = no data."""
-        whole = MOST_WHOLE if self.kind is RequestKind.WHOLE else self.end - self.start
+        if self.kind is RequestKind.WHOLE:
+            whole = MOST_WHOLE
+        else:
+            whole = self.end - self.start
         if self.kind in HASHES:
             return None
         return whole
@@ -587,7 +599,10 @@ class PullFetcher:
             return
         digest = part.full_digest()
         if not copy.why and (digest is None or digest != copy.sha256):
-            copy.why = CHANGES if copy.moved is not None else DAMAGED
+            if copy.moved is not None:
+                copy.why = CHANGES
+            else:
+                copy.why = DAMAGED
         if copy.why or digest is None:
             self._retry_or_report(copy)
             return

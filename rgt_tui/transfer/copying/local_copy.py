@@ -71,7 +71,10 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
             f"cannot write {path}: {blocking} is a file here and a directory on the box now; it is kept. To go on, "
             f"move it with `{aside}` and pull again"
         )
-    where = f" ({error.filename})" if error.filename else ""
+    if error.filename:
+        where = f" ({error.filename})"
+    else:
+        where = ""
     return LandingFailed(
         f"cannot write {path} below {destination}{where}: {error.strerror or error}"
     )
@@ -311,7 +314,10 @@ def _place_next_to_file(
     known: FileRow | None,
 ) -> tuple[str, str | None]:
     as_known = known is not None and known.here == FileStamp.from_stat(found)
-    old = known.sha256 if known is not None and as_known else sha256_of(Path(local))[0]
+    if known is not None and as_known:
+        old = known.sha256
+    else:
+        old = sha256_of(Path(local))[0]
     if old == sha256:
         Path(part).unlink()
         return local, None
@@ -321,9 +327,15 @@ def _place_next_to_file(
     if known is not None and (known.sha256 != old or _is_newer_version(there, known.there)):
         kept = _rename_to(local, version_path(local, old))
         Path(part).rename(local)
-        what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
+        if known.sha256 == old:
+            what = "the copy before it"
+        else:
+            what = "a copy that was changed here"
         return local, f"{what} is kept as {kept}"
-    what = "a file that rgt did not pull" if known is None else "a verified copy that may be better"
+    if known is None:
+        what = "a file that rgt did not pull"
+    else:
+        what = "a verified copy that may be better"
     local = _rename_to(part, version_path(local, sha256))
     return local, f"{what} is in its place, so it is {local}"
 

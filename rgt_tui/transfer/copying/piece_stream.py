@@ -104,7 +104,10 @@ class PieceDecoder:
         while at < end:
             if self._left:
                 whole = source is data and not at and self._left >= end
-                piece = source if whole else source[at : min(end, at + self._left)]
+                if whole:
+                    piece = source
+                else:
+                    piece = source[at : min(end, at + self._left)]
                 at += len(piece)
                 self._left -= len(piece)
                 yield piece

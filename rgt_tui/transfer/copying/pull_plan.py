@@ -121,9 +121,10 @@ def plan_pull(
         if row is not None:
             same.append(row)
             continue
-        course = (
-            FetchCourse.COMPARE if _regular_size(local) == file.there.size else FetchCourse.FETCH
-        )
+        if _regular_size(local) == file.there.size:
+            course = FetchCourse.COMPARE
+        else:
+            course = FetchCourse.FETCH
         steps.append(PullStep(file, local, course))
         if file.there.size > WHOLE_BYTES:
             present += min(_regular_size(part_path(destination, file.path)) or 0, file.there.size)

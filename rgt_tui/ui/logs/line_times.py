@@ -35,7 +35,10 @@ def written_before(of_day: float, behind: float) -> float | None:
     apart = (behind - of_day) % DAY
     # Seconds by which a line may precede an older one if several processes write.
     out_of_order = 2.0
-    apart = apart - DAY if apart > DAY - out_of_order else apart
+    if apart > DAY - out_of_order:
+        apart = apart - DAY
+    else:
+        apart = apart
     # Maximum seconds between two lines that have only a time of day. After a longer pause it is
     # unknown whether another day has passed.
     most_apart = 3600.0
@@ -72,7 +75,10 @@ def read_written_time(line: str) -> WrittenTime | None:
     parts = match.groupdict()
     of_day = int(parts["h"]) * 3600 + int(parts["m"]) * 60 + int(parts["s"])
     shown = f"{parts['h']}:{parts['m']}:{parts['s']}"
-    fraction = float(f"0.{parts['f']}") if parts.get("f") else 0.0
+    if parts.get("f"):
+        fraction = float(f"0.{parts['f']}")
+    else:
+        fraction = 0.0
     if clock:
         return WrittenTime(shown, of_day + fraction, False, None)
     days = calendar.timegm((int(parts["y"]), int(parts["mo"]), int(parts["d"]), 0, 0, 0))
@@ -108,7 +114,10 @@ class WrittenZone:
 
     def learn_from(self, line: str, came: float | None) -> None:
         """Learn from a line that has just arrived."""
-        found = read_written_time(line) if came is not None else None
+        if came is not None:
+            found = read_written_time(line)
+        else:
+            found = None
         if found is None or came is None or found.zone is not None:
             return
         apart = found.seconds - came

@@ -103,7 +103,10 @@ class ShownLog:
         if number >= start:
             return None
         if self._back:
-            at = self._back[-1] if self._back[-1] == self._back[-1] else None
+            if self._back[-1] == self._back[-1]:
+                at = self._back[-1]
+            else:
+                at = None
         for place in range(start - 1 - len(self._back), number - 1, -1):
             line = self.kept.read_line(place)
             found = read_written_time(line)
@@ -127,11 +130,10 @@ class ShownLog:
         if self._behind is None:
             return ""
         lost = next((n for n, at in enumerate(self._back) if at != at), None)
-        found = (
-            None
-            if lost is None
-            else read_written_time(self.kept.read_line(self._behind[0] - 1 - lost))
-        )
+        if lost is None:
+            found = None
+        else:
+            found = read_written_time(self.kept.read_line(self._behind[0] - 1 - lost))
         if found is None:
             return ""
         return found.clock
@@ -161,7 +163,10 @@ class ShownLog:
 
     def search_for(self, finder: LineFinder | None) -> None:
         """Search for something else."""
-        self.matches = None if finder is None else LineMarks(self.kept, finder)
+        if finder is None:
+            self.matches = None
+        else:
+            self.matches = LineMarks(self.kept, finder)
 
     def line_at(self, spot: ScreenPosition) -> int | None:
         """Return the line at a spot: by text, by step, else the last line written until its time.
@@ -175,9 +180,15 @@ class ShownLog:
         kept = self.kept
         if spot.text:
             return self._line_with(spot.text.strip(), spot.at)
-        place = None if spot.at is None else self._last_by(spot.at)
+        if spot.at is None:
+            place = None
+        else:
+            place = self._last_by(spot.at)
         if spot.step is not None:
-            middle = kept.end - 1 if place is None else place
+            if place is None:
+                middle = kept.end - 1
+            else:
+                middle = place
             near = range(max(kept.first_number, middle - NEAR), min(kept.end, middle + NEAR + 1))
             named = [number for number in near if step_of(kept.read_line(number)) == spot.step]
             place = min(named, key=lambda number: abs(number - middle), default=place)
@@ -190,7 +201,10 @@ class ShownLog:
         for number in range(self.kept.end - 1, self.kept.first_number - 1, -1):
             if wanted in self.kept.read_line(number):
                 found = number
-                written = None if at is None else self.line_time(number)
+                if at is None:
+                    written = None
+                else:
+                    written = self.line_time(number)
                 if at is None or written is None or written <= at + slack_seconds:
                     break
         return found
@@ -266,7 +280,10 @@ class LogRows:
             latest = float("-inf")
             for number in every[index]:
                 at = log.ordered_by(number, zone)
-                latest = latest if at is None else max(latest, at)
+                if at is None:
+                    latest = latest
+                else:
+                    latest = max(latest, at)
                 keyed.append((latest, index, number))
         keyed.sort()
         self._order = [LinePlace(index, number) for _, index, number in keyed]
@@ -443,7 +460,10 @@ class LogCursor:
             return
         first = max(0, first)
         here = self.current_row(rows)
-        here = first + height - 1 if here is None else here
+        if here is None:
+            here = first + height - 1
+        else:
+            here = here
         self._stop_following(rows, first, min(max(here, first), first + height - 1))
 
     def go_to_row(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:

@@ -108,8 +108,14 @@ class Board:
         None if it has no values on that axis, or if the axis is in steps.
         """
         axis, run = self.settings.axis, self._by_key.get(key)
-        name = place_series(run, axis) if run is not None else None
-        trace = self._traces.get((key, name)) if name is not None else None
+        if run is not None:
+            name = place_series(run, axis)
+        else:
+            name = None
+        if name is not None:
+            trace = self._traces.get((key, name))
+        else:
+            trace = None
         if trace is None:
             return None
         known = self._knots.get(key)

@@ -126,7 +126,10 @@ class Canvas:
 
     def count_covered(self, column: int, row: int, length: int, height: int = 1) -> int:
         """Return how many cells of this area are not empty."""
-        taken = self._text != _SPACE if self._settled is None else self._settled
+        if self._settled is None:
+            taken = self._text != _SPACE
+        else:
+            taken = self._settled
         here = taken[max(0, row) : max(0, row + height), max(0, column) : max(0, column + length)]
         return int(here.sum())
 
@@ -174,7 +177,10 @@ class ValueScale:
             low = max(low, 1e-300)
             high = max(high, low)
             apart = math.log(high) - math.log(low)
-            room = math.exp(0.03 * apart) if apart > 1e-9 else 1.05
+            if apart > 1e-9:
+                room = math.exp(0.03 * apart)
+            else:
+                room = 1.05
             return cls(low / room, high * room, log=True)
         room = 0.04 * (high - low)
         if not room > 1e-12 * max(abs(low), abs(high)):

@@ -176,9 +176,10 @@ def draw_plot(
     scale = ValueScale.from_range(low, high, log=log)
     rows = height - 2
     most = max(2, rows // 4)
-    ticks = (
-        log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
-    )
+    if log:
+        ticks = log_ticks(scale.low, scale.high, most)
+    else:
+        ticks = linear_ticks(scale.low, scale.high, most)
     names = format_labels(ticks)
     # Maximum columns of the labels at the left.
     widest_limit = 20
@@ -200,7 +201,10 @@ def draw_plot(
     lines: list[Row] = []
     for y, line in enumerate(canvas.make_rows()):
         name = at_row.get(y)
-        left = f"{name:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
+        if name is not None:
+            left = f"{name:>{gutter - 2}} "
+        else:
+            left = " " * (gutter - 1)
         lines.append(((left, LABEL), (tee if name is not None else bar, AXIS), *line))
     lines.extend(_x_axis(frame, curves, cross, axis, ascii_only))
     return PlotFrame(tuple(lines), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
@@ -215,7 +219,10 @@ def value_range(
 ) -> tuple[float, float] | None:
     """Return the lowest and highest value on screen, without points lost on a resume."""
     found = looks.value_bounds(positive=positive)
-    values = list(found) if found is not None else []
+    if found is not None:
+        values = list(found)
+    else:
+        values = []
     for curve in curves:
         if curve.evaluations is not None:
             values += [
@@ -240,7 +247,10 @@ def _sample_curves(
 def drawn_points(curve: PlotCurve, window: tuple[float, float]) -> list[tuple[float, float]]:
     """Return the points to draw as marks: evaluations, and the point of a run that has only one."""
     found = []
-    sources = [curve.evaluations] if curve.evaluations is not None else []
+    if curve.evaluations is not None:
+        sources = [curve.evaluations]
+    else:
+        sources = []
     if len(curve.trace.xs) == 1:
         sources.append(curve.trace)
     # Maximum evaluations that are drawn; the newest are kept.
@@ -280,7 +290,10 @@ def _piece_rows(
     xs: Floats, ys: Floats, window: tuple[float, float], scale: ValueScale, size: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     """Return the top and bottom rows of a few points that are not prepared."""
-    shown = np.where(ys > 0, ys, np.nan) if scale.log else ys
+    if scale.log:
+        shown = np.where(ys > 0, ys, np.nan)
+    else:
+        shown = ys
     pyramid = ExtremesPyramid()
     pyramid.append_new(shown)
     edges = edges_of(window, size[0])
@@ -335,7 +348,10 @@ def _draw_marks(
             )
     for gap in curve.trace.gaps:
         column = _column_of_step(curve, frame, gap.first)
-        beside = gap.beside if gap.beside is not None else scale.high
+        if gap.beside is not None:
+            beside = gap.beside
+        else:
+            beside = scale.high
         row = min(max(_cell_row(scale, beside, canvas.height), 0), canvas.height - 1)
         canvas.put_text(
             column, row, "X" if ascii_only else "╳", curve.style_id + 1 if gap.lost else GAP
@@ -353,13 +369,19 @@ def _end_tag(canvas: Canvas, curve: PlotCurve, frame: PlotFrame, scale: ValueSca
     path = curve.trace.smoothed_path(curve.keep, positive=frame.log)
     if edge is None:  # it ends before the edge, or begins after it
         past = curve.knots is not None and frame.window[1] > curve.knots.xs[-1]
-        edge = float(curve.knots.steps[-1]) if past and curve.knots is not None else -math.inf
+        if past and curve.knots is not None:
+            edge = float(curve.knots.steps[-1])
+        else:
+            edge = -math.inf
     end = int(np.searchsorted(path.xs, edge, "right"))
     place = _last_known(path.ys, end)
     if place is None:
         return
     x = curve.x_of(float(path.xs[place]))
-    column = min(frame.column_of(x) + 1, canvas.width - 1) if x is not None else -1
+    if x is not None:
+        column = min(frame.column_of(x) + 1, canvas.width - 1)
+    else:
+        column = -1
     row = _cell_row(scale, float(path.ys[place]), canvas.height)
     for up in (0, -1, 1, -2, 2):
         if canvas.can_tag(column, row + up):
@@ -402,7 +424,10 @@ def _crosshair(
         canvas.put_text(column, row, "|" if ascii_only else "│", CROSS, over=False)
     for curve in curves:
         step = curve.step_of(cross)
-        value = curve.trace.value_at(step, curve.keep) if step is not None else None
+        if step is not None:
+            value = curve.trace.value_at(step, curve.keep)
+        else:
+            value = None
         if value is not None and math.isfinite(value):
             canvas.put_text(
                 column,
@@ -422,7 +447,10 @@ def axis_ticks(
     """Return the positions and labels of the ticks on the x axis."""
     most = max(2, columns // 14)
     if axis in (XAxis.SINCE, XAxis.CLOCK):
-        ahead = find_utc_offset(window[1]) if axis is XAxis.CLOCK else 0.0
+        if axis is XAxis.CLOCK:
+            ahead = find_utc_offset(window[1])
+        else:
+            ahead = 0.0
         ticks = time_ticks(*window, most, offset=ahead)
         return ticks, (clock_labels if axis is XAxis.CLOCK else duration_labels)(ticks)
     ticks = linear_ticks(*window, most, whole=axis is not XAxis.EPOCH)
@@ -470,7 +498,10 @@ def _x_axis(
         for resume in curve.resumes:
             line.put_text(_column_of_step(curve, frame, resume), 0, up, curve.style_id)
     unit = UNITS.get(axis, axis.value)
-    left = f"{unit:>{frame.gutter - 2}}  " if len(unit) <= frame.gutter - 2 else " " * frame.gutter
+    if len(unit) <= frame.gutter - 2:
+        left = f"{unit:>{frame.gutter - 2}}  "
+    else:
+        left = " " * frame.gutter
     pad = " " * (frame.gutter - 1)
     return ((pad, LABEL), (corner, AXIS), *line.make_rows()[0]), (
         (left, LABEL),

@@ -58,7 +58,10 @@ def draw_svg(
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         _text_element(LEFT, TOP - 24, title, size=16),
     ]
-    ticks = log_ticks(scale.low, scale.high, 8) if log else linear_ticks(scale.low, scale.high, 8)
+    if log:
+        ticks = log_ticks(scale.low, scale.high, 8)
+    else:
+        ticks = linear_ticks(scale.low, scale.high, 8)
     for tick, name in zip(ticks, format_labels(ticks), strict=True):
         y = y_of(tick)
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>')
@@ -78,7 +81,10 @@ def draw_svg(
     for row, curve in enumerate(curves):
         colour = COLOURS[curve.number % len(COLOURS)]
         dash = DASHES[curve.dash % len(DASHES)]
-        style = f' stroke-dasharray="{dash}"' if dash else ""
+        if dash:
+            style = f' stroke-dasharray="{dash}"'
+        else:
+            style = ""
         for line in _curve_pieces(looks, row, scale, height):
             points = " ".join(f"{LEFT + x:.0f},{TOP + y:.1f}" for x, y in line)
             out.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="1.6"{style}/>')

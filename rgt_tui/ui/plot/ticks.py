@@ -73,9 +73,15 @@ def format_labels(ticks: Sequence[float]) -> list[str]:
     near = [_label_tolerance(ticks, place) for place in range(len(ticks))]
     biggest = max(abs(tick) for tick in ticks)
     smallest = min((abs(tick) for tick in ticks if tick), default=1.0)
-    plain = [f",.{digits}f" for digits in range(16)] if 1e-3 <= biggest < 1e6 else []
+    if 1e-3 <= biggest < 1e6:
+        plain = [f",.{digits}f" for digits in range(16)]
+    else:
+        plain = []
     powers = [f".{digits}e" for digits in range(17)]
-    first = plain[:13] if smallest >= 1e-3 else ["g"] * bool(plain)
+    if smallest >= 1e-3:
+        first = plain[:13]
+    else:
+        first = ["g"] * bool(plain)
     exact = [1e-9 * biggest] * len(ticks)
     for allowed, formats in ((exact, [*first, *powers[:8]]), (near, [*plain, *powers])):
         for how in formats:
@@ -190,11 +196,15 @@ def clock_labels(ticks: Sequence[float]) -> list[str]:
     try:
         times = [time.localtime(tick) for tick in ticks]
         if not ticks or ticks[-1] - ticks[0] < _DAY:
-            form = "%H:%M" if not any(each.tm_sec for each in times) else "%H:%M:%S"
+            if not any(each.tm_sec for each in times):
+                form = "%H:%M"
+            else:
+                form = "%H:%M:%S"
         else:
-            form = (
-                "%d %b" if not any(each.tm_hour or each.tm_min for each in times) else "%d %b %H:%M"
-            )
+            if not any(each.tm_hour or each.tm_min for each in times):
+                form = "%d %b"
+            else:
+                form = "%d %b %H:%M"
         names = [time.strftime(form, each) for each in times]
     except (ValueError, OverflowError, OSError):
         return format_labels(ticks)

@@ -250,13 +250,22 @@ class CurveTrace:
                 before = self._ys[self._size - 1]
             else:
                 before = math.nan
-            previous = self.gaps[-1] if self.gaps else None
+            if self.gaps:
+                previous = self.gaps[-1]
+            else:
+                previous = None
             open_gap = not math.isfinite(before) and (i > 0 or self._size > 0)
             if previous is not None and open_gap and not previous.lost:
                 self.gaps[-1] = replace(previous, last=float(steps[i]), count=previous.count + 1)
                 continue
-            kind = "NaN" if math.isnan(values[i]) else "Inf"
-            beside = float(before) if math.isfinite(before) else None
+            if math.isnan(values[i]):
+                kind = "NaN"
+            else:
+                kind = "Inf"
+            if math.isfinite(before):
+                beside = float(before)
+            else:
+                beside = None
             self.gaps.append(CurveGap(float(steps[i]), float(steps[i]), 1, kind, beside))
         del self.gaps[:-most_gaps]
 

@@ -46,7 +46,10 @@ class AxisWindow(msgspec.Struct, frozen=True):
         if self.span is None or self.span >= last - first:
             return first, last
         span = max(self.span, finest)
-        right = last if self.right is None else min(max(self.right, first + span), last)
+        if self.right is None:
+            right = last
+        else:
+            right = min(max(self.right, first + span), last)
         return right - span, right
 
     def zoom(
@@ -65,7 +68,10 @@ class AxisWindow(msgspec.Struct, frozen=True):
         span = max((x1 - x0) * factor, min(closest, full[1] - full[0]))
         if span >= full[1] - full[0]:
             return AxisWindow()
-        anchor = (x0 + x1) / 2 if about is None else min(max(about, x0), x1)
+        if about is None:
+            anchor = (x0 + x1) / 2
+        else:
+            anchor = min(max(about, x0), x1)
         share = (x1 - anchor) / (x1 - x0)
         return self._window_at(anchor + share * span, span, full)
 
@@ -231,14 +237,20 @@ class PlotSettings(msgspec.Struct, frozen=True):
 
     def next_smoothing(self) -> PlotSettings:
         """Use the next smoothing; after the last one, the first."""
-        index = SMOOTHING.index(self.smooth) if self.smooth in SMOOTHING else -1
+        if self.smooth in SMOOTHING:
+            index = SMOOTHING.index(self.smooth)
+        else:
+            index = -1
         return replace(self, smooth=SMOOTHING[(index + 1) % len(SMOOTHING)])
 
     def next_metric(self, metrics: Sequence[str]) -> PlotSettings:
         """Show the next metric that any run has; the window stays, because it is in steps."""
         if not metrics:
             return self
-        index = metrics.index(self.metric) if self.metric in metrics else -1
+        if self.metric in metrics:
+            index = metrics.index(self.metric)
+        else:
+            index = -1
         return replace(self, metric=metrics[(index + 1) % len(metrics)])
 
     def toggle_run(self, run: RunKey) -> PlotSettings:

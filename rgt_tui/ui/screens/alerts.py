@@ -85,9 +85,18 @@ class AlertRow(NamedTuple):
 def row_line(row: AlertRow, names: int, now: float) -> Line:
     """Draw an alert: mark, box, duration, and the reading that proves it."""
     alert = row.alert
-    mark = current_glyphs().trouble if alert.level == "error" else current_glyphs().warn
-    tone = Tone.DIM if alert.muted else level_tone(alert.level)
-    since = compact_time(now - row.began_at) if row.began_at is not None else ""
+    if alert.level == "error":
+        mark = current_glyphs().trouble
+    else:
+        mark = current_glyphs().warn
+    if alert.muted:
+        tone = Tone.DIM
+    else:
+        tone = level_tone(alert.level)
+    if row.began_at is not None:
+        since = compact_time(now - row.began_at)
+    else:
+        since = ""
     if row.ended_at is not None:
         held = (
             f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended "
@@ -324,7 +333,10 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         """Return how many alerts are active and how many have ended."""
         rows = self._list_rows(state)
         ended = sum(row.ended_at is not None for row in rows)
-        told = how_many(len(rows) - ended, "alert") if len(rows) > ended else self._calm_text(state)
+        if len(rows) > ended:
+            told = how_many(len(rows) - ended, "alert")
+        else:
+            told = self._calm_text(state)
         return [
             (
                 1,
@@ -357,7 +369,10 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the alert's box: the log at the proof, the handbook at its page."""
         picked = self.picked_alert
-        finding = None if picked is None else picked.finding
+        if picked is None:
+            finding = None
+        else:
+            finding = picked.finding
         spot = None
         if finding is not None and place == "handbook":
             spot = ScreenPosition(gotcha=finding.gotcha)
@@ -373,7 +388,10 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         picked = self._find_mutable()
         if picked is None:
             return
-        until = None if seconds == UNTIL_OVER else float(seconds)
+        if seconds == UNTIL_OVER:
+            until = None
+        else:
+            until = float(seconds)
         self.fleet.mute_alert(picked.box, picked.alert.id, until)
         name = f"{picked.alert.id} on {picked.box}"
         how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}

@@ -190,11 +190,10 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         if self._chain is None:
             return []
         bad = self._chain.broken is not None
-        mark = (
-            Span(f"{current_glyphs().trouble} ", Tone.TROUBLE)
-            if bad
-            else Span(f"{current_glyphs().check} ", Tone.PROVED)
-        )
+        if bad:
+            mark = Span(f"{current_glyphs().trouble} ", Tone.TROUBLE)
+        else:
+            mark = Span(f"{current_glyphs().check} ", Tone.PROVED)
         if not self._chain.lines:
             mark = Span("")
         return [

@@ -424,7 +424,10 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         from rgt_tui.ui.widgets.fleet_rows import story_section
 
         state, now = self.fleet_state, self.now
-        box = None if name is None or state is None else state.find_box(name)
+        if name is None or state is None:
+            box = None
+        else:
+            box = state.find_box(name)
         events = () if state is None else state.events
 
         def make_story(box: BoxState, width: int, height: int) -> PaneSection:
@@ -489,8 +492,14 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         if not self._replays:
             return sim
         speed = self.fleet.speed
-        pace = f" {current_glyphs().times}{speed:g}" if math.isfinite(speed) else ""
-        held = " paused" if self.fleet.is_playback_paused else ""
+        if math.isfinite(speed):
+            pace = f" {current_glyphs().times}{speed:g}"
+        else:
+            pace = ""
+        if self.fleet.is_playback_paused:
+            held = " paused"
+        else:
+            held = ""
         return (*sim, f"REPLAY {format_position(self.fleet)}{pace}{held}")
 
     def resting_hint(self) -> str:
@@ -543,8 +552,14 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         crumbs = self.build_crumbs()
         if message.index >= len(crumbs) - 1 and len(crumbs) > 1:
             return
-        here = crumbs[message.index] if message.index < len(crumbs) else "fleet"
-        box = here if here == self.box_name and message.index else None
+        if message.index < len(crumbs):
+            here = crumbs[message.index]
+        else:
+            here = "fleet"
+        if here == self.box_name and message.index:
+            box = here
+        else:
+            box = None
         cast("Dashboard", self.app).return_to("box" if box else "fleet", box)
 
     def action_back(self) -> None:
@@ -628,7 +643,10 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         box = self._target_state()
         if box is None:
             return
-        here = box.interval if box.interval is not None else box.spec.interval
+        if box.interval is not None:
+            here = box.interval
+        else:
+            here = box.spec.interval
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
         self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
@@ -655,7 +673,10 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         """Change the speed of a replay."""
         if not self._is_replay():
             return
-        now = self.fleet.speed if math.isfinite(self.fleet.speed) else SPEEDS[1]
+        if math.isfinite(self.fleet.speed):
+            now = self.fleet.speed
+        else:
+            now = SPEEDS[1]
         self.fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
         self.redraw_now()
 

@@ -94,7 +94,10 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
     tall = min(max(wants.queue, tall_curve if shown else 0), max(3, (height - y) * 2 // 5))
     # Height of the loss plot, and its minimum.
     least_curve = 8
-    curve = right * 2 // 5 if shown and tall >= least_curve else 0
+    if shown and tall >= least_curve:
+        curve = right * 2 // 5
+    else:
+        curve = 0
     out["queue"] = Region(left, y, right - curve, tall)
     if curve:
         out["loss"] = Region(left + right - curve, y, curve, tall)
@@ -104,7 +107,10 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
     tight = height - y < least_both
     if wants.past and (wants.asked or not tight):
         half = max((height - y) // 2, min(wants.past_least, height - y - LEAST_LOG))
-        tall = height - y if tight else wants.past(half)
+        if tight:
+            tall = height - y
+        else:
+            tall = wants.past(half)
         out["past"] = Region(left, y, right, tall)
         y += tall
     if y < height:
@@ -241,11 +247,10 @@ class BoxScreen(LogKeys):
             why = why_lines(
                 row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
             )
-            hint = (
-                EMPTY
-                if step is None
-                else make_line(dim_span(f"{key_for('screen.copy')} copies {step.pane_label}"))
-            )
+            if step is None:
+                hint = EMPTY
+            else:
+                hint = make_line(dim_span(f"{key_for('screen.copy')} copies {step.pane_label}"))
             return [PaneSection(make_line("what is wrong"), [*why, *over], hint)]
 
         self.query_one("#trouble", Pane).show_sections(make_trouble)
@@ -270,7 +275,10 @@ class BoxScreen(LogKeys):
 
     def _has_curve(self, box: BoxState) -> bool:
         """Return whether there is a loss to plot, and a screen wide enough for it."""
-        run = telling_run(box) if self.pane_room.width >= CURVE_FROM else None
+        if self.pane_room.width >= CURVE_FROM:
+            run = telling_run(box)
+        else:
+            run = None
         return run is not None and bool(run.series.get(METRIC))
 
     def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
@@ -286,7 +294,10 @@ class BoxScreen(LogKeys):
             self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble")
         )
         box = self.box_state
-        side = size.width - left_of(size.width) if size.width >= 110 else size.width
+        if size.width >= 110:
+            side = size.width - left_of(size.width)
+        else:
+            side = size.width
         wants = WantedHeights(
             vitals.wanted_height(44),
             trouble.wanted_height(side),
@@ -331,17 +342,19 @@ class BoxScreen(LogKeys):
         box = self.box_state
         if box is None:
             return None
-        at = self.focused.id if isinstance(self.focused, Pane) else None
+        if isinstance(self.focused, Pane):
+            at = self.focused.id
+        else:
+            at = None
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
             return ClipboardText(
                 what=f"the path of the log of {current[1].name}", text=current[1].log
             )
-        chosen = (
-            self.log_pane.chosen_lines()
-            if at is None and not self.log_pane.cursor.following
-            else []
-        )
+        if at is None and not self.log_pane.cursor.following:
+            chosen = self.log_pane.chosen_lines()
+        else:
+            chosen = []
         if chosen:
             return ClipboardText(what=how_many(len(chosen), "line"), text="\n".join(chosen))
         profile = self.fleet.profile_of(box.spec.name)
@@ -372,9 +385,15 @@ class BoxScreen(LogKeys):
 
     def action_history(self) -> None:
         """Show the next span of the history; after the last one only the log."""
-        here = self.span_index if self.query_one("#past").display else None
+        if self.query_one("#past").display:
+            here = self.span_index
+        else:
+            here = None
         after = 0 if here is None else here + 1
-        self._span = after if after < len(SPANS) else HIDDEN
+        if after < len(SPANS):
+            self._span = after
+        else:
+            self._span = HIDDEN
         self.redraw_now()
         if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())

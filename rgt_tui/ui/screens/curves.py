@@ -257,11 +257,10 @@ class CurvesScreen(FleetAwareScreen):
         from rgt_tui.ui.plot.frame import format_axis_value
 
         word = format_axis_value(self.settings.axis, cross)
-        at = (
-            f"at step {word}"
-            if self.settings.axis is XAxis.STEP
-            else f"at {self.settings.axis.value} {word}"
-        )
+        if self.settings.axis is XAxis.STEP:
+            at = f"at step {word}"
+        else:
+            at = f"at {self.settings.axis.value} {word}"
         return at + (", smoothed" if self.settings.smooth else "")
 
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
@@ -406,8 +405,14 @@ class CurvesScreen(FleetAwareScreen):
     def _step_then(each: ShownRun, at: float | None) -> float | None:
         from rgt_tui.ui.plot.board import clock_of
 
-        knots = clock_of(each.run) if at is not None and TIME in each.run.series else None
-        step = None if knots is None or at is None else knots.step_of(at)
+        if at is not None and TIME in each.run.series:
+            knots = clock_of(each.run)
+        else:
+            knots = None
+        if knots is None or at is None:
+            step = None
+        else:
+            step = knots.step_of(at)
         if step is None:
             return None
         return float(int(step))
@@ -478,7 +483,10 @@ class CurvesScreen(FleetAwareScreen):
     def _choose_metric(self, by: int) -> None:
         metrics = metrics_of(each.run for each in self.board.runs)
         if metrics:
-            here = metrics.index(self.settings.metric) if self.settings.metric in metrics else 0
+            if self.settings.metric in metrics:
+                here = metrics.index(self.settings.metric)
+            else:
+                here = 0
             at = min(max(0, here + by), len(metrics) - 1)
             self._apply_settings(replace(self.settings, metric=metrics[at]))
 
@@ -512,9 +520,15 @@ class CurvesScreen(FleetAwareScreen):
         missing = dict.fromkeys(MISSING[axis] for axis in skipped)
         if missing:
             self.hint("; ".join(missing))
-        keys = [self.selected] if self.selected in self.board.shown_runs else self.board.shown_runs
+        if self.selected in self.board.shown_runs:
+            keys = [self.selected]
+        else:
+            keys = self.board.shown_runs
         cross, key = self.settings.pinned, next(iter(keys), None)
-        step = self.board.step_at(key, cross) if key is not None and cross is not None else None
+        if key is not None and cross is not None:
+            step = self.board.step_at(key, cross)
+        else:
+            step = None
         self._apply_settings(
             replace(
                 self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None
@@ -574,8 +588,14 @@ class CurvesScreen(FleetAwareScreen):
             return
         now = self.settings.pinned
         pace = 2 * frame.per_dot
-        pace = pace if self.settings.axis is XAxis.EPOCH else max(1.0, pace)
-        x = frame.window[1] if now is None else now + cells * pace
+        if self.settings.axis is XAxis.EPOCH:
+            pace = pace
+        else:
+            pace = max(1.0, pace)
+        if now is None:
+            x = frame.window[1]
+        else:
+            x = now + cells * pace
         x = min(max(self._round_x(x), frame.window[0]), frame.window[1])
         self._apply_settings(replace(self.settings, pinned=x, hover=None))
 
@@ -622,7 +642,10 @@ class CurvesScreen(FleetAwareScreen):
                 f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run to pin"
             )
         else:
-            pinned = None if self.settings.reference == self.selected else self.selected
+            if self.settings.reference == self.selected:
+                pinned = None
+            else:
+                pinned = self.selected
             self._apply_settings(replace(self.settings, reference=pinned))
 
     def action_all_boxes(self) -> None:
@@ -668,7 +691,10 @@ class CurvesScreen(FleetAwareScreen):
             by_number = {board.run_number(each.key): each for each in runs}
             listed = [by_number[curve.number] for curve in curves]
             names = [f"{each.box} {each.run.name}" if several else each.run.name for each in listed]
-            smooth = f", smoothed {settings.smooth:.2f}" if settings.smooth else ""
+            if settings.smooth:
+                smooth = f", smoothed {settings.smooth:.2f}"
+            else:
+                smooth = ""
             title = f"{settings.metric}{smooth}" + ("" if several else f" of {self.box_name}")
             picture = draw_svg(curves, names, title, settings)
         self._write_export(name, ending, picture, runs, settings.metric)
@@ -683,7 +709,10 @@ class CurvesScreen(FleetAwareScreen):
             if ending == ".csv":
                 content = export_points(runs, metric)
             else:
-                content = render_png(picture) if ending == ".png" else picture.encode()
+                if ending == ".png":
+                    content = render_png(picture)
+                else:
+                    content = picture.encode()
             return write_export(name, content, os.environ)
 
         export_seconds = 12.0
@@ -708,7 +737,10 @@ class CurvesScreen(FleetAwareScreen):
 
     def on_curve_plot_pointed(self, message: CurvePlot.Pointed) -> None:
         """Follow the pointer; a click pins the crosshair, another at the same place unpins it."""
-        x = None if message.x is None else self._round_x(message.x)
+        if message.x is None:
+            x = None
+        else:
+            x = self._round_x(message.x)
         if message.clicked:
             self._apply_settings(
                 replace(self.settings, pinned=None if x == self.settings.pinned else x, hover=None)

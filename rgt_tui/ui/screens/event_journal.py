@@ -100,7 +100,10 @@ def row_lines(
     )
     name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
     told = held is None or held < 1 or " after " in row.text  # some events already contain it
-    after = EMPTY if told else (dim_span(f"  after {compact_time(held)}"),)
+    if told:
+        after = EMPTY
+    else:
+        after = (dim_span(f"  after {compact_time(held)}"),)
     made = make_line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
     # Minimum cells next to times and name to wrap an event's text.
@@ -122,12 +125,18 @@ def pack_words(found: Sequence[ReportEntry], width: int) -> list[Line]:
     rows: list[Line] = []
     row: Line = EMPTY
     for word in found:
-        label = f"{word.label} " if word.label else ""
+        if word.label:
+            label = f"{word.label} "
+        else:
+            label = ""
         piece = make_line(dim_span(label), Span(word.text, level_tone(word.level)))
         if row and width_of(row) + 3 + width_of(piece) > width - 2:
             rows.append(row)
             row = EMPTY
-        row = make_line(row, "   ", piece) if row else make_line(" ", piece)
+        if row:
+            row = make_line(row, "   ", piece)
+        else:
+            row = make_line(" ", piece)
     return [*rows, row]
 
 
@@ -158,7 +167,10 @@ class HappeningList(SelectableList[str]):
         `older` = there are earlier events that are not read yet.
         """
         self._older, self._empty, self._now = older, (EMPTY, make_line(dim_span(f" {empty}"))), now
-        self._names = name_width((row.box or ALL for row in rows), self.size.width) if named else 0
+        if named:
+            self._names = name_width((row.box or ALL for row in rows), self.size.width)
+        else:
+            self._names = 0
         if rows is self._happenings:
             self.redraw()
             return
@@ -374,7 +386,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         found = await self._read_page(wanted, None)
         if found is None or wanted != self._wanted:
             return
-        newest = self._rows[-1].n if self._rows else -1
+        if self._rows:
+            newest = self._rows[-1].n
+        else:
+            newest = -1
         fresh = tuple(row for row in found.rows if row.n > newest)
         joins = not self._rows or not found.rows or found.rows[0].n <= newest or not found.older
         if not self._rows or not joins:
@@ -413,7 +428,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         return self.fleet.shown_moment
 
     def _show_failure(self, error: Exception) -> None:
-        why = str(error) if isinstance(error, HistoryError) else describe_error(error)
+        if isinstance(error, HistoryError):
+            why = str(error)
+        else:
+            why = describe_error(error)
         self._trouble = f"the history cannot be read: {why}"
         self.hint(self._trouble)
         self.redraw_now()
@@ -441,7 +459,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             return
         now = self.now
         last = getattr(self.app, "last_look", None)
-        look = None if last is None else last.since(now)
+        if last is None:
+            look = None
+        else:
+            look = last.since(now)
         since = night_began(now, None if look is None else look.at)
         try:
             night = await chronicle.read_night(since, now, self.box_name)
@@ -523,7 +544,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         if picked is None:
             return
         state = self.fleet_state
-        box = None if state is None else state.find_box(picked.box)
+        if state is None:
+            box = None
+        else:
+            box = state.find_box(picked.box)
         if not picked.box:
             self.hint("this event is about several boxes: it has no log")
             return
@@ -558,19 +582,17 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
                     then = None
                 else:
                     then = await chronicle.read_moment(line.ns[place.tick], place.at, frozenset())
-                stood = (
-                    [one for one in then.boxes if one.spec.name == row.box]
-                    if then is not None
-                    else []
-                )
+                if then is not None:
+                    stood = [one for one in then.boxes if one.spec.name == row.box]
+                else:
+                    stood = []
                 found = next((proof_of(row, one) for one in stood), None) or now
             except Exception as error:
                 self._show_failure(error)
-        spot = (
-            ScreenPosition(at=row.at)
-            if found is None
-            else ScreenPosition(at=row.at, log=found.where, text=found.evidence)
-        )
+        if found is None:
+            spot = ScreenPosition(at=row.at)
+        else:
+            spot = ScreenPosition(at=row.at, log=found.where, text=found.evidence)
         cast("Dashboard", self.app).open_screen("log", row.box, spot)
 
     def action_open_past(self, place: str) -> None:
@@ -629,7 +651,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         """Return the alert that the selected event is about, if it is active."""
         picked = self.happening_list.selected_event
         state = self.fleet_state
-        box = None if state is None or picked is None else state.find_box(picked.box)
+        if state is None or picked is None:
+            box = None
+        else:
+            box = state.find_box(picked.box)
         if box is None or picked is None:
             return None
         return alert_of(picked, box.alerts)

@@ -319,7 +319,11 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
         looked = self._find_rows(state)
         self._filtered = filter_rows(looked.rows, self._asked)
         said = self._filtered.count_text
-        shown: Parts = [(0, make_line(Span(said, Tone.ACCENT)))] if said else []
+        shown: Parts
+        if said:
+            shown = [(0, make_line(Span(said, Tone.ACCENT)))]
+        else:
+            shown = []
         order, hidden = self._arrangement.sort_order, 0
         if order != SortOrder():
             hidden = self.query_one(FleetTable).trouble_out_of_sight(
@@ -390,14 +394,20 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
         table_height, pane_height = split_heights(rows, room, wanted)
         set_height(self.query_one(FleetTable), table_height)
         set_height(self.query_one("#lower"), pane_height)
-        widths = lower_widths(width, pane_height) if pane_height else {}
+        if pane_height:
+            widths = lower_widths(width, pane_height)
+        else:
+            widths = {}
         for name in PANES:
             set_width(self.query_one(f"#{name}"), widths.get(name, 0))
         if not shared or not pane_height:
             below = 0
         below = below if self._has_log else 0
         set_height(self.query_one("#tail"), below)
-        widths = tail_widths(width, past=self._has_past) if below else {}
+        if below:
+            widths = tail_widths(width, past=self._has_past)
+        else:
+            widths = {}
         for name in TAILS:
             set_width(self.query_one(f"#{name}"), widths.get(name, 0))
 
@@ -426,7 +436,10 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
         title = title_of(chosen.box, chosen.platform)
         if step is not None:
             title = make_line(Span("what to do  "), *title)
-        marked = "" if step is None else step.fix.command or ""
+        if step is None:
+            marked = ""
+        else:
+            marked = step.fix.command or ""
         why.show_blocks(
             title,
             hint,
@@ -449,7 +462,10 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
     def _show_since(self, pane: Pane, state: FleetState, now: float) -> None:
         self._began = min(self._began, now, *(event.at for event in state.events[:1]))
         look = getattr(self.app, "last_look", None)
-        last = None if look is None else look.since(now)
+        if look is None:
+            last = None
+        else:
+            last = look.since(now)
         events, began = state.events, complete_from(state.events, self._began)
         if last is not None and last.at < began:
             chronicle = self.fleet.chronicle
@@ -508,18 +524,20 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
 
     def _chosen_row(self) -> FleetRow | None:
         picked = self.query_one(FleetTable).picked_key
-        box = (
-            None
-            if picked is None or self.fleet_state is None
-            else self.fleet_state.find_box(picked)
-        )
+        if picked is None or self.fleet_state is None:
+            box = None
+        else:
+            box = self.fleet_state.find_box(picked)
         if box is None:
             return None
         return self._make_row(box, self._judged)
 
     def to_copy(self) -> ClipboardText | None:
         """Return the next fix of the selected box, else its name."""
-        row = self._chosen_row() if self.has_fleet else None
+        if self.has_fleet:
+            row = self._chosen_row()
+        else:
+            row = None
         if row is None:
             return None
         step = self._next_step(row)
@@ -577,11 +595,10 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
             if pane.can_focus and pane.display and pane.size.height
         ]
         ring: list[Pane | None] = [None, *panes]
-        here = (
-            ring.index(self.focused)
-            if isinstance(self.focused, Pane) and self.focused in panes
-            else 0
-        )
+        if isinstance(self.focused, Pane) and self.focused in panes:
+            here = ring.index(self.focused)
+        else:
+            here = 0
         self.set_focus(ring[(here + direction) % len(ring)])
 
     def action_connect(self) -> None:

@@ -124,7 +124,10 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
         *label_lines("cause", page.cause, width, pad=7, most=12),
     ]
     made.append(PaneSection(make_line("why"), about))
-    more = label_lines("beats", ", ".join(page.beats), width, Tone.DIM) if page.beats else []
+    if page.beats:
+        more = label_lines("beats", ", ".join(page.beats), width, Tone.DIM)
+    else:
+        more = []
     for name, ids in zip(("alerts", "checks"), ids_referring_to(page.id), strict=True):
         more += label_lines(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
     more += [row for source in page.sources for row in wrap_text(source, width, Tone.DIM)]
@@ -141,12 +144,14 @@ def steps_of(page: HandbookPage, found: Sequence[BoxFinding]) -> Sequence[FixSte
 
 
 def _describe_place(finding: Finding) -> str:
-    line_no = "" if finding.line_no is None else f", line {finding.line_no:,}"
-    sure = (
-        ""
-        if finding.confidence is None
-        else f"; {percent_or_dash(100.0 * finding.confidence)} sure"
-    )
+    if finding.line_no is None:
+        line_no = ""
+    else:
+        line_no = f", line {finding.line_no:,}"
+    if finding.confidence is None:
+        sure = ""
+    else:
+        sure = f"; {percent_or_dash(100.0 * finding.confidence)} sure"
     return f"{finding.where}{line_no}{sure}"
 
 
@@ -291,11 +296,10 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         page = self.picked_page
         if page is None:
             return None
-        found = (
-            self._list_findings(self.fleet_state).get(page.id, [])
-            if self.fleet_state is not None
-            else []
-        )
+        if self.fleet_state is not None:
+            found = self._list_findings(self.fleet_state).get(page.id, [])
+        else:
+            found = []
         steps = steps_of(page, found)
         rows = [f"# never: {page.never}"]
         for fix in steps:

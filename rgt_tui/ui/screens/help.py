@@ -98,8 +98,14 @@ def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]
         if row.title or not row.text:
             out.append((make_line(Span(row.lead, Tone.STRONG)) if row.title else EMPTY, row))
             continue
-        tone = Tone.WARN if row.command is not None and row.command.dangerous else Tone.ACCENT
-        tone = tone if row.command is not None else Tone.TEXT
+        if row.command is not None and row.command.dangerous:
+            tone = Tone.WARN
+        else:
+            tone = Tone.ACCENT
+        if row.command is not None:
+            tone = tone
+        else:
+            tone = Tone.TEXT
         for index, part in enumerate(wrap_text(row.text, room, Tone.DIM)):
             lead, name = (row.lead, row.name) if index == 0 else ("", "")
             made = make_line(
@@ -168,7 +174,10 @@ class HelpPanel(LineWidget):
                 make_line("no row has ", Span(self.query_text, Tone.ACCENT)),
                 make_line(dim_span(f"{key_for('help.escape')} clears the search")),
             ]
-        title = f"{self._place} keys" if self._place else "keys"
+        if self._place:
+            title = f"{self._place} keys"
+        else:
+            title = "keys"
         if self._without:
             title += f"  {how_many(self._without, 'key')} hidden: no use here"
         hint = make_line(

@@ -117,9 +117,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
     def receive_state(self, state: FleetState, now: float) -> None:
         """Evaluate the checks before the header and the list are drawn from them."""
         found = state.find_box(self.box_name or "")
-        self.phases = (
-            phases_of(self.fleet.evaluate_checks(found.spec.name)) if found is not None else ()
-        )
+        if found is not None:
+            self.phases = phases_of(self.fleet.evaluate_checks(found.spec.name))
+        else:
+            self.phases = ()
         self._open_trouble()
         super().receive_state(state, now)
 
@@ -128,7 +129,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         trouble = frozenset(phase.number for phase in self.phases if phase.needs_attention)
         if self._seen_trouble is None and any(phase.checks for phase in self.phases):
             first = next_check(self.phases)
-            self.cursor_key = first.id if first is not None else None
+            if first is not None:
+                self.cursor_key = first.id
+            else:
+                self.cursor_key = None
             self.opened = trouble | (
                 {first.phase} if first is not None else {self.phases[0].number}
             )
@@ -148,11 +152,17 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         elif not any(phase.checks for phase in self.phases):
             empty = ("This box has no checks.", f"{key_for('screen.back')} goes back.")
         self.checklist.show_phases(self.phases, self.opened, now, empty)
-        row = None if empty else self.checklist.cursor_row
+        if empty:
+            row = None
+        else:
+            row = self.checklist.cursor_row
         height = self._fit_detail(
             len(detail_lines(row, max(8, self.size.width - 2), LOW, now, self._runs_by(row)))
         )
-        below = None if height is None else self.checklist.count_hidden_below(height)
+        if height is None:
+            below = None
+        else:
+            below = self.checklist.count_hidden_below(height)
         detail = self.query_one(CheckDetail)
         detail.show_check(
             row,
@@ -240,7 +250,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
-            typed = f": type {check.command}" if check.command else ": its readings decide it"
+            if check.command:
+                typed = f": type {check.command}"
+            else:
+                typed = ": its readings decide it"
             self.hint(f"{check.id} has no command to run here{typed}")
         elif any(run.is_running for run in self.runs.values()):
             self.hint(f"another check is running; {key_for('screen.escape')} ends it")
@@ -249,7 +262,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works on the selected check."""
-        check = self.selected_check if self.fleet_state is not None else None
+        if self.fleet_state is not None:
+            check = self.selected_check
+        else:
+            check = None
         if (
             check is not None
             and command.id == "phases.run"
@@ -409,7 +425,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             self.hint("nothing failed, and nothing needs you")
             return
         ids = [check.id for check in checks]
-        here = ids.index(self.cursor_key) if self.cursor_key in ids else self._before_phase(ids)
+        if self.cursor_key in ids:
+            here = ids.index(self.cursor_key)
+        else:
+            here = self._before_phase(ids)
         ahead = [i for i in wanted if (i > here if by > 0 else i < here)]
         target = checks[(ahead or wanted)[0 if by > 0 else -1]]
         self.opened |= {target.phase}
@@ -443,7 +462,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         self.opened ^= {number}
         if number not in self.opened and not self.checklist_has_all():
             remaining = sorted(self.opened)
-            self.cursor_key = f"phase {remaining[0]}" if remaining else f"phase {number}"
+            if remaining:
+                self.cursor_key = f"phase {remaining[0]}"
+            else:
+                self.cursor_key = f"phase {number}"
         else:
             self.cursor_key = f"phase {number}"
         self.redraw_now()

@@ -81,7 +81,10 @@ def zone_of(box: BoxState) -> float | None:
 
     Clock skew is rounded to whole seconds: a fraction would show lines one second too early.
     """
-    east = None if box.hello is None else box.hello.utc_offset
+    if box.hello is None:
+        east = None
+    else:
+        east = box.hello.utc_offset
     # Maximum UTC offset in seconds; a box that reports more is treated as having no zone.
     most_east = 86400.0
     if east is None or not abs(east) <= most_east:
@@ -121,10 +124,19 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         views += [one for one in box.logs if one.path in self._merged and one is not view]
         lost = box.link is not LinkState.LIVE
         newest = max((one.at for one in views if one.at is not None), default=None)
-        age = now - newest if newest is not None and (lost or now - newest > 60) else None
-        quiet = "as it stood" if self._is_past else ""
+        if newest is not None and (lost or now - newest > 60):
+            age = now - newest
+        else:
+            age = None
+        if self._is_past:
+            quiet = "as it stood"
+        else:
+            quiet = ""
         self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
-        empty = "no log is followed on this box" if view is None else "the log is empty so far"
+        if view is None:
+            empty = "no log is followed on this box"
+        else:
+            empty = "the log is empty so far"
         if view is None and box.sample is None:
             empty = "no log found yet"
         elif view is None and (why := no_agent(box)):
@@ -150,7 +162,10 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         self, box: BoxState, logs: list[KeptLines], now: float, age: float | None, empty: str
     ) -> None:
         """Show lines in the pane."""
-        self.log_pane.older = self.describe_older(box, logs[0]) if logs else ""
+        if logs:
+            self.log_pane.older = self.describe_older(box, logs[0])
+        else:
+            self.log_pane.older = ""
         self.log_pane.show_logs(logs, now=now, age=age, empty=empty, findings=findings_of(box))
 
     def describe_older(self, box: BoxState, kept: KeptLines) -> str:
@@ -214,7 +229,10 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         if paths == [here]:
             self.hint("this is the only log of the box")
             return
-        place = paths.index(here) if here in paths else 0
+        if here in paths:
+            place = paths.index(here)
+        else:
+            place = 0
         self._merged = ()
         self._wanted_log = paths[(place + direction) % len(paths)]
         self.redraw_now()
@@ -291,7 +309,10 @@ class LogScreen(LogKeys):
         if self._sheets:
             sheet = self._sheets[-1]
             pane.heading = sheet.heading
-            pane.older = "" if sheet.hits else self.describe_older(box, sheet.kept)
+            if sheet.hits:
+                pane.older = ""
+            else:
+                pane.older = self.describe_older(box, sheet.kept)
             pane.show_logs(
                 [sheet.kept],
                 now=now,
@@ -302,7 +323,10 @@ class LogScreen(LogKeys):
             return
         pane.heading = ""
         super().show_lines(box, logs, now, age, empty)
-        place = logs[0].oldest_position if logs else None
+        if logs:
+            place = logs[0].oldest_position
+        else:
+            place = None
         if (
             place is None
             or logs[0].path in self._counted
@@ -326,7 +350,10 @@ class LogScreen(LogKeys):
         offset, before = kept.oldest_position[1].offset, kept.lines_before
         if offset == 0 or before == 0:
             return ""
-        amount = size_or_dash(offset) if before is None else format_thousands(before)
+        if before is None:
+            amount = size_or_dash(offset)
+        else:
+            amount = format_thousands(before)
         return f"{amount} older on the box: {key_for('move.page-up')}"
 
     def _go_to_spot(self) -> None:
@@ -424,7 +451,10 @@ class LogScreen(LogKeys):
         Load older lines above the first one, newer ones below a chunk's last one.
         """
         pane = self.log_pane
-        sheet = self._sheets[-1] if self._sheets else None
+        if self._sheets:
+            sheet = self._sheets[-1]
+        else:
+            sheet = None
         if pane.move_by(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
             return
         if len(pane.shown_logs) != 1:
@@ -600,7 +630,10 @@ class LogScreen(LogKeys):
             self.hint("the box has no other log")
             return
         self._wanted_log = self.log_pane.log_path
-        self._merged = (*self._merged, more[0]) if more else ()
+        if more:
+            self._merged = (*self._merged, more[0])
+        else:
+            self._merged = ()
         self.redraw_now()
 
     # The selected line, and the screens that open from it
@@ -630,7 +663,10 @@ class LogScreen(LogKeys):
     def action_open_page(self) -> None:
         """Open the handbook page for the selected line, or the lines around a found one."""
         place = self.log_pane.cursor_place
-        sheet = self._sheets[-1] if self._sheets else None
+        if self._sheets:
+            sheet = self._sheets[-1]
+        else:
+            sheet = None
         log = self.box_log(self.log_pane.log_path)
         if (
             log is not None
@@ -641,7 +677,10 @@ class LogScreen(LogKeys):
         ):
             self.query_box("no lines from there", self._open_around, log, sheet.hits[place[1]])
             return
-        page = self.log_pane.page_of(*place) if place is not None else None
+        if place is not None:
+            page = self.log_pane.page_of(*place)
+        else:
+            page = None
         if page is None:
             self.hint(
                 f"the handbook has no page for this line; {key_for('log.next-error')} goes to the next error"

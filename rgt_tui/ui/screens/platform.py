@@ -120,9 +120,10 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
                 profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
             )
             wanted = self.SECTIONS
-            self._page = (
-                page if wanted is None else tuple(one for one in page if one.title in wanted)
-            )
+            if wanted is None:
+                self._page = page
+            else:
+                self._page = tuple(one for one in page if one.title in wanted)
             self._of = profile
             self._drawn.clear()
 
@@ -147,7 +148,10 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         self.query_one("#more").display = bool(right)
 
         def make_first(width: int) -> list[PaneSection]:
-            here = [] if box is None else [platform_section(profile, box, width, now)]
+            if box is None:
+                here = []
+            else:
+                here = [platform_section(profile, box, width, now)]
             return [*here, *self._make_column("left", left, width)]
 
         self.query_one("#page", Pane).show_sections(make_first, self.foot_line())
@@ -163,7 +167,10 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         """Return the page as text."""
         # Width of the copied page.
         copied_width = 100
-        sections = [] if self._of is None else page_sections(self._page, copied_width)
+        if self._of is None:
+            sections = []
+        else:
+            sections = page_sections(self._page, copied_width)
         rows = [
             [text_of(one.title), *(f"  {text_of(row)}" for row in one.body)] for one in sections
         ]

@@ -105,7 +105,10 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         super().__init__()
         self._fleet = fleet
         self.question = question
-        self._pressed_at = fleet.now() if unasked else -math.inf
+        if unasked:
+            self._pressed_at = fleet.now()
+        else:
+            self._pressed_at = -math.inf
         self._over = False
 
     @classmethod
@@ -126,7 +129,10 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             )
 
     def _make_lines(self, width: int) -> list[Line]:
-        over = [make_line(Span(OVER, Tone.WARN)), EMPTY] if self._over else []
+        if self._over:
+            over = [make_line(Span(OVER, Tone.WARN)), EMPTY]
+        else:
+            over = []
         return [*over, *question_lines(self.question, width)]
 
     def on_mount(self) -> None:
@@ -165,7 +171,10 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             self.dismiss()
             return
         if self.question.kind is QuestionKind.HOST_KEY:
-            answer = "yes" if text.strip().lower() == "yes" else None
+            if text.strip().lower() == "yes":
+                answer = "yes"
+            else:
+                answer = None
         else:
             answer = text or None
         self._fleet.answer_question(self.question.id, answer)

@@ -50,11 +50,10 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     if box is None:
         return (("receipt", "no receipt: rgt has not stopped or destroyed this box"),)
     meter = box.meter
-    hour = (
-        f"{money_or_dash(meter.per_hour, meter.currency, meter.at_least)}/h: "
-        if meter.per_hour
-        else ""
-    )
+    if meter.per_hour:
+        hour = f"{money_or_dash(meter.per_hour, meter.currency, meter.at_least)}/h: "
+    else:
+        hour = ""
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", "unknown: it was not stopped from here, so its files are unknown"),
@@ -118,9 +117,10 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.receipt = await self._fleet.find_receipt(self.box_name)
         self.is_read = True
         page = self.query_one("#page", Vertical)
-        title = (
-            receipt_title(self.receipt) if self.receipt is not None else f"{self.box_name}: gone"
-        )
+        if self.receipt is not None:
+            title = receipt_title(self.receipt)
+        else:
+            title = f"{self.box_name}: gone"
         page.border_title = Content(make_displayable(title))
         keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
         page.border_subtitle = Content(make_displayable(keys))

@@ -253,7 +253,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         ended = self.state.pulling and not self._list_pulled_paths()
         pull = self.pulls.find_pull(self.box_name)
         asks = pull is not None and pull.asks is not None
-        guard = self.now if asks and not self._asks else self.state.guard_from
+        if asks and not self._asks:
+            guard = self.now
+        else:
+            guard = self.state.guard_from
         self._asks = asks
         self._apply_state(
             replace(self.state, pulling=bool(self._list_pulled_paths()), guard_from=guard)
@@ -291,7 +294,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
         stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")
-        self.query_one(NameField).styles.width = "1fr" if stacked else field
+        if stacked:
+            self.query_one(NameField).styles.width = "1fr"
+        else:
+            self.query_one(NameField).styles.width = field
         pull = len(self._pull_lines(inner))
         fixed = 7 + stacked + pull + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
@@ -311,12 +317,18 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def _make_setting(self) -> DialogSetting:
         box = self._fleet.state.find_box(self.box_name)
-        meter = box.meter if box is not None else Meter()
+        if box is not None:
+            meter = box.meter
+        else:
+            meter = Meter()
         console = self._profile.home_url or ""
         verb = self.state.verb
         keeps = list_kept_charges(self._profile, verb)
         lacks = describe_missing_verb(self._profile, verb)
-        owner = "your provider" if self._profile.id == GENERIC else ""
+        if self._profile.id == GENERIC:
+            owner = "your provider"
+        else:
+            owner = ""
         return DialogSetting(
             meter,
             self._find_billing_action(verb),
@@ -354,11 +366,17 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         after = state.stage in (DialogStage.OFF, DialogStage.YOURS)
         may = after or state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
-        level = level_of(state.review) if state.review is not None else RiskLevel.IRREVERSIBLE
+        if state.review is not None:
+            level = level_of(state.review)
+        else:
+            level = RiskLevel.IRREVERSIBLE
         ok.show_button(
             button_text(state, setting), disabled=not may, level=RiskLevel.LOCAL if after else level
         )
-        closes = "Cancel" if state.stage is DialogStage.REVIEW and not state.by_hand else "Close"
+        if state.stage is DialogStage.REVIEW and not state.by_hand:
+            closes = "Cancel"
+        else:
+            closes = "Close"
         cancel.show_button(closes, disabled=False)
         self._arrange_dialog(*self.size)
         if lost_focus or (field.disabled and not after):
@@ -414,7 +432,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if event.what in {"pull", "pull-all"}:
             self._toggle_pull(event.key if event.what == "pull" else None)
             return
-        way = ConfirmState.give_up if event.what == "forfeit" else ConfirmState.toggle_ignored
+        if event.what == "forfeit":
+            way = ConfirmState.give_up
+        else:
+            way = ConfirmState.toggle_ignored
         before = self.state.choice
         self._apply_state(way(self.state, event.key, self.now))
         if self.state.choice != before:
@@ -425,10 +446,15 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
         Stop such a pull if it runs.
         """
-        item = self.state.find_item(key) if key is not None else None
-        paths: tuple[str, ...] = (
-            (item.path,) if item is not None and item.path and not item.ok else ()
-        )
+        if key is not None:
+            item = self.state.find_item(key)
+        else:
+            item = None
+        paths: tuple[str, ...]
+        if item is not None and item.path and not item.ok:
+            paths = (item.path,)
+        else:
+            paths = ()
         if key is None:
             paths = list_pullable(self.state.review)
         going = self._list_pulled_paths()
@@ -453,7 +479,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         rows, scroll = self.query_one(EvidenceList), self.query_one("#scroll", VerticalScroll)
         first, count = rows.selection
         place = rows.virtual_region
-        top = 0 if first <= 1 and rows.has_focus and place.y <= 0 else place.y + first
+        if first <= 1 and rows.has_focus and place.y <= 0:
+            top = 0
+        else:
+            top = place.y + first
         scroll.scroll_to_region(Region(place.x, top, place.width, max(1, count)), animate=False)
 
     def on_key(self, event: events.Key) -> None:
@@ -461,7 +490,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if self.state.by_hand:
             return
         field = self.query_one(NameField)
-        letter = event.character if event.is_printable else None
+        if event.is_printable:
+            letter = event.character
+        else:
+            letter = None
         if (
             letter is None
             or letter == " "
@@ -582,8 +614,14 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if self.state.stage is DialogStage.OFF:
             self._hint_on(self.app.screen, f"{name}: the provider reports that the meter is off")
             return
-        text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
-        known = "nothing was sent" if self.state.closed else "state unknown, check the console"
+        if self.state.closed:
+            text = "; ".join(self.state.closed)
+        else:
+            text = self.state.trouble or ""
+        if self.state.closed:
+            known = "nothing was sent"
+        else:
+            known = "state unknown, check the console"
         self.app.notify(
             make_displayable(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False
         )
@@ -622,7 +660,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 return ClipboardText(what=f"what to click for {self.box_name}", text=told)
             return None
         picked = self.query_one(EvidenceList).picked_key
-        item = self.state.find_item(picked) if picked else None
+        if picked:
+            item = self.state.find_item(picked)
+        else:
+            item = None
         if item is None:
             return None
         return ClipboardText(

@@ -69,10 +69,14 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """The box that the screen was opened for: it is selected, and only its events are
         visited."""
         chronicle = fleet.chronicle
-        self._past = (
-            None if chronicle is None else MomentFleet(fleet, chronicle, self._show_refusal)
-        )
-        self._trouble = "" if chronicle is not None else NOTHING
+        if chronicle is None:
+            self._past = None
+        else:
+            self._past = MomentFleet(fleet, chronicle, self._show_refusal)
+        if chronicle is not None:
+            self._trouble = ""
+        else:
+            self._trouble = NOTHING
         self._happened: tuple[Happening, ...] = ()
         self._bound: MomentPosition | None = None
         """The moment that is being loaded; the next key continues from there."""
@@ -191,14 +195,20 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
     def go_to_time(self, at: float) -> None:
         """Go to a time."""
         past = self._past
-        place = None if past is None else place_of_event(past.line, at)
+        if past is None:
+            place = None
+        else:
+            place = place_of_event(past.line, at)
         if place is None:
             self._show_hint("not kept: that is before the first moment")
         else:
             self.go_to_place(place)
 
     def _show_failure(self, error: Exception) -> None:
-        why = str(error) if isinstance(error, HistoryError) else describe_error(error)
+        if isinstance(error, HistoryError):
+            why = str(error)
+        else:
+            why = describe_error(error)
         self._trouble = f"the history cannot be read: {why}"
         self._show_trouble()
 
@@ -313,7 +323,10 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             box = None
         else:
             box = self.fleet_state.find_box(self.target_box)
-        what = "" if box is None else f"  {box.spec.name}: {self.verdict(box).why}"
+        if box is None:
+            what = ""
+        else:
+            what = f"  {box.spec.name}: {self.verdict(box).why}"
         return ClipboardText(what="the moment", text=f"{self._past.moment_text}{what}")
 
 

@@ -88,7 +88,10 @@ NEEDED: dict[str, Callable[[TransferEntry], bool]] = {
 def from_note(note: TransferNote) -> TransferEntry:
     """Return an entry for a transfer that another rgt recorded."""
     ended = note.ended_at
-    end = None if ended is None else PullResult(whole=bool(note.whole), text=note.text)
+    if ended is None:
+        end = None
+    else:
+        end = PullResult(whole=bool(note.whole), text=note.text)
     if note.cut_off:
         end = PullResult(whole=False, text="cut off: its rgt was killed, or the machine stopped")
         ended = note.told_at
@@ -137,7 +140,10 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     if pull.unseen:
         return g.unknown, Tone.DIM, "not known"
     if pull.is_running:
-        first = "copies" if kind == "on box" else "connecting"
+        if kind == "on box":
+            first = "copies"
+        else:
+            first = "connecting"
         return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
     if pull.stopped or pull.cut_off:
         return g.warn, Tone.WARN, "cut off" if pull.cut_off else "stopped"
@@ -180,25 +186,33 @@ def pull_row(
     )
     # Cells to assume if the width is unknown.
     whole_limit = 1000
-    room = width - width_of(head) if width else whole_limit
+    if width:
+        room = width - width_of(head)
+    else:
+        room = whole_limit
     if pull.asks is not None:
         yes = dim_span(f"   {key_for('transfers.agree')} yes")
         return make_line(head, Span(f"fetch {pull.asks.size_and_price}?", Tone.WARN), yes)
     if not pull.is_running and pull.end is not None:
-        when = (
-            dim_span(f"  {compact_time(now - pull.ended_at)} ago")
-            if pull.ended_at is not None
-            else dim_span("")
-        )
+        if pull.ended_at is not None:
+            when = dim_span(f"  {compact_time(now - pull.ended_at)} ago")
+        else:
+            when = dim_span("")
         text = make_line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
         return make_line(
             head, spread_line(text, make_line(when), room) if width else make_line(text, when)
         )
-    stuck = f"no bytes for {compact_time(silent)}" if silent else ""
+    if silent:
+        stuck = f"no bytes for {compact_time(silent)}"
+    else:
+        stuck = ""
     if look is None:
         return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
     share = 100 * look.done_share
-    problems = how_many(look.problems, "problem") if look.problems else ""
+    if look.problems:
+        problems = how_many(look.problems, "problem")
+    else:
+        problems = ""
     bar = 20
     parts: Parts = [
         (5, make_line(draw_bar(share, bar))),
@@ -228,7 +242,10 @@ def pull_row(
 
 def silent_for(entry: TransferEntry, now: float) -> float:
     """Return the seconds since a running transfer last reported; 0 if that was recently."""
-    silent = now - entry.note.told_at if entry.note is not None and entry.pull.is_running else 0.0
+    if entry.note is not None and entry.pull.is_running:
+        silent = now - entry.note.told_at
+    else:
+        silent = 0.0
     if silent > 5 * EVERY_SECONDS:
         return silent
     return 0.0
@@ -242,7 +259,10 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
         what = list(pull.paths)
         if note is not None and note.paths_left_out:
             what.append(f"and {note.paths_left_out} more")
-        rest = "all results of the box" if entry.kind == "pull" else "the trainer"
+        if entry.kind == "pull":
+            rest = "all results of the box"
+        else:
+            rest = "the trainer"
         out += label_lines("of", ", ".join(what) or rest, width, most=4)
     if note is not None and note.to:
         out += label_lines("to", note.to, width, most=2)
@@ -269,7 +289,10 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     if pull.end is not None:
         if pull.ended_at is not None:
             out += label_lines("ended", _format_when(pull.ended_at, now), width)
-        tone = Tone.TEXT if pull.end.whole else Tone.STRONG
+        if pull.end.whole:
+            tone = Tone.TEXT
+        else:
+            tone = Tone.STRONG
         out += label_lines("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
             came = f"{size_or_dash(pull.progress.bytes_done)} of {size_or_dash(pull.progress.bytes)}(maybe more)"
@@ -380,7 +403,10 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             )
             for key, one in every.items()
         ]
-        without = WITHOUT if self.fleet.keeps_transfers else NOT_KEPT
+        if self.fleet.keeps_transfers:
+            without = WITHOUT
+        else:
+            without = NOT_KEPT
         empty = (EMPTY, make_line(dim_span(f" {without}")))
         self.main_list.show_rows(
             rows, empty, lambda key, width: entry_details(every[key], width, now)
@@ -412,7 +438,10 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             return [(1, make_line(Span(text, Tone.TROUBLE)))]
         every = [one.pull for one in self._list_entries().values()]
         going, unseen = sum(pull.is_running for pull in every), sum(pull.unseen for pull in every)
-        lost = f"   {unseen} not known" if unseen else ""
+        if unseen:
+            lost = f"   {unseen} not known"
+        else:
+            lost = ""
         return [
             (
                 1,
@@ -487,6 +516,9 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         if picked is None:
             return None
         pull = picked.pull
-        end = pull.end.text if pull.end is not None else state_of(pull, picked.kind)[2]
+        if pull.end is not None:
+            end = pull.end.text
+        else:
+            end = state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
         return ClipboardText(what=f"the {picked.kind} of {picked.box}", text=text)

@@ -23,7 +23,10 @@ def draw_bar(
         limit: Percent at which a limit is drawn into the track.
     """
     g = current_glyphs()
-    share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
+    if value is None or not math.isfinite(value):
+        share = 0.0
+    else:
+        share = min(max(value, 0.0), 100.0)
     eighths = round(share * width * 8 / 100)
     if share > 0:
         eighths = max(1, eighths)
@@ -59,7 +62,10 @@ def thin_bar(value: float | None, width: int) -> Line:
     g = current_glyphs()
     if value is None:
         return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
-    share = min(max(value, 0.0), 100.0) if math.isfinite(value) else 0.0
+    if math.isfinite(value):
+        share = min(max(value, 0.0), 100.0)
+    else:
+        share = 0.0
     full, half = divmod(round(share * width * 2 / 100), 2)
     filled = g.thin[0] * full + (g.thin[1] if half else "")
     return (Span(filled), Span(g.bar_rest * (width - len(filled)), Tone.DIM))
@@ -106,8 +112,14 @@ def _draw_cached_sparkline(
     g = current_glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     known = [v for v in cells if v is not None and math.isfinite(v)]
-    bottom = low if low is not None else min(known, default=0.0)
-    top = high if high is not None else max(known, default=1.0)
+    if low is not None:
+        bottom = low
+    else:
+        bottom = min(known, default=0.0)
+    if high is not None:
+        top = high
+    else:
+        top = max(known, default=1.0)
     if g.braille:
         pairs = zip(cells[::2], cells[1::2], strict=True)
         return "".join(_braille_dots(left, right, bottom, top) for left, right in pairs)
@@ -197,7 +209,10 @@ def curve_spark(series: Series | None, width: int) -> str:
     if not series:
         return ""
     _, ys, count = series.backing_columns()
-    cells = width * 2 if current_glyphs().braille else width
+    if current_glyphs().braille:
+        cells = width * 2
+    else:
+        cells = width
     if count <= cells:
         return draw_sparkline(ys[:count], width)
     return draw_sparkline([ys[(cell + 1) * count // cells - 1] for cell in range(cells)], width)

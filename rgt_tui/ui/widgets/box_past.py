@@ -38,7 +38,10 @@ def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) ->
         else [None] * cells
         for past in (box.recent, box.past)
     )
-    known_from = box.recent.at[0] - box.recent.width if box.recent.at else end
+    if box.recent.at:
+        known_from = box.recent.at[0] - box.recent.width
+    else:
+        known_from = end
     step = (end - begin) / cells
     return [
         old if new is None and begin + cell * step < known_from else new
@@ -63,7 +66,10 @@ def mean_per_cell(
     step = (end - begin) / cells
     sums, counts = [0.0] * cells, [0] * cells
     for at, row in zip(past.at, past.values, strict=False):
-        value = row[place] if place < len(row) else None
+        if place < len(row):
+            value = row[place]
+        else:
+            value = None
         if value is None or not math.isfinite(value) or at <= begin or at - past.width >= end:
             continue
         first = max(0, math.floor((at - past.width - begin) / step + 1e-6))
@@ -82,7 +88,10 @@ def past_height(box: BoxState) -> int:
 
 def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     """Return a note on which GPUs have no recording of their own; empty if none is missing."""
-    cards = len(box.sample.gpus) if box.sample is not None else 0
+    if box.sample is not None:
+        cards = len(box.sample.gpus)
+    else:
+        cards = 0
     if cards > 1 and not any(map(is_of_card, names)):
         return f"no per-GPU data is recorded for {when}"
     if cards > MOST_CARDS:
@@ -96,7 +105,10 @@ def past_room(box: BoxState, height: int) -> int:
     Busy figures take spare lines.
     """
     least, lively = past_height(box), sum(name in LIVELY for name in names_of(box))
-    more = max(0, min(TALLEST - 1, (height - least) // lively)) if lively else 0
+    if lively:
+        more = max(0, min(TALLEST - 1, (height - least) // lively))
+    else:
+        more = 0
     return min(height, least + lively * more)
 
 
@@ -170,7 +182,10 @@ def past_section(
     lively = sum(name in LIVELY for name, _ in shown)
     note = unkept_cards(box, [name for name, _ in shown], f"the last {words}")
     spare = height - 1 - len(shown) - bool(note)
-    tall = 1 + max(0, min(TALLEST - 1, spare // lively)) if lively else 1
+    if lively:
+        tall = 1 + max(0, min(TALLEST - 1, spare // lively))
+    else:
+        tall = 1
     out = [
         made
         for name, values in shown
@@ -184,13 +199,19 @@ def _figure_lines(
     name: str, values: Sequence[float | None], label: int, room: int, tall: int
 ) -> list[Line]:
     known = [value for value in values if value is not None]
-    write = format_degrees if name.startswith("temp:") else percent_or_dash
+    if name.startswith("temp:"):
+        write = format_degrees
+    else:
+        write = percent_or_dash
     low, high = write(min(known)), write(max(known))
     # Fixed scale of 0 to 100 (percent or °C): a figure that hardly moves is a flat line, no false
     # alarm.
     rows = spark_rows(values, room, tall, low=0.0, high=100.0)
     span = f"min {low:>4} max {high:>4}"
-    last = f"now {write(values[-1]):>4}" if values[-1] is not None else ""
+    if values[-1] is not None:
+        last = f"now {write(values[-1]):>4}"
+    else:
+        last = ""
     tails = {0: last, tall - 1: span}
     return [
         make_line(

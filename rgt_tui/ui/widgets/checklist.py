@@ -135,7 +135,10 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     elif run.status is None:
         foot = make_line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
     else:
-        tone = Tone.TEXT if run.status == 0 else Tone.WARN
+        if run.status == 0:
+            tone = Tone.TEXT
+        else:
+            tone = Tone.WARN
         foot = make_line(
             Span(f"exit status {run.status}", tone),
             dim_span(
@@ -244,7 +247,10 @@ def rail_line(phase: PhaseChecks, *, opened: bool) -> Line:
         tone = Tone.TEXT
     else:
         tone = Tone.DIM
-    count = f"{phase.proved_count}/{len(phase.checks)}" if phase.checks else current_glyphs().dash
+    if phase.checks:
+        count = f"{phase.proved_count}/{len(phase.checks)}"
+    else:
+        count = current_glyphs().dash
     return make_line(
         " ",
         status_glyph(phase.status),
@@ -266,11 +272,10 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     if row.check is None:
         g = current_glyphs()
         fold = g.opened if opened else g.closed
-        text = (
-            f"{row.phase.proved_count}/{len(row.phase.checks)}"
-            if row.phase.checks
-            else "nothing to check"
-        )
+        if row.phase.checks:
+            text = f"{row.phase.proved_count}/{len(row.phase.checks)}"
+        else:
+            text = "nothing to check"
         name = Span(f" {row.phase.number} {row.phase.name:<9}", Tone.STRONG)
         return make_line(dim_span(f"{fold} "), status_glyph(row.phase.status), name, dim_span(text))
     check = row.check
@@ -278,16 +283,18 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     # Minimum width to show each check's status as a word, too.
     wordy_limit = 96
     wordy = width >= wordy_limit
-    said = "ticked" if check.by else WORDS[check.status]
+    if check.by:
+        said = "ticked"
+    else:
+        said = WORDS[check.status]
     title = min(longest, max(12, int(width * 0.4)))
     word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
-    told = (
-        f"{check.evidence} {current_glyphs().dot} {check.advice}"
-        if check.advice
-        else check.evidence
-    )
+    if check.advice:
+        told = f"{check.evidence} {current_glyphs().dot} {check.advice}"
+    else:
+        told = check.evidence
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
     return make_line(
         "  ",
@@ -335,7 +342,10 @@ def detail_lines(
         CheckStatus.WAITING: "waiting: nothing to check yet",
         CheckStatus.PERSON: "only you can tell",
     }[check.status]
-    age = f"evidence {age_of(check, now)} old" if check.at is not None else "no evidence yet"
+    if check.at is not None:
+        age = f"evidence {age_of(check, now)} old"
+    else:
+        age = "no evidence yet"
     head = make_line(
         status_glyph(check.status),
         " ",
@@ -371,7 +381,10 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
     """Draw checks below an empty line, as many as fit, with their full evidence."""
     lines: list[Line] = [EMPTY]
     for check in checks:
-        told = f"{check.title}: {check.evidence}" if check.evidence else check.title
+        if check.evidence:
+            told = f"{check.title}: {check.evidence}"
+        else:
+            told = check.title
         first, *rest = wrap_text(told, max(8, width - 8))
         block = [
             make_line(

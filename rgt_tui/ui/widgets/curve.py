@@ -262,11 +262,17 @@ class CurveLegend(SelectableList[RunKey]):
                 lines.append(note_line(note))
                 owners.append(entry.key)
         room = max(1, height - 1)
-        at = owners.index(self._picked) if self._picked in owners else 0
+        if self._picked in owners:
+            at = owners.index(self._picked)
+        else:
+            at = 0
         first = min(max(0, at - room // 2), max(0, len(lines) - room))
         below = len(lines) - first - room
         self._owners = [None, *owners[first : first + room]]
-        title = self._title if below <= 0 else f"{self._title}  {below} more below"
+        if below <= 0:
+            title = self._title
+        else:
+            title = f"{self._title}  {below} more below"
         return [make_line(" ", dim_span(title)), *lines[first : first + room]]
 
 
@@ -308,8 +314,14 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
     tone = curve_tone(entry.number)
     glyph, state_tone = state_mark(entry.state)
     quiet = bool(entry.unseen) or not entry.shown
-    age = compact_time(entry.age) if entry.age is not None else ""
-    stale = f"{entry.unseen} {age}" if entry.unseen and age else age
+    if entry.age is not None:
+        age = compact_time(entry.age)
+    else:
+        age = ""
+    if entry.unseen and age:
+        stale = f"{entry.unseen} {age}"
+    else:
+        stale = age
     right = make_line(
         Span(
             f"{' ' + number_or_dash(entry.value):>8}",
@@ -321,8 +333,14 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
         dim_span(f"{stale:>7}" if stale else ""),
         dim_span(f"  {entry.aside}" if entry.aside else ""),
     )
-    room = names if not width else min(names, max(4, width - width_of(right) - 8))
-    differs = Span(f"  {entry.differs}", Tone.ACCENT) if entry.differs and brief < 2 else Span("")
+    if not width:
+        room = names
+    else:
+        room = min(names, max(4, width - width_of(right) - 8))
+    if entry.differs and brief < 2:
+        differs = Span(f"  {entry.differs}", Tone.ACCENT)
+    else:
+        differs = Span("")
     return make_line(
         " ", Span(run_tag(entry.number), tone), Span(f" {line_sample(entry)} ", tone if entry.shown else Tone.DIM),
         Span(fit_text(entry.shown_name, room), Tone.DIM if not entry.shown else Tone.TEXT), *right, differs,
@@ -384,7 +402,10 @@ class MetricGrid(LineWidget):
     ) -> None:
         """Set the plots; `empty` says why there are none."""
         self._boards, self._metrics, self._empty = boards, metrics, empty
-        self._at = metrics.index(chosen) if chosen in metrics else 0
+        if chosen in metrics:
+            self._at = metrics.index(chosen)
+        else:
+            self._at = 0
         self.redraw()
 
     @property
@@ -439,11 +460,12 @@ class MetricGrid(LineWidget):
             Span(metric, Tone.STRONG if chosen else Tone.TEXT),
             dim_span(f"  {format_newest(newest[-1])}" if newest else ""),
         )
-        frame = (
-            board.draw_plot_frame((width, height - 2), ascii_only=not current_glyphs().braille)
-            if height > 6
-            else None
-        )
+        if height > 6:
+            frame = board.draw_plot_frame(
+                (width, height - 2), ascii_only=not current_glyphs().braille
+            )
+        else:
+            frame = None
         if frame is not None:
             rows = [tone_row(row) for row in frame.rows]
         else:

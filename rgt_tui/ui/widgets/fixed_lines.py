@@ -215,7 +215,10 @@ class EventLine(LineWidget):
             " ",
             Span(event.text, tone),
         )
-        newer = make_line(dim_span(f" {self._since} since ")) if self._since else EMPTY
+        if self._since:
+            newer = make_line(dim_span(f" {self._since} since "))
+        else:
+            newer = EMPTY
         return [spread_line(body, newer, width)]
 
 
@@ -317,7 +320,10 @@ class EntryNote(LineWidget):
     def show_note(self, text: str) -> None:
         """Set the message; empty hides it."""
         self._text = text
-        self.styles.width = len(self._text) + 2 if text else 0
+        if text:
+            self.styles.width = len(self._text) + 2
+        else:
+            self.styles.width = 0
         self.styles.max_width = "60%"
         self.redraw()
 

@@ -96,7 +96,10 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
     """Return a section per GPU if there are few, else one section with all of them."""
     gpus = box.sample.gpus if box.sample else ()
     if not gpus:
-        text = "no sample yet" if box.sample is None else "no GPU found on this box"
+        if box.sample is None:
+            text = "no sample yet"
+        else:
+            text = "no GPU found on this box"
         return [PaneSection(make_line("GPU"), [make_line(dim_span(text))])]
     cards = worst_first(gpus)
     # Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one.
@@ -112,7 +115,10 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
         ]
     # A GPU that was lost before the first sample has no name of its own.
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
-    more = f" and {len(names) - 1} other" if len(names) > 1 else ""
+    if len(names) > 1:
+        more = f" and {len(names) - 1} other"
+    else:
+        more = ""
     title = make_line(f"GPU {current_glyphs().times}{len(gpus)}", dim_span(f"  {names[0]}{more}"))
     busiest = _max_util(gpus)
     # Further GPUs are counted, not drawn.
@@ -156,9 +162,18 @@ def gpu_lines(gpu: GpuReading, box: BoxState, width: int) -> list[Line]:
 def state_words(gpu: GpuReading) -> list[Line]:
     """Return temperature, power and clock, each with its limit if known, and the fan."""
     degree = f"{current_glyphs().degree}C"
-    hot = "" if gpu.temp_slow_c is None else f"/{gpu.temp_slow_c:.0f}"
-    limit = "" if gpu.power_limit_w is None else f"/{gpu.power_limit_w:.0f}"
-    clock = "" if gpu.clock_max_mhz is None else f"/{format_thousands(gpu.clock_max_mhz)}"
+    if gpu.temp_slow_c is None:
+        hot = ""
+    else:
+        hot = f"/{gpu.temp_slow_c:.0f}"
+    if gpu.power_limit_w is None:
+        limit = ""
+    else:
+        limit = f"/{gpu.power_limit_w:.0f}"
+    if gpu.clock_max_mhz is None:
+        clock = ""
+    else:
+        clock = f"/{format_thousands(gpu.clock_max_mhz)}"
     parts = [
         "" if gpu.temp_c is None else f"{gpu.temp_c:.0f}{hot} {degree}",
         "" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W",
@@ -181,14 +196,26 @@ def link_words(gpu: GpuReading) -> list[Line]:
             gen = ""
         else:
             gen = f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
-        most = f" of {times}{gpu.pcie_width_max}" if is_pcie_narrow(gpu) else ""
-        lanes = "" if gpu.pcie_width is None else f" {times}{gpu.pcie_width}{most}"
+        if is_pcie_narrow(gpu):
+            most = f" of {times}{gpu.pcie_width_max}"
+        else:
+            most = ""
+        if gpu.pcie_width is None:
+            lanes = ""
+        else:
+            lanes = f" {times}{gpu.pcie_width}{most}"
         out.append(
             make_line(Span(f"PCIe{gen}{lanes}", Tone.WARN if is_pcie_narrow(gpu) else Tone.DIM))
         )
     if gpu.nvlinks:
-        up = NONE if gpu.nvlinks_up is None else str(gpu.nvlinks_up)
-        tone = Tone.WARN if links_down(gpu) else Tone.DIM
+        if gpu.nvlinks_up is None:
+            up = NONE
+        else:
+            up = str(gpu.nvlinks_up)
+        if links_down(gpu):
+            tone = Tone.WARN
+        else:
+            tone = Tone.DIM
         out.append(make_line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
         out.append(make_line(dim_span("ECC no errors")))
@@ -200,7 +227,10 @@ def trouble_lines(gpu: GpuReading, width: int) -> list[Line]:
     out: list[Line] = []
     if gpu.throttle:
         bad = health.is_slowed(gpu)
-        mark = f"{current_glyphs().warn} " if bad else ""
+        if bad:
+            mark = f"{current_glyphs().warn} "
+        else:
+            mark = ""
         out += wrap_text(
             f"{mark}throttled: {health.throttle_words(gpu)}",
             width,
@@ -273,7 +303,10 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
             *(make_line("    ", *more) for more in rest),
             *_indent_lines(fault_lines(gpu, width - 2)),
         ]
-    wide = make_line(f"  {_format_whole(gpu.power_w):>4} W") if width >= 64 else EMPTY
+    if width >= 64:
+        wide = make_line(f"  {_format_whole(gpu.power_w):>4} W")
+    else:
+        wide = EMPTY
     room = max(3, (width - 27 - width_of(wide)) // 2)
     head = make_line(
         dim_span(f"{gpu.index:<2}"),
@@ -289,11 +322,10 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
     second = join_parts(
         [*map(_dim_line, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "
     )
-    below = (
-        trouble_lines(gpu, max(8, width - 2))
-        if two or health.is_slowed(gpu)
-        else _quiet_lines(gpu, width)
-    )
+    if two or health.is_slowed(gpu):
+        below = trouble_lines(gpu, max(8, width - 2))
+    else:
+        below = _quiet_lines(gpu, width)
     return [head, *_indent_lines(second), *_indent_lines(below)]
 
 

@@ -344,7 +344,10 @@ class LineWidget(FaultTolerant, Widget):
         width, height = self.size
         if self._drawn_size != (width, height):
             self._update_drawn(width, height)
-        content = self._drawn[y] if y < len(self._drawn) else EMPTY
+        if y < len(self._drawn):
+            content = self._drawn[y]
+        else:
+            content = EMPTY
         selected = y == self._selected
         key = (content, selected, width)
         strip = self._strip_cache.get(key)
@@ -367,7 +370,10 @@ class LineWidget(FaultTolerant, Widget):
             ]
             strip = Strip(segments).adjust_cell_length(width, self._tone_style(Tone.TEXT, selected))
             self._strip_cache[key] = strip
-        span = None if self._dragged is None else self._dragged.get_span(y)
+        if self._dragged is None:
+            span = None
+        else:
+            span = self._dragged.get_span(y)
         if span is None:
             return strip
         from rgt_tui.ui.mouse import paint_selection

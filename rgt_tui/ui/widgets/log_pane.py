@@ -242,7 +242,10 @@ class LogPane(LineWidget):
         """Search for a text; return its error, or an empty string."""
         if text != self._searched:
             self._searched, self._after = text, None
-            self._search = finder_for(text) if text else None
+            if text:
+                self._search = finder_for(text)
+            else:
+                self._search = None
             for log in self.shown_logs:
                 log.search_for(self._search.finder if self._search is not None else None)
             self._add_new_lines()
@@ -255,7 +258,10 @@ class LogPane(LineWidget):
         """Show only matching lines; return the error in the text, or an empty string."""
         if text != self._filtered:
             self._filtered = text
-            self._filter = finder_for(text) if text and text != ERRORS_ONLY else None
+            if text and text != ERRORS_ONLY:
+                self._filter = finder_for(text)
+            else:
+                self._filter = None
             for log in self.shown_logs:
                 log.filter = None
                 self._set_filter(log)
@@ -469,10 +475,16 @@ class LogPane(LineWidget):
         if self.times:
             parts.append(make_line(dim_span(f"{key_for('log.times')} {self.times}")))
         if not self.cursor.following:
-            new = f"+{how_many(self.cursor.arrived, 'line')}  " if self.cursor.arrived else ""
+            if self.cursor.arrived:
+                new = f"+{how_many(self.cursor.arrived, 'line')}  "
+            else:
+                new = ""
             parts.append(make_line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
         if self.lost or (self._age is not None and self.cursor.following):
-            age = f"last line {compact_time(self._age)} ago" if self._age is not None else ""
+            if self._age is not None:
+                age = f"last line {compact_time(self._age)} ago"
+            else:
+                age = ""
             parts.append(make_line(dim_span(", ".join(word for word in (self.lost, age) if word))))
         elif self.cursor.following and len(rows):
             parts.append(make_line(dim_span("following")))
@@ -526,7 +538,10 @@ class LogPane(LineWidget):
             return wrap_text(why, width, Tone.DIM)
         first = self.cursor.first_row(rows, height)
         here = self.cursor.current_row(rows)
-        chosen = self.cursor.selected_rows(rows) if self.cursor.is_selecting else range(0)
+        if self.cursor.is_selecting:
+            chosen = self.cursor.selected_rows(rows)
+        else:
+            chosen = range(0)
         head: list[Line] = []
         if first == 0 and self.older and not self.cursor.following:
             head = [make_line(dim_span(f"··· {self.older} loads ···"))]
@@ -564,7 +579,10 @@ class LogPane(LineWidget):
             if at is not None and at < room:
                 self._mark_at = len(head) + at
                 return [*head, *out[:room]]
-        last = len(rows) - 1 if here is None else here
+        if here is None:
+            last = len(rows) - 1
+        else:
+            last = here
         made: list[Line] = []
         top = last
         for row in range(last, -1, -1):
@@ -589,7 +607,10 @@ class LogPane(LineWidget):
     def _wrap_line(self, rows: LogRows, row: int, width: int, chosen: bool) -> list[Line]:
         front, back, tone, text = self._line_parts(rows, row, chosen)
         room = max(8, width - width_of(front) - width_of(back))
-        parts = chop_cells(text, room) if cell_len(text) > room else [text]
+        if cell_len(text) > room:
+            parts = chop_cells(text, room)
+        else:
+            parts = [text]
         blank = Span(" " * width_of(front))
         return [
             (
@@ -612,7 +633,10 @@ class LogPane(LineWidget):
         if place.number in log.kept.notes:
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number
-        error = number in log.errors if log.errors.was_searched(number) else is_error(text)
+        if log.errors.was_searched(number):
+            error = number in log.errors
+        else:
+            error = is_error(text)
         if error:
             tone = Tone.TROUBLE
         elif chosen or row == self.cursor.current_row(rows):
@@ -637,11 +661,10 @@ class LogPane(LineWidget):
         back: Line = EMPTY
         if self._margins:
             page = self.page_of(log.kept, place.number)
-            back = (
-                make_line(Span(f" {current_glyphs().margin} {page}", Tone.ACCENT))
-                if page
-                else EMPTY
-            )
+            if page:
+                back = make_line(Span(f" {current_glyphs().margin} {page}", Tone.ACCENT))
+            else:
+                back = EMPTY
         return tuple(front), back, tone, text
 
     def _time_text(self, log: ShownLog, number: int, text: str) -> str:

@@ -45,8 +45,14 @@ def draw_border(
     if width_of(title) > inner - 4:
         title, hint = clip_line(title, max(0, inner - 4)), EMPTY
     mark = Span(current_glyphs().cursor, Tone.ACCENT) if active else " "
-    start = make_line(Span(flat, tone), mark, *title, " ") if title else EMPTY
-    end = make_line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
+    if title:
+        start = make_line(Span(flat, tone), mark, *title, " ")
+    else:
+        start = EMPTY
+    if hint:
+        end = make_line(" ", *hint, " ", Span(flat, tone))
+    else:
+        end = EMPTY
     room = inner - width_of(start) - width_of(end)
     if room < 0:
         end, room = EMPTY, inner - width_of(start)
@@ -102,7 +108,10 @@ def draw_sections(
                 draw_border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone)
             )
         rows.extend(_wall_line(row, width, side, tone) for row in part.body[: top + height])
-    first = parts[0] if parts else PaneSection(EMPTY, ())
+    if parts:
+        first = parts[0]
+    else:
+        first = PaneSection(EMPTY, ())
     out = [
         draw_border(
             width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active
@@ -126,7 +135,10 @@ def _wall_line(row: Line, width: int, side: str, tone: Tone) -> Line:
 
 def out_of_sight(above: int, below: int) -> Line:
     """Return the count of lines out of sight; empty if none are."""
-    words = [f"{current_glyphs().more} {below} more"] if below > 0 else []
+    if below > 0:
+        words = [f"{current_glyphs().more} {below} more"]
+    else:
+        words = []
     words += [f"{above} above"] if above > 0 else []
     if words:
         return make_line(Span("  ".join(words), Tone.STRONG))

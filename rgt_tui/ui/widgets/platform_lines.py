@@ -126,8 +126,14 @@ def unlisted_section(state: FleetState, width: int, now: float) -> PaneSection |
 def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
     told: list[Line] = []
     for thing in bill.things:
-        tone = Tone.WARN if thing.bills else Tone.TEXT
-        price = thing_price(thing) if thing.bills else "not billed now"
+        if thing.bills:
+            tone = Tone.WARN
+        else:
+            tone = Tone.TEXT
+        if thing.bills:
+            price = thing_price(thing)
+        else:
+            price = "not billed now"
         told += _indented_lines(
             f"{describe_unlisted_item(thing)}: {make_displayable(price)}", width, tone
         )
@@ -138,7 +144,10 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
         ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error),
     ):
         if error is not None:
-            stands = "unknown" if at is None else f"as listed {compact_time(now - at)} ago"
+            if at is None:
+                stands = "unknown"
+            else:
+                stands = f"as listed {compact_time(now - at)} ago"
             # Some platforms have no API for anything but machines. That never changes, so it is no
             # warning.
             warns = at is None and what == "machines"

@@ -117,16 +117,21 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
             if found.alive
             else (current_glyphs().stopped, Tone.WARN)
         )
-        place = f" {found.place}" if found.place else ""
+        if found.place:
+            place = f" {found.place}"
+        else:
+            place = ""
         took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
             run = runs.get(found.name)
-            left = _expected_duration(run, took) if run is not None and from_its_start(run) else ""
-            loss = (
-                f"  loss {number_or_dash(run.loss)}"
-                if run is not None and run.loss is not None
-                else ""
-            )
+            if run is not None and from_its_start(run):
+                left = _expected_duration(run, took)
+            else:
+                left = ""
+            if run is not None and run.loss is not None:
+                loss = f"  loss {number_or_dash(run.loss)}"
+            else:
+                loss = ""
             how = (Span(f"{_progress_text(run)}{loss}"), dim_span(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
@@ -162,7 +167,10 @@ def _cell_rest(
     """Return a cell's status; if not all fits, the least important parts are left out."""
     if cell.state == "waiting":
         return make_line(dim_span("waiting"))
-    took = None if cell.started is None else (cell.ended or box_now) - cell.started
+    if cell.started is None:
+        took = None
+    else:
+        took = (cell.ended or box_now) - cell.started
     parts: Parts
     if cell.state == "running":
         if run is not None and run.step is not None and run.loss is not None:
@@ -179,7 +187,10 @@ def _cell_rest(
                 f"holding at step {format_thousands(run.wait.step)}"
             )  # the alert says what is unsaved
         return join_fitting(max(room, width_of(stands)), parts)
-    bad = Tone.TROUBLE if cell.state == "failed" else Tone.WARN
+    if cell.state == "failed":
+        bad = Tone.TROUBLE
+    else:
+        bad = Tone.WARN
     parts = []
     if cell.exit_code is not None:
         parts.append(
@@ -227,12 +238,19 @@ def _progress_text(run: RunState | None) -> str:
     if run is None or run.step is None:
         return "no step yet"
     if run.wait is not None:
-        unsaved = (
-            "" if run.wait.unsaved is None else f", {how_many(run.wait.unsaved, 'step')} not saved"
-        )
+        if run.wait.unsaved is None:
+            unsaved = ""
+        else:
+            unsaved = f", {how_many(run.wait.unsaved, 'step')} not saved"
         return f"holding at step {format_thousands(run.wait.step)}{unsaved}"
-    total = f" of {format_thousands(run.total_steps)}" if run.total_steps else ""
-    share = f" ({percent_or_dash(ratio(run.step, run.total_steps))})" if run.total_steps else ""
+    if run.total_steps:
+        total = f" of {format_thousands(run.total_steps)}"
+    else:
+        total = ""
+    if run.total_steps:
+        share = f" ({percent_or_dash(ratio(run.step, run.total_steps))})"
+    else:
+        share = ""
     return f"step {format_thousands(run.step)}{total}{share}"
 
 

@@ -138,7 +138,10 @@ class SelectableList(LineWidget, Generic[Key]):
         # Rows that stay visible, however long the details are.
         least_rows = 3
         gap = bool(below) or total + taken > height > least_rows
-        least = min(least_rows, total) if below else 1
+        if below:
+            least = min(least_rows, total)
+        else:
+            least = 1
         room = min(total, max(least, height - taken - gap - len(below)))
         if room + taken + gap + len(below) > height and below:
             below = [
@@ -149,7 +152,10 @@ class SelectableList(LineWidget, Generic[Key]):
         lines: list[Line] = []
         owners: list[Key | None] = []
         for index in range(self._top, self._top + room):
-            drawn = picked if index == here else self.draw_row(index, width, whole=False)
+            if index == here:
+                drawn = picked
+            else:
+                drawn = self.draw_row(index, width, whole=False)
             lines += drawn
             owners += [self._keys[index]] * len(drawn)
         self._owners = owners
@@ -171,7 +177,10 @@ class SelectableList(LineWidget, Generic[Key]):
 
     def on_click(self, event: events.Click) -> None:
         """Select a row; a second click opens it."""
-        key = self._owners[event.y] if event.y < len(self._owners) else None
+        if event.y < len(self._owners):
+            key = self._owners[event.y]
+        else:
+            key = None
         if key is None:
             return
         again = key == self._picked

@@ -139,7 +139,10 @@ def cut_line(spans: Line, width: int) -> Line:
     for span in spans:
         if width <= 0:
             break
-        text = span.text if cell_len(span.text) <= width else set_cell_size(span.text, width)
+        if cell_len(span.text) <= width:
+            text = span.text
+        else:
+            text = set_cell_size(span.text, width)
         out.append(Span(text, span.tone))
         width -= cell_len(text)
     return tuple(out)

@@ -107,7 +107,10 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     mem = box.sample.mem
     share = memory_pct(mem)
     tone = choose_tone(share, MEMORY_WARN_PCT, MEMORY_ERROR_PCT)
-    used = None if mem.used is None else max(0, mem.used - (mem.cache or 0))
+    if mem.used is None:
+        used = None
+    else:
+        used = max(0, mem.used - (mem.cache or 0))
     if mem.limit:
         now, most = gib_of(used, mem.limit)
         label = make_line(now, dim_span(most))
@@ -154,7 +157,10 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
 
 def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]:
     """Return a line per mount: bytes, inodes, and whether it survives a stop and a destroy."""
-    disks = box.sample.disks if box.sample else ()
+    if box.sample:
+        disks = box.sample.disks
+    else:
+        disks = ()
     if not disks:
         return [make_line(dim_span("no sample yet" if box.sample is None else "no mounts"))]
     fates = {verb: storage_of(box, profile, verb) for verb in BillingVerb}
@@ -203,7 +209,10 @@ def _disk_lines(
 
 
 def _share_span(value: float | None, width: int, *, quiet: bool) -> Span:
-    tone = Tone.DIM if quiet else choose_tone(value, DISK_WARN_PCT, DISK_ERROR_PCT)
+    if quiet:
+        tone = Tone.DIM
+    else:
+        tone = choose_tone(value, DISK_WARN_PCT, DISK_ERROR_PCT)
     return Span(fit_text(percent_or_dash(value), width, right=True), tone)
 
 
@@ -211,11 +220,10 @@ def _survival_badges(
     profile: Profile, mount: str, fates: Mapping[BillingVerb, JudgedStorage]
 ) -> tuple[Span, ...]:
     stop, destroy = (path_survives(mount, profile, fates[verb].known, verb) for verb in BillingVerb)
-    doubted = (
-        Span(f" {current_glyphs().warn}", Tone.WARN)
-        if fates[BillingVerb.DESTROY].doubts_at(mount)
-        else Span("  ")
-    )
+    if fates[BillingVerb.DESTROY].doubts_at(mount):
+        doubted = Span(f" {current_glyphs().warn}", Tone.WARN)
+    else:
+        doubted = Span("  ")
     return (doubted, _survival_badge("s", stop), Span(" "), _survival_badge("d", destroy))
 
 
@@ -258,7 +266,10 @@ def vitals_sections(
         health: Why its values are old, if they are.
     """
     old = is_old(box, now)
-    version = box.sample.mem.cgroup if box.sample else None
+    if box.sample:
+        version = box.sample.mem.cgroup
+    else:
+        version = None
     if old and box.sample_at:
         age = make_line(dim_span(f"{old_mark(health)} {compact_time(now - box.sample_at)} old"))
     else:
@@ -341,7 +352,10 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return the state of the connection, and counts that prove the stream is complete."""
     counters = box.counters
     sure = counters.gaps == 0 and counters.duplicates == 0
-    since = f" {compact_time(now - box.since)}" if box.since else ""
+    if box.since:
+        since = f" {compact_time(now - box.since)}"
+    else:
+        since = ""
     said = f"{box.link.value}{since}"
     why = wrap_text(box.reason, max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
     out = [
@@ -366,8 +380,14 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
         )
     out += limited_lines(box, width)
     if box.hello is not None:
-        rss = memory_or_dash(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
-        python = f"python {box.hello.python}" if box.hello.python else ""
+        if box.sample and box.sample.agent_rss:
+            rss = memory_or_dash(box.sample.agent_rss)
+        else:
+            rss = ""
+        if box.hello.python:
+            python = f"python {box.hello.python}"
+        else:
+            python = ""
         parts = (f"agent {box.hello.agent[:8]}", python, rss)
         out.append(make_line(dim_span("  ".join(part for part in parts if part))))
     return out
@@ -375,7 +395,10 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
 
 def limited_lines(box: BoxState, width: int) -> list[Line]:
     """Return what does not work on this box, and why."""
-    agents = box.hello.limited if box.hello is not None else ()
+    if box.hello is not None:
+        agents = box.hello.limited
+    else:
+        agents = ()
     reasons = dict.fromkeys((*box.limited, *agents))
     said = [f"limited: {text}" for text in list(reasons)[:5]] + list(describe_dropped(box.left_out))
     return [
@@ -456,14 +479,23 @@ def _process_lines(
     wordy = width >= wordy_limit
     state = (proc.state or "?")[:1]
     longest_user = 12
-    user = fit_text(proc.user, min(longest_user, len(proc.user))) if proc.user is not None else ""
-    age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
+    if proc.user is not None:
+        user = fit_text(proc.user, min(longest_user, len(proc.user)))
+    else:
+        user = ""
+    if proc.age_s is None:
+        age = ""
+    else:
+        age = f"  {compact_time(proc.age_s)}"
     if cards:
         gpus = f"  gpu {','.join(map(str, cards[:8]))}{current_glyphs().ellipsis if len(cards) > 8 else ''}"
     else:
         gpus = ""
     threads = f"  {proc.threads or NONE} thr"
-    branch = f"{'  ' * (depth - 1)}{BRANCH[current_glyphs().braille]}" if depth else ""
+    if depth:
+        branch = f"{'  ' * (depth - 1)}{BRANCH[current_glyphs().braille]}"
+    else:
+        branch = ""
     named = short_command(proc.cmd)
     left = make_line(
         dim_span(f"{branch}{proc.pid} "),
@@ -510,7 +542,10 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
     if sample is None:
         return [make_line(dim_span("no sample yet"))]
     cpu = sample.cpu
-    load = make_line(dim_span("load "), f"{cpu.load1:.1f}") if cpu.load1 is not None else EMPTY
+    if cpu.load1 is not None:
+        load = make_line(dim_span("load "), f"{cpu.load1:.1f}")
+    else:
+        load = EMPTY
     if cpu.quota is not None or cpu.cores is not None or load:
         out = [spread_line(_granted_cores(cpu), load, width)]
     else:
@@ -526,7 +561,10 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
 
 def _granted_cores(cpu: CpuReading) -> Line:
     if cpu.quota is not None:
-        of = "" if cpu.cores is None else f" of {cpu.cores}"
+        if cpu.cores is None:
+            of = ""
+        else:
+            of = f" of {cpu.cores}"
         return make_line(f"{cpu.quota:g}{of} cores", dim_span(" by quota"))
     if cpu.cores is not None:
         return make_line(f"{how_many(cpu.cores, 'core')}", dim_span(", no quota"))
@@ -543,8 +581,14 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     usable = (
         cpu.usable if cpu.usable is not None else cpu.quota if cpu.quota is not None else cpu.cores
     )
-    share = f" {current_glyphs().dot} {(own + theirs) / usable:.1f} a core" if usable else ""
-    crowd = f", {how_many(forked, 'worker')}" if forked else ""
+    if usable:
+        share = f" {current_glyphs().dot} {(own + theirs) / usable:.1f} a core"
+    else:
+        share = ""
+    if forked:
+        crowd = f", {how_many(forked, 'worker')}"
+    else:
+        crowd = ""
     many = how_many(len(sample.procs), "process", "processes")
     text = f"{how_many(own + theirs, 'thread')}{share} ({many}{crowd})"
     if cpu.oversubscribed:
@@ -557,11 +601,10 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     if asked and usable:
         over = sum(asked) > usable
         low, high, times = min(asked), max(asked), current_glyphs().times
-        each = (
-            f"{low} {times} {len(asked)} = {sum(asked)}"
-            if low == high and len(asked) > 1
-            else f"{low}"
-        )
+        if low == high and len(asked) > 1:
+            each = f"{low} {times} {len(asked)} = {sum(asked)}"
+        else:
+            each = f"{low}"
         words = f"OMP_NUM_THREADS {each if low == high else f'{low} to {high}'}"
         more = f", {usable:g} cores" if over else ""
         out += join_parts(

@@ -152,10 +152,14 @@ def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False)
     for alert in row.verdict.alerts:
         if alert.id not in named and alert.kind != row.verdict.health:
             if not (said and said in alert.text):
-                glyph = (
-                    current_glyphs().trouble if alert.level == "error" else current_glyphs().warn
-                )
-                tone = Tone.DIM if alert.muted else level_tone(alert.level)
+                if alert.level == "error":
+                    glyph = current_glyphs().trouble
+                else:
+                    glyph = current_glyphs().warn
+                if alert.muted:
+                    tone = Tone.DIM
+                else:
+                    tone = level_tone(alert.level)
                 first, *rest = wrap_text(alert.text, max(8, width - 2), most=WHOLE)
                 out += [
                     make_line(Span(f"{glyph} ", tone), first),
@@ -200,7 +204,10 @@ def _state_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     why = row.verdict.why
     first = text_of(wrap_text(why, max(8, width - width_of((head,))))[0])
     rest = why[len(first) :].lstrip()
-    below = wrap_text(rest, max(8, width - 2), most=WHOLE) if rest else []
+    if rest:
+        below = wrap_text(rest, max(8, width - 2), most=WHOLE)
+    else:
+        below = []
     out = [make_line(head, first), *(make_line("  ", more) for more in below)]
     if row.box.retry_at is not None and row.verdict.health is BoxHealth.UNREACHABLE:
         out.append(
@@ -240,15 +247,20 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
             reading.
     """
     words = action_words(finding)
-    out = label_lines("do", words, width, Tone.STRONG) if words and not finding.cleared else []
+    if words and not finding.cleared:
+        out = label_lines("do", words, width, Tone.STRONG)
+    else:
+        out = []
     out += [*_never_lines(finding, width), *_fix_lines(finding, width, "")]
-    run = f"{finding.run}: " if finding.run else ""
+    if finding.run:
+        run = f"{finding.run}: "
+    else:
+        run = ""
     out += label_lines("what", run + finding.title, width)
-    sure = (
-        f", {percent_or_dash(100.0 * finding.confidence)} sure"
-        if finding.confidence is not None
-        else ""
-    )
+    if finding.confidence is not None:
+        sure = f", {percent_or_dash(100.0 * finding.confidence)} sure"
+    else:
+        sure = ""
     out += label_lines("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += label_lines("now", finding.reading, width, most=WHOLE)
@@ -259,7 +271,10 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
 
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
-    age = compact_time(now - finding.since) + " ago" if finding.since else ""
+    if finding.since:
+        age = compact_time(now - finding.since) + " ago"
+    else:
+        age = ""
     name = make_line(Span(f"{glyph} {finding.resource}", tone))
     reading = finding.reading or finding.title
     tail = make_line(
@@ -271,10 +286,16 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
     head = [spread_line(make_line(name, "  ", reading) if fits else name, tail, width)]
     if not fits:
         head += label_lines("now", reading, width, most=4)
-    do = [] if finding.cleared else action_lines(finding, width)
+    if finding.cleared:
+        do = []
+    else:
+        do = action_lines(finding, width)
     proof = label_lines("proof", finding.evidence, width, most=4)
     if finding.reading:
-        run = f"{finding.run}: " if finding.run else ""
+        if finding.run:
+            run = f"{finding.run}: "
+        else:
+            run = ""
         proof = [*label_lines("what", run + finding.title, width, most=4), *proof]
     return _FindingParts(
         head, do, _never_lines(finding, width), _fix_lines(finding, width, marked), proof
@@ -296,7 +317,10 @@ def _fix_lines(finding: Finding, width: int, marked: str) -> list[Line]:
     if finding.cleared:
         steps += label_lines("now", "the cause is fixed; no progress yet", width)
     for place, fix in enumerate(finding.fixes, 1):
-        label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
+        if len(finding.fixes) > 1:
+            label = f"fix {place}"
+        else:
+            label = "fix"
         made = label_lines(label, fix.text, width, Tone.STRONG, most=WHOLE)
         if not finding.cleared and fix.command and fix.command == marked:
             made[0] = make_line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
@@ -325,12 +349,14 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
     Empty if the handbook has no advice.
     """
     words = action_words(finding)
-    made = label_lines("do", words, width, Tone.STRONG) if words else []
-    sure = (
-        [f"{percent_or_dash(100.0 * finding.confidence)} sure"]
-        if finding.confidence is not None
-        else []
-    )
+    if words:
+        made = label_lines("do", words, width, Tone.STRONG)
+    else:
+        made = []
+    if finding.confidence is not None:
+        sure = [f"{percent_or_dash(100.0 * finding.confidence)} sure"]
+    else:
+        sure = []
     for tail in ([*sure, place_of(finding)], sure):
         said = make_line(dim_span("  " + f" {current_glyphs().dot} ".join(tail)))
         if made and tail and width_of(made[-1]) + width_of(said) <= width:
@@ -388,11 +414,10 @@ def command_lines(command: str, width: int) -> list[Line]:
 def run_lines(run: RunState, width: int) -> list[Line]:
     """Return the current run, in as many lines as needed."""
     share = ratio(run.step, run.total_steps)
-    total = (
-        f" of {format_thousands(run.total_steps)} ({percent_or_dash(share)})"
-        if run.total_steps
-        else ""
-    )
+    if run.total_steps:
+        total = f" of {format_thousands(run.total_steps)} ({percent_or_dash(share)})"
+    else:
+        total = ""
     parts = [
         Span(run.name, Tone.STRONG),
         Span(f"step {format_thousands(run.step)}{total}"),
@@ -583,7 +608,10 @@ class WhyPane(Pane):
             self._top -= 1
             shown, above, below = before
         parts = [PaneSection(self._title, shown, self._hint)]
-        left = 0 if above or below else room - len(shown)
+        if above or below:
+            left = 0
+        else:
+            left = room - len(shown)
         for part in (
             self._make_more(width - 4) if self._make_more is not None and left >= LEAST_MORE else ()
         ):
@@ -593,7 +621,10 @@ class WhyPane(Pane):
         framed = draw_sections(parts, width, height, active=self.has_focus)
         if above or below:
             _, _, _, _, corner, first, *_ = tuple(current_glyphs().frame)
-            tone = Tone.ACCENT if self.has_focus else Tone.DIM
+            if self.has_focus:
+                tone = Tone.ACCENT
+            else:
+                tone = Tone.DIM
             framed[-1] = draw_border(
                 width, first, corner, title=out_of_sight(above, below), tone=tone
             )

@@ -15,8 +15,14 @@ from typing import Any
 
 import httpx
 
-from rgt_tui.demo.platforms import LocalAsk, LocalServer, LocalVast
-from rgt_tui.demo.platforms.local_server import InjectedFault, LocalRequest, LocalResponse
+from rgt_tui.demo.platforms import (
+    InjectedFault,
+    LocalAsk,
+    LocalRequest,
+    LocalResponse,
+    LocalServer,
+    LocalVast,
+)
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
     LocalSize,

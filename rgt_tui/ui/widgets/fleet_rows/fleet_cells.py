@@ -134,25 +134,36 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
 
     The SIM badge is at the end, between this number and the memory bar, because it applies to both.
     """
-    gpus = row.box.sample.gpus if row.box.sample else ()
-    badge = " SIM" if any(gpu.sim for gpu in gpus) else ""
+    if row.box.sample:
+        gpus = row.box.sample.gpus
+    else:
+        gpus = ()
+    if any(gpu.sim for gpu in gpus):
+        badge = " SIM"
+    else:
+        badge = ""
     odd = find_odd_cards(gpus)
     said, tone = "", Tone.TEXT
     if odd is not None:
         said = f"{odd.many}/{len(gpus)}{current_glyphs().trouble if odd.dead else current_glyphs().idle}"
-        tone = Tone.TROUBLE if odd.dead else Tone.WARN
+        if odd.dead:
+            tone = Tone.TROUBLE
+        else:
+            tone = Tone.WARN
     value = percent_or_dash(mean_known([gpu.util for gpu in gpus]))
     room = width - len(badge) - len(said)
     if said and room < len(value) + 1:
         value = ""  # drop the mean: it would mislead here
     elif said:
         said = " " + said
-    line_width = max(0, room - max(5, len(value) + 2)) if value else max(0, room - 1)
-    parts = (
-        draw_sparkline(row.box.rings.gpu_util[-60:], line_width, low=0, high=100)
-        if line_width > 0
-        else ""
-    )
+    if value:
+        line_width = max(0, room - max(5, len(value) + 2))
+    else:
+        line_width = max(0, room - 1)
+    if line_width > 0:
+        parts = draw_sparkline(row.box.rings.gpu_util[-60:], line_width, low=0, high=100)
+    else:
+        parts = ""
     shown = fit_text(value, width - line_width - len(badge) - len(said), right=True)
     return make_line(
         dim_span(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else ""
@@ -222,14 +233,20 @@ def thousand_steps(row: FleetRow) -> MoneyAmount | None:
 
 def worst_util(row: FleetRow) -> float | None:
     """Return the utilisation of the worst GPU, which a mean hides; a dead GPU counts as 0."""
-    gpus = row.box.sample.gpus if row.box.sample else ()
+    if row.box.sample:
+        gpus = row.box.sample.gpus
+    else:
+        gpus = ()
     known = [0.0 if gpu.error is not None else gpu.util for gpu in gpus]
     return min((util for util in known if util is not None), default=None)
 
 
 def fullest_share(row: FleetRow, share: Callable[[DiskReading], float | None]) -> float | None:
     """Return how full the fullest writable mount is."""
-    disks = row.box.sample.disks if row.box.sample else ()
+    if row.box.sample:
+        disks = row.box.sample.disks
+    else:
+        disks = ()
     return max_known([share(disk) for disk in disks if not disk.read_only])
 
 
@@ -347,7 +364,10 @@ def step_cell(row: FleetRow, width: int) -> Line:
     run = current_run(row.box)
     if run is None or run.step is None:
         return (dim_span(fit_text(NONE, width, right=True)),)
-    epoch = NONE if run.epoch is None else f"{run.epoch:.0f}"
+    if run.epoch is None:
+        epoch = NONE
+    else:
+        epoch = f"{run.epoch:.0f}"
     step = format_thousands(run.step)
     if len(step) > width:
         step = f"{run.step:.1e}"
@@ -359,9 +379,10 @@ def age_cell(row: FleetRow, width: int) -> Line:
     """Time since the run's last progress; for a stale row, the age of its values."""
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
-        tone = (
-            Tone.WARN if verdict.health in (BoxHealth.UNREACHABLE, BoxHealth.UNKNOWN) else Tone.DIM
-        )
+        if verdict.health in (BoxHealth.UNREACHABLE, BoxHealth.UNKNOWN):
+            tone = Tone.WARN
+        else:
+            tone = Tone.DIM
         sign, age = old_mark(verdict.health), compact_time(verdict.sample_age)
         if cell_len(sign) + 1 + len(age) > width:
             age = re.sub(
@@ -391,7 +412,10 @@ def loss_cell(row: FleetRow, width: int) -> Line:
         least,
         right=True,
     )
-    tone = Tone.TEXT if math.isfinite(run.loss) else Tone.TROUBLE
+    if math.isfinite(run.loss):
+        tone = Tone.TEXT
+    else:
+        tone = Tone.TROUBLE
     room = width - 7
     return make_line(
         Span(text, tone),
@@ -403,7 +427,10 @@ def fit_amount(amount: MoneyAmount | None, width: int) -> str:
     """Return an amount for a column: without spaces, and without cents if they do not fit."""
     text = make_displayable(amount_or_dash(amount).replace(" ", ""))
     if amount is not None and len(text) > width:
-        whole = math.floor(amount.value) if amount.at_least else round(amount.value)
+        if amount.at_least:
+            whole = math.floor(amount.value)
+        else:
+            whole = round(amount.value)
         short = amount_or_dash(MoneyAmount(float(whole), amount.currency, amount.at_least))
         text = make_displayable(short.replace(" ", "").replace(".00", ""))
     return text
@@ -434,7 +461,10 @@ def next_end(row: FleetRow) -> NextEnd:
         if one.stops_in_s is not None and one.state in ("armed", "warned")
     ]
     soonest = min(own, key=lambda one: one.stops_in_s or 0.0, default=None)
-    left = None if reading is None else reading.seconds_left
+    if reading is None:
+        left = None
+    else:
+        left = reading.seconds_left
     if (
         soonest is not None
         and soonest.stops_in_s is not None
@@ -456,7 +486,10 @@ def clock_cell(row: FleetRow, width: int) -> Line:
         )
     if reading is None:
         return (dim_span(fit_text(NONE, width, right=True)),)
-    text = reading.what if left is None else clock_left(reading, left)
+    if left is None:
+        text = reading.what
+    else:
+        text = clock_left(reading, left)
     if left is not None and width - len(text) > CLOCK_WORDS:
         text = f"{text} {fit_text(reading.what, width - len(text) - 1)}"
         return (Span(fit_text(text, width), level_tone(reading.level)),)

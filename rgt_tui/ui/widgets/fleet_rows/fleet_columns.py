@@ -251,7 +251,10 @@ def choose_columns(
         if key == "why":
             held = max(held, min(more, spare - 1) if spare - 1 >= least_why else 0)
             continue
-        need = widths[key] + 1 + more if key not in chosen else more
+        if key not in chosen:
+            need = widths[key] + 1 + more
+        else:
+            need = more
         if key == "name":
             need = max(0, min(wanted - chosen["name"], spare - held))
         if key == "clock":
@@ -260,7 +263,10 @@ def choose_columns(
             need = min(need, spare)
             need = need if need >= 4 else 0
         if need <= spare - held:
-            chosen[key] = need - 1 if key not in chosen else chosen[key] + need
+            if key not in chosen:
+                chosen[key] = need - 1
+            else:
+                chosen[key] = chosen[key] + need
             spare -= need
     if width >= COLUMNS[-1].since and spare - 1 >= least_why:
         chosen["why"] = spare - 1
@@ -303,11 +309,17 @@ def draw_heading(
     for index, (column, width) in enumerate(columns):
         gap = "" if index == 0 else " "
         pad = " " if column.key == "why" else ""
-        text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
+        if column.key == "gpu" and width > 8:
+            text = "gpu 1m"
+        else:
+            text = column.title
         if column.key == "name" and shown is not None:
             text = shown.range_title(width - (sort == "name"))
         if column.key == sort:
-            arrow = current_glyphs().rising if rising else current_glyphs().opened
+            if rising:
+                arrow = current_glyphs().rising
+            else:
+                arrow = current_glyphs().opened
             if len(text) < width:
                 text += arrow
             else:

@@ -48,7 +48,10 @@ class FilteredRows(NamedTuple):
         """How many are shown; empty if all are."""
         if len(self.rows) == self.total:
             return ""
-        unknown = f", {self.unknown} unknown" if self.unknown else ""
+        if self.unknown:
+            unknown = f", {self.unknown} unknown"
+        else:
+            unknown = ""
         return f"{len(self.rows)} of {self.total} shown{unknown}"
 
 
@@ -120,11 +123,10 @@ def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilt
             )
             continue
         source.append(word)
-        test = (
-            _saved_filter_test(word.removeprefix("!")[1:], saved)
-            if term.startswith("@")
-            else _parse_term(term)
-        )
+        if term.startswith("@"):
+            test = _saved_filter_test(word.removeprefix("!")[1:], saved)
+        else:
+            test = _parse_term(term)
         tests.append(test if wanted else _invert_test(test))
     if save is not None and not tests:
         raise FilterError(f"save:{save} needs a filter to save, such as state:running save:{save}")

@@ -86,7 +86,10 @@ class FleetTable(SelectableList[str]):
         self._clock = max(map(clock_cells, rows), default=0)
         self._keys = [row.name for row in rows]
         if not self._held or self._picked not in self._keys:
-            self._picked = self._keys[0] if rows else None
+            if rows:
+                self._picked = self._keys[0]
+            else:
+                self._picked = None
             self._top = 0
         self._keep_in_sight(follow=False)
         self.redraw()
@@ -148,7 +151,10 @@ class FleetTable(SelectableList[str]):
         last = max(0, len(self._lines) - self.page_rows)
         if follow:
             place = self._line_index
-            first = place - 1 if place and not isinstance(self._lines[place - 1], int) else place
+            if place and not isinstance(self._lines[place - 1], int):
+                first = place - 1
+            else:
+                first = place
             self._top = min(max(self._top, place - self.page_rows + 1), first)
         self._top = min(self._top, last)
 
@@ -162,7 +168,10 @@ class FleetTable(SelectableList[str]):
         shown = self._lines[self._top : self._top + height - 1]
         places = [one for one in shown if isinstance(one, int)]
         some = len(shown) < len(self._lines) and bool(places)
-        seen = VisibleRange(places[0] + 1, places[-1] + 1, len(self._keys)) if some else None
+        if some:
+            seen = VisibleRange(places[0] + 1, places[-1] + 1, len(self._keys))
+        else:
+            seen = None
         out = [draw_heading(columns, self._order.key, rising=self._order.is_ascending, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}

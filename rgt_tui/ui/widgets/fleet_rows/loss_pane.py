@@ -111,10 +111,14 @@ class LossPane(CurvePlot):
 
     def show_box(self, box: BoxState | None, *, stale: bool) -> None:
         """Show the most relevant run of a box; nothing if no box is selected."""
-        run = None if box is None else telling_run(box)
-        self._none = (
-            "no agent on the box: no curve" if box is not None and no_agent(box) else "no run yet"
-        )
+        if box is None:
+            run = None
+        else:
+            run = telling_run(box)
+        if box is not None and no_agent(box):
+            self._none = "no agent on the box: no curve"
+        else:
+            self._none = "no run yet"
         name = "" if box is None else box.spec.name
         if name != self._box:
             self._kept = self._body = None
@@ -132,7 +136,10 @@ class LossPane(CurvePlot):
             self.redraw()
 
     def _still_shows(self, run: RunState) -> bool:
-        drawn = None if self._body is None else self._frame
+        if self._body is None:
+            drawn = None
+        else:
+            drawn = self._frame
         return (
             drawn is not None
             and self._seen is not None
@@ -170,12 +177,18 @@ class LossPane(CurvePlot):
         if run is None:
             self._empty = (self._none,)
         else:
-            nothing = "no loss logged" if run.loss is None else "its curve was not kept"
+            if run.loss is None:
+                nothing = "no loss logged"
+            else:
+                nothing = "its curve was not kept"
             self._empty = (self._failed or ("" if has else nothing),)
         size = (width - 4, height - 2)
         if not has or self._body is None or self._body[0] != size:
             body = super().make_lines(*size)
-            self._body = None if self._frame is None else (size, body)
+            if self._frame is None:
+                self._body = None
+            else:
+                self._body = (size, body)
         else:
             body = self._body[1]
         title, hint = make_line("loss"), EMPTY

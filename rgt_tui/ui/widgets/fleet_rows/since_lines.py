@@ -129,7 +129,10 @@ def since_section(
     if not body:
         body.append(make_line(dim_span("nothing has happened")))
     if since < began <= now:
-        where = f": {key_for('past.journal')} shows them" if journal else ""
+        if journal:
+            where = f": {key_for('past.journal')} shows them"
+        else:
+            where = ""
         body += wrap_text(
             f"events before {format_when(began, now)} are not kept here{where}",
             max(8, width),
@@ -168,11 +171,17 @@ def story_section(
 
 def idle_foot(state: FleetState, look: UserActivity | None, now: float) -> Line:
     """Return what idle boxes have cost since then; empty if it is not counted."""
-    told = None if look is None or look.at > now else idle_since(look, state.spend, now)
+    if look is None or look.at > now:
+        told = None
+    else:
+        told = idle_since(look, state.spend, now)
     if told is None or not told[0]:
         return EMPTY
     amounts, midnight = told
-    said = "idle since midnight" if midnight else "idle since then"
+    if midnight:
+        said = "idle since midnight"
+    else:
+        said = "idle since then"
     return make_line(
         dim_span(f"{said} "), Span(make_displayable(format_sums(amounts, none="?")), Tone.WARN)
     )
@@ -185,7 +194,10 @@ def _event_rows(
     g = current_glyphs()
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
-    again = f" {g.times}{count}" if count > 1 else ""
+    if count > 1:
+        again = f" {g.times}{count}"
+    else:
+        again = ""
     named = (Span(fit_name(event.box, name), Tone.STRONG), " ") if name else ()
     head = make_line(dim_span(f"{stamp} "), Span(mark, tone), " ", *named)
     below = len(stamp) + 1
@@ -344,7 +356,10 @@ class LastActivity:
     @property
     def away_since(self) -> float | None:
         """Client clock of that activity."""
-        found = None if self._fleet is None else self.since(self._fleet.now())
+        if self._fleet is None:
+            found = None
+        else:
+            found = self.since(self._fleet.now())
         if found is None:
             return None
         return found.at
@@ -355,7 +370,10 @@ class LastActivity:
             return
         now, spend = self._fleet.now(), self._fleet.state.spend
         back = self._visits.is_visit_over(now)
-        idle = None if spend is None else spend.idle_today
+        if spend is None:
+            idle = None
+        else:
+            idle = spend.idle_today
         self._visits = self._visits.add_activity(UserActivity(now, day_of(now), idle))
         save_s = 60.0
         if back or not 0 <= now - self._kept_at < save_s:

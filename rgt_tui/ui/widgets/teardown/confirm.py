@@ -64,7 +64,10 @@ class VerbChoice(LineWidget):
         out: list[tuple[BillingVerb | None, Span]] = [(None, dim_span(f"{'how':<15}"))]
         for verb, name in self._names.items():
             if verb is self.chosen:
-                tone = Tone.MATCH if self.has_focus else Tone.STRONG
+                if self.has_focus:
+                    tone = Tone.MATCH
+                else:
+                    tone = Tone.STRONG
                 out.append((verb, Span(f"[ {name} ]", tone)))
             else:
                 out.append((verb, dim_span(f"  {name}  ")))

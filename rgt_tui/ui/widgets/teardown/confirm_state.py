@@ -128,7 +128,10 @@ def _item_changes(
         if known is None and not item.ok:
             found.append(ReviewChange(f"{item.key} blocks it now", shuts=False))
         elif known is not None and known.ok != item.ok:
-            text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
+            if item.ok:
+                text = f"{item.key} is proved now"
+            else:
+                text = f"{item.key} is no longer proved"
             found.append(ReviewChange(text, shuts=False))
     for key, item in old.items():
         if not item.ok:
@@ -328,7 +331,10 @@ class ConfirmState:
             return ("you have to click on the console",)
         if self.stage is not DialogStage.REVIEW:
             return ("the request has been sent",)
-        found = ["another request for this box is still in progress"] if self.elsewhere else []
+        if self.elsewhere:
+            found = ["another request for this box is still in progress"]
+        else:
+            found = []
         if self.pulling:
             found.append("results are being pulled from this box")
         if self.review_error is not None:
@@ -371,7 +377,10 @@ class ConfirmState:
             now: The client clock.
             choice: The choice when it was requested; None = the current choice.
         """
-        asked = self.choice if choice is None else choice
+        if choice is None:
+            asked = self.choice
+        else:
+            asked = choice
         if (
             review.verb is not self.verb
             or review.box != self.box
@@ -427,7 +436,10 @@ class ConfirmState:
 
     def find_item(self, key: str) -> EvidenceItem | None:
         """Return the item of the review with a key, or None."""
-        items = self.review.items if self.review is not None else ()
+        if self.review is not None:
+            items = self.review.items
+        else:
+            items = ()
         return next((item for item in items if item.key == key), None)
 
     def lift_protection(self, now: float) -> ConfirmState:

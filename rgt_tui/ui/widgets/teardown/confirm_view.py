@@ -163,11 +163,10 @@ def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> l
     )
     for number, step in enumerate(console_steps(setting), 1):
         lines += _text_lines(f"{number}", (step,), width, Tone.STRONG)
-    which = (
-        [item.text for item in state.review.items if item.kind == "identity"]
-        if state.review
-        else []
-    )
+    if state.review:
+        which = [item.text for item in state.review.items if item.kind == "identity"]
+    else:
+        which = []
     lines += _text_lines("which", which, width)
     lines += _text_lines(
         "waits",
@@ -195,7 +194,10 @@ def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
     rows = {item.text for item in blocking}
     texts = [text for text in review.refusals if text not in rows]
     if review.refusals and blocking:
-        fails = "fails" if len(blocking) == 1 else "fail"
+        if len(blocking) == 1:
+            fails = "fails"
+        else:
+            fails = "fail"
         texts.append(f"{how_many(len(blocking), 'check')} {fails}: {_count_by_kind(blocking)}")
     if texts:
         return [
@@ -222,7 +224,10 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
         means = "then Enter: the fleet file protects it"
     elif given:
         sizes = [one.bytes for one in given if one.bytes is not None]
-        some = "at least " if len(sizes) < len(given) else ""
+        if len(sizes) < len(given):
+            some = "at least "
+        else:
+            some = ""
         count = how_many(len(given), "thing")
         means = f"gives up {count}" + (f": {some}{size_or_dash(sum(sizes))}" if sizes else "")
     else:
@@ -244,7 +249,10 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
     others = [way for way in action.how if not way.startswith(CONSOLE)]
     where = f"open the console of {setting.owner or setting.platform}"
     where += f": {setting.console}" if setting.console else ""
-    steps = [where, *(f"click {way}" for way in on_console[:1])] if on_console or not others else []
+    if on_console or not others:
+        steps = [where, *(f"click {way}" for way in on_console[:1])]
+    else:
+        steps = []
     if not on_console and not others:
         steps.append(f"click {bilingual_verb(action)}")
     steps += [f"or {way}" if steps else way for way in (*on_console[1:], *others)]
@@ -255,7 +263,10 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
 
 def _console_step_lines(setting: DialogSetting, width: int) -> list[Line]:
     """Return the manual steps if rgt cannot act, with the price and what keeps billing."""
-    note = setting.action.note if setting.action is not None else ""
+    if setting.action is not None:
+        note = setting.action.note
+    else:
+        note = ""
     steps = [
         (f"{number}", (text,), Tone.STRONG) for number, text in enumerate(console_steps(setting), 1)
     ]
@@ -281,11 +292,10 @@ def _manual_lines(
     if setting.action is None:
         return _text_lines("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.find_hourly_cost(setting.meter)
-    price = (
-        Span("price unknown", Tone.WARN)
-        if rate is None
-        else Span(f"{amount_or_dash(rate)}/h", Tone.STRONG)
-    )
+    if rate is None:
+        price = Span("price unknown", Tone.WARN)
+    else:
+        price = Span(f"{amount_or_dash(rate)}/h", Tone.STRONG)
     lines = [_named_line("now", price, dim_span(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _text_lines(name, texts, width, tone)
@@ -297,7 +307,10 @@ def _manual_lines(
 def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
     """Return the title of the frame: the verb, the box and the instance."""
     review = state.review
-    instance = f"  {setting.platform} instance {review.instance}" if review is not None else ""
+    if review is not None:
+        instance = f"  {setting.platform} instance {review.instance}"
+    else:
+        instance = ""
     box = state.box
     what = {
         DialogStage.REVIEW: f"{verb_label(state, setting)} {box}?",
@@ -323,7 +336,10 @@ def button_text(state: ConfirmState, setting: DialogSetting) -> str:
 
 def verb_label(state: ConfirmState, setting: DialogSetting) -> str:
     """Return our name for the chosen verb, with the platform's own."""
-    native = setting.action.native_label if setting.action is not None else ""
+    if setting.action is not None:
+        native = setting.action.native_label
+    else:
+        native = ""
     if state.review is not None and state.review.native_label:
         native = state.review.native_label
     return verb_with_native(state.verb, native)
@@ -385,7 +401,10 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
     if state.stage is DialogStage.OFF:
         return make_line(dim_span("done; the audit log has what was shown, sent and answered"))
     if state.stage is DialogStage.UNKNOWN:
-        console = f" at {setting.console}" if setting.console else ""
+        if setting.console:
+            console = f" at {setting.console}"
+        else:
+            console = ""
         text = f"state unknown, check the console{console}: {state.trouble or ''}"
         return make_line(Span(f"{current_glyphs().trouble} {text}", Tone.TROUBLE))
     if state.told:
@@ -399,7 +418,10 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
             level_of(state.review) if state.review is not None else RiskLevel.IRREVERSIBLE
         ]
         return make_line(does, Span(means, Tone.STRONG))
-    more = f"  and {how_many(len(missing) - 1, 'more reason')}" if len(missing) > 1 else ""
+    if len(missing) > 1:
+        more = f"  and {how_many(len(missing) - 1, 'more reason')}"
+    else:
+        more = ""
     why = f"locked: {missing[0]}"
     return make_line(
         dim_span(fit_text(why, min(len(why), max(8, width - len(more))))), dim_span(more)
@@ -427,7 +449,10 @@ def _progress_spans(state: ConfirmState, gap: str) -> Line:
             spans.append(dim_span(f"{gap}{current_glyphs().arrow}{gap}"))
         if phase in at:
             proved = phase is StopPhase.METER_OFF
-            mark = f"{current_glyphs().check} " if proved else ""
+            if proved:
+                mark = f"{current_glyphs().check} "
+            else:
+                mark = ""
             spans.append(
                 Span(
                     f"{mark}{text} {clock_or_dash(at[phase])}", Tone.PROVED if proved else Tone.TEXT
@@ -478,7 +503,10 @@ def _text_lines(
         prefix = f"{mark} " if mark else ""
         room = max(8, width - NAMES - len(prefix))
         for row, piece in enumerate(wrap_text(text, room, tone)):
-            lead = prefix if row == 0 else " " * len(prefix)
+            if row == 0:
+                lead = prefix
+            else:
+                lead = " " * len(prefix)
             lines.append(_named_line("" if lines else name, Span(lead, tone), piece))
     return lines
 
@@ -488,19 +516,28 @@ def _money_lines(
 ) -> list[Line]:
     off = state.stage is DialogStage.OFF
     # the review describes the time before the call
-    costs: Meter | ActionReview = setting.meter if off else review
+    costs: Meter | ActionReview
+    if off:
+        costs = setting.meter
+    else:
+        costs = review
     rate = money_or_dash(costs.per_hour, costs.currency, costs.at_least)
-    price = (
-        Span(f"{rate}/h", Tone.STRONG)
-        if costs.per_hour is not None
-        else Span("price unknown", Tone.WARN)
-    )
+    if costs.per_hour is not None:
+        price = Span(f"{rate}/h", Tone.STRONG)
+    else:
+        price = Span("price unknown", Tone.WARN)
     so_far = money_or_dash(
         costs.spent, costs.currency, costs.spent_at_least, estimated=costs.spent_estimated
     )
     spent = Span(f"spent {so_far}")
-    says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
-    source = "seen from here:" if review.by_hand else "provider says"
+    if off:
+        says = setting.meter.native_status or setting.meter.lifecycle.value
+    else:
+        says = review.status
+    if review.by_hand:
+        source = "seen from here:"
+    else:
+        source = "provider says"
     lines = _side_by_side(
         "now", (make_line(price), make_line(spent), make_line(dim_span(f"{source} {says}"))), width
     )
@@ -533,8 +570,14 @@ def _meter_texts(setting: DialogSetting, off: bool) -> list[str]:
         # A price of 0 is the current one: kept disks may cost something after the stop, see "keeps
         # billing".
         shows_price = bool(price) and not (off and stops)
-        cost = f" {money_or_dash(price, meter.currency, least)}/h" if shows_price else ""
-        unpriced = ", price unknown" if price is None else ""
+        if shows_price:
+            cost = f" {money_or_dash(price, meter.currency, least)}/h"
+        else:
+            cost = ""
+        if price is None:
+            unpriced = ", price unknown"
+        else:
+            unpriced = ""
         if stops is None:
             rest.append(f"{name}{cost}: unknown whether it stops")
         elif stops:
@@ -551,11 +594,10 @@ def pull_line(pull: BoxPull, width: int) -> Line:
     """Return a pull's progress or its result."""
     g = current_glyphs()
     if pull.end is not None:
-        mark = (
-            Span(f"{g.check} ", Tone.PROVED)
-            if pull.end.whole
-            else Span(f"{g.trouble} ", Tone.TROUBLE)
-        )
+        if pull.end.whole:
+            mark = Span(f"{g.check} ", Tone.PROVED)
+        else:
+            mark = Span(f"{g.trouble} ", Tone.TROUBLE)
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip_line(
@@ -574,7 +616,10 @@ def pull_line(pull: BoxPull, width: int) -> Line:
         )
     look, stop = pull.progress, _key_hint(key_for("teardown.pull"), "stops it")
     if look is None or look.phase not in {"pulling", "verifying"}:
-        words = look.phase if look is not None else "connecting"
+        if look is not None:
+            words = look.phase
+        else:
+            words = "connecting"
         return clip_line(
             _named_line("pulling", dim_span(f"{words} {g.ellipsis}  {pull.plan}"), stop), width
         )

@@ -98,7 +98,10 @@ class EvidenceRow:
     def full_text(self) -> str:
         """Its text, with the directory that it is about."""
         text, path = self.item.text, self.item.path
-        whole = text if not path or path in text else f"{path}: {text}"
+        if not path or path in text:
+            whole = text
+        else:
+            whole = f"{path}: {text}"
         if self.pulling:
             return f"pulling: {whole}"
         if self.item.forfeited:
@@ -131,7 +134,10 @@ class EvidenceRow:
 
 def list_pullable(review: ActionReview | None) -> tuple[str, ...]:
     """Return the directories of all rows that block the action."""
-    items = in_order(review) if review is not None else ()
+    if review is not None:
+        items = in_order(review)
+    else:
+        items = ()
     return tuple(item.path for item in items if item.path and item.is_blocking)
 
 
@@ -149,8 +155,14 @@ def rows_of(
     made: list[EvidenceRow] = []
     before = ""
     for item in in_order(review):
-        newest = None if item.newest is None else max(0.0, now - item.newest)
-        kind = "" if item.kind == before else item.kind
+        if item.newest is None:
+            newest = None
+        else:
+            newest = max(0.0, now - item.newest)
+        if item.kind == before:
+            kind = ""
+        else:
+            kind = item.kind
         ignored = item.key in choice.ignored_keys
         made.append(
             EvidenceRow(
@@ -193,7 +205,10 @@ def key_hints(row: EvidenceRow, width: int) -> list[Line]:
 
 def _at_stake(row: EvidenceRow) -> str:
     """Return what giving up a row would lose."""
-    parts = [size_or_dash(row.item.bytes)] if row.item.bytes is not None else []
+    if row.item.bytes is not None:
+        parts = [size_or_dash(row.item.bytes)]
+    else:
+        parts = []
     parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
     if parts:
         return f": {', '.join(parts)}"
@@ -223,14 +238,20 @@ class EvidenceColumns:
 
     def right_cells(self, held: str, newest: str, age: str, tone: Tone) -> Line:
         """Return the columns right of the text."""
-        spans = [Span(f"{held:>{SIZE}}", tone)] if self.sized else []
+        if self.sized:
+            spans = [Span(f"{held:>{SIZE}}", tone)]
+        else:
+            spans = []
         spans += [dim_span(f"{newest:>{SIZE}}")] if self.newest else []
         return (*spans, dim_span(f"{age:>{AGE}}"))
 
 
 def row_line(row: EvidenceRow, text: str, columns: EvidenceColumns) -> Line:
     """Return a row in one line; its first cell is reserved for the cursor."""
-    held = "" if row.item.bytes is None else size_or_dash(row.item.bytes)
+    if row.item.bytes is None:
+        held = ""
+    else:
+        held = size_or_dash(row.item.bytes)
     newest, age = ("" if one is None else compact_time(one) for one in (row.newest, row.age))
     right = columns.right_cells(held, newest, age, row.text_tone)
     kind = Span(fit_text(row.kind, KINDS - 4) + " ", row.text_tone)
@@ -261,11 +282,10 @@ def list_lines(
     out: list[tuple[str | None, Line]] = [(None, draw_heading(columns))]
     for row in rows:
         key = row.item.key
-        drawn = (
-            _full_row_lines(row, columns)
-            if key == picked
-            else [row_line(row, row.full_text, columns)]
-        )
+        if key == picked:
+            drawn = _full_row_lines(row, columns)
+        else:
+            drawn = [row_line(row, row.full_text, columns)]
         out += [(key, each) for each in drawn]
     return out
 
