@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from rgt_tui.health import TYPED_S, training_processes, unseen_reason
-from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, gpus_computing, gpus_in_use
+from rgt_tui.health import LIMITS, training_processes, unseen_reason
+from rgt_tui.health.facts import gpus_computing, gpus_in_use
 from rgt_tui.model import (
     BoxState,
     EvidenceItem,
@@ -145,7 +145,7 @@ def _describe_training(
     names = running or [
         run.name
         for run in runs
-        if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
+        if run.progressed_at and now - run.progressed_at < LIMITS.no_queue_moving_s
     ]
     if names:
         who = f"{join_names(names)} is training"
@@ -192,7 +192,7 @@ def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     cells = _map_cell_states(state)
     for run in state.runs:
         at = run.progressed_at
-        if cells.get(run.name) not in FINISHED and at is not None and now - at < MOVING_S:
+        if cells.get(run.name) not in FINISHED and at is not None and now - at < LIMITS.moving_s:
             text = f"{quote_name(run.name)} advanced to step {run.step} {format_time_ago(at, now)}"
             yield BusyReason(f"run {run.name}", text, "advances")
 
@@ -266,7 +266,7 @@ def _iterate_typing(state: BoxState, now: float) -> Iterator[BusyReason]:
         return
     since = _since_input(sample)
     # `not >=` instead of `<`: NaN must refuse, too.
-    if sample.input_at != 0 and not since >= TYPED_S:
+    if sample.input_at != 0 and not since >= LIMITS.typed_s:
         text = f"somebody typed at a terminal of the box {max(0.0, since):.0f} s ago"
         yield BusyReason("terminal", text, "typed")
 

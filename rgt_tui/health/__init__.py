@@ -107,12 +107,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.health.diagnosis import diagnose_box, log_finding
     from rgt_tui.health.facts import (
-        BUSY_PCT,
-        DISK_ERROR_PCT,
-        DISK_WARN_PCT,
-        MEMORY_ERROR_PCT,
-        MEMORY_WARN_PCT,
-        TYPED_S,
+        LIMITS,
         BoxFacts,
         facts_of,
         reuse_facts,
@@ -163,22 +158,18 @@ if TYPE_CHECKING:
 __all__ = [
     "ADVISED_AT",
     "ALERTS",
-    "BUSY_PCT",
     "BY_ID",
     "CHECKS",
     "DAY_S",
-    "DISK_ERROR_PCT",
-    "DISK_WARN_PCT",
     "EVERYTHING",
     "GATHER_S",
     "GONE",
     "HANDBOOK",
     "KEEP_S",
+    "LIMITS",
     "MAKERS",
     "MARGIN_S",
     "MAX_DIGEST_BYTES",
-    "MEMORY_ERROR_PCT",
-    "MEMORY_WARN_PCT",
     "PHASES",
     "REST",
     "SINKS",
@@ -186,7 +177,6 @@ __all__ = [
     "STORAGE_IDS",
     "TREND_LEAST",
     "TREND_POINTS",
-    "TYPED_S",
     "UNSEEN_S",
     "WINDOW",
     "AlertMachine",
@@ -327,10 +317,7 @@ __getattr__ = imported_later(
             "failure_reason includes_findings minutes_left parse_alerts plan_delivery"
         ),
         "diagnosis": "diagnose_box log_finding",
-        "facts": (
-            "BUSY_PCT DISK_ERROR_PCT DISK_WARN_PCT BoxFacts MEMORY_ERROR_PCT MEMORY_WARN_PCT TYPED_S reuse_facts "
-            "facts_of training_processes unseen_reason"
-        ),
+        "facts": ("LIMITS BoxFacts reuse_facts facts_of training_processes unseen_reason"),
         "handbook": "HANDBOOK STORAGE_IDS run_pages",
         "lognotes": "WINDOW scan_log",
         "mutes": (

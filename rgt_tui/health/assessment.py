@@ -8,7 +8,7 @@ from rgt_tui.health.alert_state import HOLDING, judge_without_history
 from rgt_tui.health.autostop_words import describe_self_stop
 from rgt_tui.health.condition import LifecycleCheck
 from rgt_tui.health.conditions import BY_ID, CHECKS, covered_alert_ids, ended_text
-from rgt_tui.health.facts import ANSWERS_S, BUSY_PCT, BoxFacts, facts_of, training_processes
+from rgt_tui.health.facts import LIMITS, BoxFacts, facts_of, training_processes
 from rgt_tui.health.rows.conditions_link import describe_contested
 from rgt_tui.health.rows.conditions_queue import runs_awaiting_curves
 from rgt_tui.model import (
@@ -143,7 +143,7 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
             own = ""
         why = meter.state_text(f"{read}; {own}" if own else read)
         return (BoxHealth.STOPPED if stopped else BoxHealth.GONE), word, why
-    if seen.contested and (meter.at is None or meter.at >= box.since - ANSWERS_S):
+    if seen.contested and (meter.at is None or meter.at >= box.since - LIMITS.answers_s):
         word = f"{meter.lifecycle.value}?"
         return BoxHealth.WARN, word, describe_contested(seen)
     if box.link in _LINKS:
@@ -203,7 +203,7 @@ def _describe_unseen(seen: BoxFacts, why: str) -> str:
     else:
         gpus = ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
-    if busy >= BUSY_PCT:
+    if busy >= LIMITS.busy_pct:
         return f"{why}; a GPU is {pct(busy)} busy"
     return why
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.health.facts import NO_QUEUE_STALL_S, STANDS, BoxFacts
+from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import (
     BoxState,
     CheckStatus,
@@ -23,7 +23,7 @@ from rgt_tui.profiles.readings import STALL_MIN_S
 Sign = Callable[[BoxFacts], object]
 """A cheap test of a view: a true result means the thing it looks for is present."""
 
-LEAST_STAND_S = min(STANDS * STALL_MIN_S, NO_QUEUE_STALL_S)
+LEAST_STAND_S = min(LIMITS.busy_stalls * STALL_MIN_S, LIMITS.no_queue_stall_s)
 
 
 class Reading(NamedTuple):

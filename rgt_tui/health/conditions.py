@@ -7,14 +7,7 @@ from collections.abc import Iterable
 
 from rgt_tui.health import condition, stuck_ranks
 from rgt_tui.health.condition import YES, YES_ERROR, AlertRung, Condition, LifecycleCheck, say_text
-from rgt_tui.health.facts import (
-    FIRST_STEP_S,
-    LOST_S,
-    METER_LOST_S,
-    OOM_RECENT_S,
-    SKEW_CLEAR_S,
-    SKEW_WARN_S,
-)
+from rgt_tui.health.facts import LIMITS
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.rows import conditions_curves as curves
 from rgt_tui.health.rows import conditions_gpu as gpu
@@ -97,7 +90,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
-        hold_s=FIRST_STEP_S, escalates=True,
+        hold_s=LIMITS.first_step_s, escalates=True,
         needs=condition.has_running_cells,
         over="{key} no longer waits for its first step",
         advice="Read its log: it loads slowly, waits for something, or buffers its output.",
@@ -202,7 +195,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "oom-kill", "The kernel killed a process for lack of memory", "oom", space.read_oom, space.say_oom, YES_ERROR,
-        unit="more kills", rises=True, quiet_s=OOM_RECENT_S,
+        unit="more kills", rises=True, quiet_s=LIMITS.oom_recent_s,
         over="no further process was killed for lack of memory",
         advice="Find out which process was killed; reduce its memory before you start it again.",
         findings=("U9",),
@@ -365,7 +358,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
-        YES, hold_s=LOST_S, live=False,
+        YES, hold_s=LIMITS.lost_s, live=False,
         needs=condition.unreachable,
         over="no longer unreachable",
         advice="That does not mean it is dead: check the provider's console and your own network.",
@@ -375,7 +368,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
-        hold_s=LOST_S, live=False, escalates=True,
+        hold_s=LIMITS.lost_s, live=False, escalates=True,
         needs=condition.has_stale_figures,
         over="no longer silent",
         advice="It may still be training, or hang: check the provider's console, and df on its mounts.",
@@ -391,7 +384,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "asking", "A question waits for you", "asks you", link.read_asking, link.say_asking, YES,
-        hold_s=LOST_S, live=False, told=True, escalates=True,
+        hold_s=LIMITS.lost_s, live=False, told=True, escalates=True,
         of=frozenset(("link",)),
         over="no question waits for you any more",
         advice="Answer it in rgt, or give rgt a key that needs no answer (ssh-agent, identity).",
@@ -433,7 +426,7 @@ _ROWS: tuple[Condition, ...] = (
     Condition(
         "contested", "The provider calls the box stopped or gone, but it answers", "stopped?",
         link.read_contested, link.say_contested, YES,
-        hold_s=LOST_S, live=False, escalates=True,
+        hold_s=LIMITS.lost_s, live=False, escalates=True,
         over="provider and box no longer contradict each other",
         advice="Check that `instance` in the fleet file is this box, then its console: it may be billed in full.",
         see="5.5",
@@ -456,7 +449,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
-        (AlertRung("warn", METER_LOST_S, METER_LOST_S),), unit="s since read", live=False,
+        (AlertRung("warn", LIMITS.meter_lost_s, LIMITS.meter_lost_s),), unit="s since read", live=False,
         over="the meter can be read again",
         advice="Check the provider's key and console: what the box costs is unknown.",
         checks=(LifecycleCheck("5.5", "meter read from the provider", money.check_meter_read, live=False),),
@@ -545,7 +538,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
-        (AlertRung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
+        (AlertRung("warn", LIMITS.skew_warn_s, LIMITS.skew_clear_s),), unit="s", hold_s=60.0,
         of=frozenset(("clock_skew",)),
         over="the box's clock is no longer off",
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",
@@ -553,7 +546,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "own-clock", "This computer's clock is off", "skew", link.read_own_clock, link.say_own_clock,
-        (AlertRung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", live=False,
+        (AlertRung("warn", LIMITS.skew_warn_s, LIMITS.skew_clear_s),), unit="s", live=False,
         of=frozenset(("meter",)),
         over="this computer's clock is no longer off",
         advice="Set it (timedatectl set-ntp true); ages, the days of the journal and `--for` depend on it.",

@@ -16,17 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.health.facts import (
-    BALANCE_ERROR_S,
-    BALANCE_WARN_S,
-    DANGER_ERROR_S,
-    DANGER_WARN_S,
-    LOST_S,
-    METER_LOST_S,
-    SESSION_PART,
-    contested,
-    provider_word,
-)
+from rgt_tui.health.facts import LIMITS, contested, provider_word
 from rgt_tui.model import (
     BillingVerb,
     BoxState,
@@ -243,7 +233,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
         now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None
     )
     parked = _latest_known_time(now, life.parked_at)
-    if parked is not None and seen is not None and seen > parked + LOST_S:
+    if parked is not None and seen is not None and seen > parked + LIMITS.lost_s:
         parked = None  # it has run since then
     word = provider_word(box, now)
     if word is Lifecycle.STOPPED:
@@ -263,18 +253,22 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
         told = _latest_known_time(now, life.stopped_at)
     else:
         told = None
-    if told is not None and word is Lifecycle.UNKNOWN and (box.sample_at or 0.0) <= told + LOST_S:
+    if (
+        told is not None
+        and word is Lifecycle.UNKNOWN
+        and (box.sample_at or 0.0) <= told + LIMITS.lost_s
+    ):
         # The provider has not been read again since an earlier rgt ended.
         return EventSpan(
             told if seen is None else min(seen, told), told, "the provider, as remembered"
         )
-    if seen is None or now - seen <= LOST_S:
+    if seen is None or now - seen <= LIMITS.lost_s:
         return None
     return EventSpan(seen, None, "last seen", sure=False)
 
 
 def _is_read(meter: Meter, now: float) -> bool:
-    return meter.at is not None and now - meter.at <= METER_LOST_S
+    return meter.at is not None and now - meter.at <= LIMITS.meter_lost_s
 
 
 def _latest_known_time(now: float, *times: float | None) -> float | None:
@@ -304,7 +298,7 @@ def _from_start(
     )
     if started is None:
         return None
-    if seen is not None and seen > started + (clock.after_s or 0.0) + LOST_S:
+    if seen is not None and seen > started + (clock.after_s or 0.0) + LIMITS.lost_s:
         return None  # it is still running: the limit does not apply to this machine
     return _read_span_clock(clock, EventSpan(None, started, "first seen"), now)
 
@@ -442,7 +436,7 @@ def countdown_urgency(reading: ClockReading) -> float:
         reading.bound is ClockBound.AT_MOST and reading.level != "info"
     ):
         return 0.0
-    return reading.seconds_left / (SESSION_PART if reading.counts_from in SESSIONS else 1.0)
+    return reading.seconds_left / (LIMITS.session_part if reading.counts_from in SESSIONS else 1.0)
 
 
 def _build_countdown(
@@ -456,13 +450,13 @@ def _build_countdown(
     sure: bool = True,
 ) -> ClockReading:
     if clock.counts_from in SESSIONS:
-        part = SESSION_PART
+        part = LIMITS.session_part
     else:
         part = 1.0
     warn, error = (
-        (BALANCE_WARN_S, BALANCE_ERROR_S)
+        (LIMITS.balance_warn_s, LIMITS.balance_error_s)
         if clock.counts_from is ClockStart.BALANCE
-        else (DANGER_WARN_S * part, DANGER_ERROR_S * part)
+        else (LIMITS.danger_warn_s * part, LIMITS.danger_error_s * part)
     )
     if left is None:
         level = "warn"

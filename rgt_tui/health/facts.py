@@ -37,74 +37,92 @@ from rgt_tui.profiles import (
 if TYPE_CHECKING:
     from rgt_tui.profiles import JudgedStorage
 
-# Space and memory, in percent.
-DISK_WARN_PCT, DISK_ERROR_PCT = 80.0, 95.0
-"""Limits for bytes and for inodes."""
-DISK_MARGIN_PCT = 3.0
-"""Percentage points below its limit that usage must fall before there is room again."""
-MEMORY_WARN_PCT, MEMORY_ERROR_PCT = 90.0, 97.0
-MEMORY_MARGIN_PCT = 3.0
-CHECKPOINTS_AHEAD = 3
-"""How many more checkpoints must fit: one being written, one kept, one best."""
-FILES_PER_CHECKPOINT = 64
 
-# GPUs.
-BUSY_PCT = 20.0
-"""GPU utilisation from which the GPU counts as computing, even if no training process is
-recognised.
-"""
+class HealthLimits(msgspec.Struct, frozen=True):
+    """The limits from which conditions, findings, the checklist and the gate report something."""
 
-HELD_BYTES = 1 << 30
-"""Video memory in use from which a process counts as holding the GPU; the driver itself uses less.
-"""
-TYPED_S = 300.0
-"""Seconds since the last keystroke at a terminal of the box for which its user counts as present.
-"""
+    # Space and memory, in percent.
+    disk_warn_pct: float = 80.0
+    """Percent of bytes or inodes in use from which a disk raises a warning."""
+    disk_error_pct: float = 95.0
+    """Percent of bytes or inodes in use from which a disk raises an error."""
+    disk_margin_pct: float = 3.0
+    """Percentage points below its limit that usage must fall before there is room again."""
+    memory_warn_pct: float = 90.0
+    """Percent of memory in use that raises a warning."""
+    memory_error_pct: float = 97.0
+    """Percent of memory in use that raises an error."""
+    memory_margin_pct: float = 3.0
+    """Percentage points below its limit that memory must fall before the alert ends."""
+    checkpoints_ahead: int = 3
+    """How many more checkpoints must fit: one being written, one kept, one best."""
+    files_per_checkpoint: int = 64
+    """Inodes assumed for a checkpoint."""
+    # GPUs.
+    busy_pct: float = 20.0
+    """GPU utilisation from which the GPU counts as computing, even if no training process is
+    recognised."""
+    held_bytes: int = 1 << 30
+    """Video memory in use from which a process counts as holding the GPU; the driver itself uses
+    less."""
+    typed_s: float = 300.0
+    """Seconds since the last keystroke at a terminal of the box for which its user counts as
+    present."""
+    # Progress.
+    moving_s: float = 10.0
+    """A run that advanced within this many seconds is alive, even if the process list disagrees."""
+    no_queue_moving_s: float = 60.0
+    """The same for a run without a queue that records when it started."""
+    no_queue_stall_s: float = 600.0
+    """Stall limit in seconds for a run without a queue that records when it started."""
+    busy_stalls: float = 3.0
+    """A GPU that is busy without progress is reported after this many times the usual stall limit.
+    """
+    first_step_s: float = 600.0
+    """Seconds without a logged first step after which a cell is reported. Loading weights and data
+    takes time."""
+    hopeless_stalls: float = 10.0
+    """A cell that has made no progress for this many stall limits will not recover without help."""
+    checkpoint_old_s: float = 1800.0
+    """Seconds of unsaved work that count as too much on a box that can disappear at any time."""
+    layer_old_s: float = 120.0
+    """Seconds without news after which a log, a curve or a session counts as silent."""
+    oom_recent_s: float = 600.0
+    """Seconds for which a kill by the kernel's OOM killer stays an alert."""
+    # The connection and the clock.
+    lost_s: float = 120.0
+    """Seconds without a connection before an alert is raised."""
+    skew_noted_s: float = 2.0
+    """Seconds of difference between the two clocks that are shown."""
+    skew_warn_s: float = 30.0
+    """Seconds of difference between the two clocks that raise a warning."""
+    skew_clear_s: float = 15.0
+    """Seconds of difference below which that warning ends."""
+    # Money.
+    meter_old_s: float = 120.0
+    """Age in seconds from which the provider's last status no longer counts as current."""
+    answers_s: float = 30.0
+    """Minimum seconds since its last sample for which a box with a live connection still counts as
+    answering."""
+    meter_lost_s: float = 600.0
+    """Seconds without a readable provider status before an alert is raised."""
+    danger_warn_s: float = 5 * 86400.0
+    """Seconds left on a danger clock that raise a warning."""
+    danger_error_s: float = 2 * 86400.0
+    """Seconds left on a danger clock that raise an error."""
+    session_part: float = 1.0 / 120.0
+    """Fraction of the two limits above for the end of a running machine (session, walltime). That
+    end is known and often within a day, so its limits are 1 h and 24 min."""
+    balance_warn_s: float = 24 * 3600.0
+    """Seconds until the account's balance is used up that raise a warning."""
+    balance_error_s: float = 6 * 3600.0
+    """Seconds until the account's balance is used up that raise an error."""
 
-# Progress, in seconds.
-MOVING_S = 10.0
-"""A run that advanced within this many seconds is alive, even if the process list disagrees."""
-NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S = 60.0, 600.0
-"""The same, and the stall limit, for a run without a queue that records when it started."""
-STANDS = 3.0
-"""A GPU that is busy without progress is reported after this many times the usual stall limit."""
-FIRST_STEP_S = 600.0
-"""Seconds without a logged first step after which a cell is reported. Loading weights and data
-takes time.
-"""
-HOPELESS_STALL = 10.0
-"""A cell that has made no progress for this many stall limits will not recover without help."""
-CHECKPOINT_OLD_S = 1800.0
-"""Seconds of unsaved work that count as too much on a box that can disappear at any time."""
-LAYER_OLD_S = 120.0
-"""Seconds without news after which a log, a curve or a session counts as silent."""
-OOM_RECENT_S = 600.0
-"""Seconds for which a kill by the kernel's OOM killer stays an alert."""
+
+LIMITS = HealthLimits()
+
 PREEMPTED = 75
 """Exit status of a trainer that received a stop signal, saved, and exited."""
-
-# The connection and the clock, in seconds.
-LOST_S = 120.0
-"""Seconds without a connection before an alert is raised."""
-SKEW_NOTED_S, SKEW_WARN_S, SKEW_CLEAR_S = 2.0, 30.0, 15.0
-
-# Money.
-METER_OLD_S = 120.0
-"""Age in seconds from which the provider's last status no longer counts as current."""
-ANSWERS_S = 30.0
-"""Minimum seconds since its last sample for which a box with a live connection still counts as
-answering.
-"""
-METER_LOST_S = 600.0
-"""Seconds without a readable provider status before an alert is raised."""
-DANGER_WARN_S, DANGER_ERROR_S = 5 * 86400.0, 2 * 86400.0
-"""Seconds left on a danger clock that raise a warning and an error."""
-SESSION_PART = 1.0 / 120.0
-"""Fraction of the limits above for the end of a running machine (session, walltime). That end is
-known and often within a day, so its limits are 1 h and 24 min.
-"""
-BALANCE_WARN_S, BALANCE_ERROR_S = 24 * 3600.0, 6 * 3600.0
-"""Seconds until the account's balance is used up that raise a warning and an error."""
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
 Running = tuple[QueueState, QueueCell, RunState | None]
@@ -369,7 +387,7 @@ def gpus_computing(sample: Sample | None) -> tuple[GpuReading, ...]:
     else:
         gpus = ()
     return tuple(
-        gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT
+        gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= LIMITS.busy_pct
     )
 
 
@@ -383,9 +401,9 @@ def gpus_in_use(sample: Sample | None) -> tuple[GpuReading, ...]:
 
 
 def _holds_memory(gpu: GpuReading) -> bool:
-    if gpu.orphans or (gpu.vram_used is not None and gpu.vram_used >= HELD_BYTES):
+    if gpu.orphans or (gpu.vram_used is not None and gpu.vram_used >= LIMITS.held_bytes):
         return True
-    return any(proc.bytes is None or proc.bytes >= HELD_BYTES for proc in gpu.procs)
+    return any(proc.bytes is None or proc.bytes >= LIMITS.held_bytes for proc in gpu.procs)
 
 
 def find_shortage(disk: DiskReading, margin: float = 0.0, need: int | None = None) -> str | None:
@@ -402,7 +420,7 @@ def find_shortage(disk: DiskReading, margin: float = 0.0, need: int | None = Non
     if disk.read_only:
         return None
     for what, used in (("inodes", inode_pct(disk)), ("bytes", byte_pct(disk))):
-        if used is not None and used >= DISK_ERROR_PCT - margin:
+        if used is not None and used >= LIMITS.disk_error_pct - margin:
             return what
     if need is not None and disk.bytes_free is not None and disk.bytes_free < need:
         return "bytes"
@@ -432,7 +450,7 @@ def contested(box: BoxState, now: float) -> bool:
         or box.sample_at is None
     ):
         return False
-    return now - box.sample_at <= max(ANSWERS_S, stale_after(box))
+    return now - box.sample_at <= max(LIMITS.answers_s, stale_after(box))
 
 
 def _running_by_queue(box: BoxState) -> tuple[Running, ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.handbook import SPECIFIC, AdvisedAction
 from rgt_tui.health.condition import HandbookEntry
-from rgt_tui.health.facts import DISK_MARGIN_PCT, find_shortage
+from rgt_tui.health.facts import LIMITS, find_shortage
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import LogCase, WindowHit
 from rgt_tui.model import (
@@ -294,7 +294,7 @@ def from_readings(
     for disk in box.sample.disks if box.sample is not None else ():
         what = find_shortage(disk)
         if what is None:
-            lower = find_shortage(disk, DISK_MARGIN_PCT)
+            lower = find_shortage(disk, LIMITS.disk_margin_pct)
             if f"{lower} of {disk.mount}" in standing:
                 what = lower
             else:
@@ -408,7 +408,7 @@ def iterate_kept_findings(
             disks = ()
         disk = next((one for one in disks if one.mount == mount), None)
         if disk is not None:
-            short = find_shortage(disk, 0.0 if before.cleared else DISK_MARGIN_PCT)
+            short = find_shortage(disk, 0.0 if before.cleared else LIMITS.disk_margin_pct)
         else:
             short = None
         # The line has left the window, so everything in the window came later.
@@ -460,7 +460,7 @@ def _find_cause(case: LogCase, hit: WindowHit, before: Finding | None) -> Shorta
     else:
         path = None
     if before is not None and not before.cleared:
-        margin = DISK_MARGIN_PCT
+        margin = LIMITS.disk_margin_pct
     else:
         margin = 0.0
     if case.checkpoints:

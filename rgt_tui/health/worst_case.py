@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rgt_tui.health.danger_clocks import ClockReading
-from rgt_tui.health.facts import METER_LOST_S, contested, provider_word
+from rgt_tui.health.facts import LIMITS, contested, provider_word
 from rgt_tui.model import BoxState, ClockMode, Lifecycle, MeterKind, MoneyAmount
 from rgt_tui.profiles import (
     find_hourly_cost,
@@ -123,7 +123,7 @@ def _rate_doubt(box: BoxState, now: float) -> str | None:
         return "some prices are unknown"
     if meter.kind is MeterKind.UNKNOWN:
         return "unknown whether it is billed now"
-    if meter.at is None or now - meter.at > METER_LOST_S:
+    if meter.at is None or now - meter.at > LIMITS.meter_lost_s:
         return "the meter was last read " + (
             "never" if meter.at is None else f"{format_duration(now - meter.at)} ago"
         )

@@ -17,7 +17,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import connected_agent
-from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT
+from rgt_tui.health import LIMITS
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import load_profile, pct, size
@@ -466,9 +466,9 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
         if free is None or not total:
             continue
         used = 100.0 * (1.0 - free / total)
-        if used >= DISK_ERROR_PCT:
+        if used >= LIMITS.disk_error_pct:
             verdict = RowVerdict.REFUSE
-        elif used >= DISK_WARN_PCT:
+        elif used >= LIMITS.disk_warn_pct:
             verdict = RowVerdict.DOUBTFUL
         else:
             verdict = RowVerdict.OK

@@ -17,14 +17,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
-from rgt_tui.health.facts import (
-    MOVING_S,
-    NO_QUEUE_MOVING_S,
-    NO_QUEUE_STALL_S,
-    STANDS,
-    BoxFacts,
-    training_processes,
-)
+from rgt_tui.health.facts import LIMITS, BoxFacts, training_processes
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.health.rows.conditions_runs import runs_of
 from rgt_tui.model import (
@@ -88,7 +81,7 @@ def may_be_pausing(view: BoxFacts) -> bool:
         return any(_cell_pauses(view, place) for place in range(len(view.running_cells)))
     if view.progress_age is None:
         return False
-    return NO_QUEUE_MOVING_S < view.progress_age <= NO_QUEUE_STALL_S
+    return LIMITS.no_queue_moving_s < view.progress_age <= LIMITS.no_queue_stall_s
 
 
 def _cell_pauses(view: BoxFacts, place: int) -> bool:
@@ -96,9 +89,9 @@ def _cell_pauses(view: BoxFacts, place: int) -> bool:
     if run is None or run.progressed_at is None:
         return True  # still loading; if it takes too long, another alert reports it
     still = view.now - run.progressed_at
-    if still <= MOVING_S:
+    if still <= LIMITS.moving_s:
         return False
-    # A run that advanced within this many usual steps, or `MOVING_S`, is not in an evaluation or a
+    # A run that advanced within this many usual steps, or `moving_s`, is not in an evaluation or a
     # pause.
     moving_steps = 3.0
     return moving_steps * (step_time(cell, run) or 0.0) < still <= stall_after(cell, run)
@@ -126,7 +119,7 @@ def say_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     waited, value = format_duration(view.now - since), pct(reading.value)
     if view.progress_age is None:
         run = "a training process is alive"
-    elif view.progress_age <= NO_QUEUE_MOVING_S:
+    elif view.progress_age <= LIMITS.no_queue_moving_s:
         run = "the run advances without it"
     else:
         run = f"the run has not advanced for {format_duration(view.progress_age)}"
@@ -313,7 +306,11 @@ def read_starved(view: BoxFacts) -> Sequence[Reading] | None:
             return None
         return NOTHING
     known = [value for value in view.box.rings.gpu_util if value is not None]
-    if view.progress_age is None or view.progress_age > NO_QUEUE_MOVING_S or may_be_pausing(view):
+    if (
+        view.progress_age is None
+        or view.progress_age > LIMITS.no_queue_moving_s
+        or may_be_pausing(view)
+    ):
         return None
     # Samples needed for a mean utilisation: single ones prove nothing, as a step has pauses of its
     # own.
@@ -365,13 +362,13 @@ def read_spinning(view: BoxFacts) -> Sequence[Reading] | None:
         for _, cell, run in view.running_cells
         if run is not None
         and run.progressed_at is not None
-        and view.now - run.progressed_at >= STANDS * stall_after(cell, run)
+        and view.now - run.progressed_at >= LIMITS.busy_stalls * stall_after(cell, run)
     ]
     stands += [
         (runs[0], view.now - runs[0].progressed_at)
         for runs in view.beside
         if runs[0].progressed_at is not None
-        and view.now - runs[0].progressed_at >= NO_QUEUE_STALL_S
+        and view.now - runs[0].progressed_at >= LIMITS.no_queue_stall_s
     ]
     if cards:
         return [Reading(run.name, 1.0, (still, cards)) for run, still in stands]

@@ -23,7 +23,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
-from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, BoxFacts
+from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
 from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
 
@@ -67,7 +67,7 @@ def read_silent(view: BoxFacts) -> Sequence[Reading] | None:
     if view.off or box.link in (LinkState.PAUSED, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN):
         return NOTHING
     if box.link is not LinkState.LIVE:
-        lost = box.link is LinkState.UNREACHABLE and view.now - box.since >= LOST_S
+        lost = box.link is LinkState.UNREACHABLE and view.now - box.since >= LIMITS.lost_s
         if lost:
             return NOTHING
         return None
@@ -296,9 +296,9 @@ def check_clock_skew(view: BoxFacts) -> Verdict:
     if skew is None:
         return waiting_verdict("not measured yet")
     text = f"the box is {abs(skew):.1f} s {'ahead' if skew >= 0 else 'behind'}"
-    if abs(skew) >= SKEW_WARN_S:
+    if abs(skew) >= LIMITS.skew_warn_s:
         return failed_verdict(text, view.box.sample_at)
-    if abs(skew) > SKEW_NOTED_S:
+    if abs(skew) > LIMITS.skew_noted_s:
         return warn_verdict(text, view.box.sample_at)
     return passed_verdict(text, view.box.sample_at)
 

@@ -22,14 +22,7 @@ from rgt_tui.health.danger_clocks import (
     countdown_urgency,
     soonest_countdown,
 )
-from rgt_tui.health.facts import (
-    BALANCE_ERROR_S,
-    BALANCE_WARN_S,
-    DANGER_ERROR_S,
-    DANGER_WARN_S,
-    METER_OLD_S,
-    BoxFacts,
-)
+from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import (
     FLEET_FILE,
     MACHINE,
@@ -53,11 +46,14 @@ from rgt_tui.profiles import (
 
 CLOCK = tuple(
     AlertRung(level, left / 3600.0, left / 3600.0)
-    for level, left in (("warn", DANGER_WARN_S), ("error", DANGER_ERROR_S))
+    for level, left in (
+        ("warn", LIMITS.danger_warn_s),
+        ("error", LIMITS.danger_error_s),
+    )
 )
 BALANCE = (
-    AlertRung("warn", BALANCE_WARN_S / 3600.0, 30.0),
-    AlertRung("error", BALANCE_ERROR_S / 3600.0, 8.0),
+    AlertRung("warn", LIMITS.balance_warn_s / 3600.0, 30.0),
+    AlertRung("error", LIMITS.balance_error_s / 3600.0, 8.0),
 )
 
 
@@ -359,7 +355,7 @@ def check_meter_read(view: BoxFacts) -> Verdict:
             *list_caveats(meter),
         )
     )
-    if meter.error is not None or view.now - meter.at > METER_OLD_S:
+    if meter.error is not None or view.now - meter.at > LIMITS.meter_old_s:
         return warn_verdict(
             f"{text}; last read {format_duration(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",
             meter.at,

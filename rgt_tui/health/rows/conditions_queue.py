@@ -16,7 +16,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
-from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, BoxFacts, training_processes
+from rgt_tui.health.facts import LIMITS, PREEMPTED, BoxFacts, training_processes
 from rgt_tui.model import (
     BillingVerb,
     Finding,
@@ -98,7 +98,7 @@ def runs_awaiting_curves(view: BoxFacts) -> list[str]:
     late += [
         runs[0]
         for runs in view.beside
-        if view.now - (runs[0].progressed_at or view.now) >= NO_QUEUE_STALL_S
+        if view.now - (runs[0].progressed_at or view.now) >= LIMITS.no_queue_stall_s
     ]
     return [run.name for run in late if view.is_curve_unread(run)]
 
@@ -122,7 +122,7 @@ def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
         newest = runs[0]
         if newest.wait is not None:
             continue
-        still = (view.now - (newest.progressed_at or view.now)) / NO_QUEUE_STALL_S
+        still = (view.now - (newest.progressed_at or view.now)) / LIMITS.no_queue_stall_s
         found.append(
             Reading(newest.name, None if view.is_curve_unread(newest) else still, (None, newest))
         )

@@ -17,7 +17,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
-from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, BoxFacts
+from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
 
@@ -308,7 +308,7 @@ def check_four_layers(view: BoxFacts) -> Verdict:
     ages = {name: view.now - at for name, at in layers.items() if at is not None}
     text = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in ages.items())
     oldest = view.now - max(ages.values())
-    if max(ages.values()) > LAYER_OLD_S:
+    if max(ages.values()) > LIMITS.layer_old_s:
         return warn_verdict(text, oldest)
     return passed_verdict(text, oldest)
 
@@ -332,7 +332,7 @@ def check_progress(view: BoxFacts) -> Verdict:
     still = view.now - at
     text = f"{cell.name} step {run.step or 0:,} advanced {format_duration(still)} ago"
     limit = stall_after(cell, run)
-    if still > HOPELESS_STALL * limit:
+    if still > LIMITS.hopeless_stalls * limit:
         return failed_verdict(text, at)
     if still > limit:
         return warn_verdict(text, at)
@@ -389,7 +389,7 @@ def check_checkpoint_age(view: BoxFacts) -> Verdict:
     at = view.to_client_time(point.at)
     old = view.now - (at or view.now)
     text = f"{run} {saved_point(point)}, {size(point.bytes)}, {format_duration(old)} ago"
-    if old > CHECKPOINT_OLD_S:
+    if old > LIMITS.checkpoint_old_s:
         return warn_verdict(text, at)
     return passed_verdict(text, at)
 

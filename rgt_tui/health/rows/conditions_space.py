@@ -18,17 +18,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
-from rgt_tui.health.facts import (
-    CHECKPOINTS_AHEAD,
-    DISK_ERROR_PCT,
-    DISK_MARGIN_PCT,
-    DISK_WARN_PCT,
-    FILES_PER_CHECKPOINT,
-    MEMORY_ERROR_PCT,
-    MEMORY_MARGIN_PCT,
-    MEMORY_WARN_PCT,
-    BoxFacts,
-)
+from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import BillingVerb, BoxState, DiskReading, Finding, memory
 from rgt_tui.profiles import (
     byte_pct,
@@ -45,12 +35,12 @@ from rgt_tui.profiles import (
 )
 
 DISK = (
-    AlertRung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
-    AlertRung("error", DISK_ERROR_PCT, DISK_ERROR_PCT - DISK_MARGIN_PCT),
+    AlertRung("warn", LIMITS.disk_warn_pct, LIMITS.disk_warn_pct - LIMITS.disk_margin_pct),
+    AlertRung("error", LIMITS.disk_error_pct, LIMITS.disk_error_pct - LIMITS.disk_margin_pct),
 )
 MEMORY = (
-    AlertRung("warn", MEMORY_WARN_PCT, MEMORY_WARN_PCT - MEMORY_MARGIN_PCT),
-    AlertRung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
+    AlertRung("warn", LIMITS.memory_warn_pct, LIMITS.memory_warn_pct - LIMITS.memory_margin_pct),
+    AlertRung("error", LIMITS.memory_error_pct, LIMITS.memory_error_pct - LIMITS.memory_margin_pct),
 )
 
 
@@ -245,9 +235,10 @@ def check_checkpoint_budget(view: BoxFacts) -> Verdict:
     disk = disk_of(view.box.sample.disks, point.path)
     if disk is None or disk.bytes_free is None:
         return waiting_verdict(f"the disk of {point.path} is not read")
-    need, at = CHECKPOINTS_AHEAD * point.bytes, view.box.sample_at
-    files = CHECKPOINTS_AHEAD * FILES_PER_CHECKPOINT
-    text = f"{run}: {CHECKPOINTS_AHEAD} × {size(point.bytes)}, {size(disk.bytes_free)} free on {disk.mount}"
+    need, at = LIMITS.checkpoints_ahead * point.bytes, view.box.sample_at
+    files = LIMITS.checkpoints_ahead * LIMITS.files_per_checkpoint
+    ahead = f"{LIMITS.checkpoints_ahead} × {size(point.bytes)}"
+    text = f"{run}: {ahead}, {size(disk.bytes_free)} free on {disk.mount}"
     if disk.bytes_free < need:
         return failed_verdict(text, at)
     if disk.inodes_total is not None and disk.inodes_used is not None:

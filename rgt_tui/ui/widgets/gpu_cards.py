@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rgt_tui import health
-from rgt_tui.health import BUSY_PCT
+from rgt_tui.health import LIMITS
 from rgt_tui.model import BoxState, GpuReading, MigSlice, short_command
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.profiles import how_many
@@ -53,7 +53,7 @@ def rank_urgency(gpu: GpuReading, busiest: float) -> int:
         return FAULTY
     if health.is_slowed(gpu) or gpu.orphans or is_pcie_narrow(gpu) or links_down(gpu):
         return WEAK
-    if gpu.util is not None and gpu.util < BUSY_PCT <= busiest:
+    if gpu.util is not None and gpu.util < LIMITS.busy_pct <= busiest:
         return IDLE
     return IDLE + 1
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.fleet import describe_dropped
-from rgt_tui.health import (
-    DISK_ERROR_PCT,
-    DISK_WARN_PCT,
-    MEMORY_ERROR_PCT,
-    MEMORY_WARN_PCT,
-    describe_self_stop,
-    list_readings,
-)
+from rgt_tui.health import LIMITS, describe_self_stop, list_readings
 from rgt_tui.model import (
     BillingVerb,
     BoxHealth,
@@ -106,7 +99,7 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         return [make_line(dim_span("no sample yet"))]
     mem = box.sample.mem
     share = memory_pct(mem)
-    tone = choose_tone(share, MEMORY_WARN_PCT, MEMORY_ERROR_PCT)
+    tone = choose_tone(share, LIMITS.memory_warn_pct, LIMITS.memory_error_pct)
     if mem.used is None:
         used = None
     else:
@@ -212,7 +205,7 @@ def _share_span(value: float | None, width: int, *, quiet: bool) -> Span:
     if quiet:
         tone = Tone.DIM
     else:
-        tone = choose_tone(value, DISK_WARN_PCT, DISK_ERROR_PCT)
+        tone = choose_tone(value, LIMITS.disk_warn_pct, LIMITS.disk_error_pct)
     return Span(fit_text(percent_or_dash(value), width, right=True), tone)
 
 

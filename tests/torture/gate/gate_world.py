@@ -44,7 +44,7 @@ from rgt_tui.gate import (
     journal,
     target_of,
 )
-from rgt_tui.health import TYPED_S
+from rgt_tui.health import LIMITS
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -315,7 +315,9 @@ class World:
             box = session.state.spec.name
             self.sample(alive(), box)
             machine = self.spoken[box]
-            machine.seen_typing = machine.typed_at > 0.0 and self.wall - machine.typed_at < TYPED_S
+            machine.seen_typing = (
+                machine.typed_at > 0.0 and self.wall - machine.typed_at < LIMITS.typed_s
+            )
             return since
 
         async def results(session: BoxSession, wanted: ResultsRequest) -> BoxResults:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from rgt_tui.health import BUSY_PCT, list_readings
+from rgt_tui.health import LIMITS, list_readings
 from rgt_tui.model import AutostopReading, BoxHealth, BoxState, DiskReading, GpuReading, MoneyAmount
 from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices
 from rgt_tui.profiles import compute_percent as ratio
@@ -122,8 +122,8 @@ def find_odd_cards(gpus: Sequence[GpuReading]) -> OddCards | None:
     dead = sum(gpu.error is not None for gpu in gpus)
     if dead:
         return OddCards(dead, True)
-    idle = sum(gpu.util is not None and gpu.util < BUSY_PCT for gpu in gpus)
-    busy = sum(gpu.util is not None and gpu.util >= BUSY_PCT for gpu in gpus)
+    idle = sum(gpu.util is not None and gpu.util < LIMITS.busy_pct for gpu in gpus)
+    busy = sum(gpu.util is not None and gpu.util >= LIMITS.busy_pct for gpu in gpus)
     if idle and busy:
         return OddCards(idle, False)
     return None

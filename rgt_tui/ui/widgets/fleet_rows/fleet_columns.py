@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.health import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health import LIMITS
 from rgt_tui.model import MoneyAmount
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
@@ -139,6 +139,9 @@ class FleetColumn(msgspec.Struct, frozen=True):
     """Keep its colour in a row whose values are old."""
 
 
+_DISK_PCT = (LIMITS.disk_warn_pct, LIMITS.disk_error_pct)
+_MEMORY_PCT = (LIMITS.memory_warn_pct, LIMITS.memory_error_pct)
+
 COLUMNS: list[FleetColumn] = [
     FleetColumn("name", "  box", 14, 0, cells.name_cell, "the box, as named in the fleet file", right=False,
            wishes=((1, WIDEST_NAME),), keeps_tone=True),
@@ -154,12 +157,12 @@ COLUMNS: list[FleetColumn] = [
            FilterValue(cells.hottest_gpu, FilterUnit.PLAIN, "temperature", 5.0), wishes=((8, 0),)),
     FleetColumn("power", "power", 5, WISHED, cells.power_cell, "power of all GPUs together",
            FilterValue(cells.total_watts, FilterUnit.PLAIN, "power", 20.0), wishes=((9, 0),)),
-    FleetColumn("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+    FleetColumn("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, *_DISK_PCT),
            "the fullest file system, in bytes", percent_value(cells.bytes_full, "disk")),
-    FleetColumn("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, DISK_WARN_PCT, DISK_ERROR_PCT),
+    FleetColumn("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, *_DISK_PCT),
            "the fullest file system, in inodes: at 100% no new file can be created, even with free bytes",
            percent_value(cells.inodes_full, "inodes")),
-    FleetColumn("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, MEMORY_WARN_PCT, MEMORY_ERROR_PCT),
+    FleetColumn("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, *_MEMORY_PCT),
            "memory of the container against its limit, not that of the host",
            percent_value(cells.memory_full, "memory", 2.0)),
     FleetColumn("cell", "cell", 4, 0, cells.cell_cell, "the current line of the queue, and the number of lines",
