@@ -1,0 +1,45 @@
+"""People's own questions find the page that answers them.
+
+The questions are from public threads, in the words of their authors; a row is the ids of the pages that answer it
+(`none`: no page does), the question, its source. They were labelled by reading the pages, and split once by a fixed
+seed, before the search was changed. Labels never change. The search may be adapted to `tuning.tsv`; `kept_back.tsv`
+only measures: do not look at which of its questions fail.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.handbook import find_pages, shipped_pages
+
+QUESTIONS = Path(__file__).parents[2] / "fixtures" / "questions"
+
+
+def share_found(name: str, among: int) -> float:
+    """Return the share of a file's questions that find one of their pages among the first ones."""
+    pages = list(shipped_pages().values())
+    rows = [
+        line.split("\t") for line in (QUESTIONS / name).read_text(encoding="utf-8").splitlines()
+    ]
+    asked = [(set(ids.split()), question) for ids, question, _ in rows if ids != "none"]
+    assert len(rows) == 100 and len(asked) >= 88
+    found = [
+        bool(ids & {page.id for page in find_pages(question, pages)[:among]})
+        for ids, question in asked
+    ]
+    return sum(found) / len(found)
+
+
+@pytest.mark.parametrize(("name", "least"), [("tuning.tsv", 0.32), ("kept_back.tsv", 0.37)])
+def test_a_question_finds_its_page_among_the_first_three(name: str, least: float) -> None:
+    assert share_found(name, among=3) >= least
+
+
+def test_the_labels_name_pages_that_exist() -> None:
+    for path in QUESTIONS.glob("*.tsv"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            ids, question, source = line.split("\t")
+            assert ids == "none" or set(ids.split()) <= set(shipped_pages()), question
+            assert source.startswith("https://")
