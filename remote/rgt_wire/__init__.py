@@ -17,6 +17,7 @@ __all__ = [
     "checkpoint_names",
     "event_records",
     "imported_later",
+    "log_envelopes",
     "shared_text",
 ]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from rgt_wire.log_envelopes import COLLECTED, WRITERS
 
 from rgt_tui.handbook.pages import HandbookPage
 
@@ -23,23 +24,9 @@ ANSI = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
 )
 _NUMBERS = re.compile(rb"\d+")
-_WRITER = re.compile(
-    r"(?:\[rank\d{1,6}\]: ?|\[(?:default|worker|trainer)?\d{1,6}\]:"
-    r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
-    r"|\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| |(?:  ){1,8}\| )+"
-)
-"""Prefixes of lines from one of several writers (torch, torchrun --tee, MPI, Ray, srun --label,
-Compose), and of the exceptions in a group.
-"""
-_STAMP = re.compile(
-    r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
-    r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?!Traceback )[\w.-]{1,64} "
-    r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh|py))\[\d{1,8}\]: )?"
-)
-"""Prefixes added by log collectors: a pod's runtime, an image builder, the systemd journal. The
-program's name is kept, except for scripts, because messages are recognised together with it.
-"""
+_WRITER = re.compile(rf"(?:{WRITERS}|(?:  ){{1,8}}\| )+")
+"""Prefixes of lines from one of several writers, and of the exceptions in a group."""
+_STAMP = re.compile(COLLECTED)
 _TRACEBACK = "Traceback (most recent call last):"
 _ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0,16000}")
 """A traceback inside a JSON string, with escaped line ends."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from rgt_wire.log_envelopes import split_envelope, unwrap_json_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
@@ -251,11 +253,6 @@ _ANSI = re.compile(
 )
 """Escape sequences, and the backspaces with which Keras erases its bar."""
 
-_RANK = re.compile(
-    r"(?:\[([A-Za-z_]{1,40}\d{1,6})\]:|(\([\w.]{1,80} pid=\d{1,10}(?:, ip=[\d.a-f:]{1,50})?\))|(\d{1,4}):(?= ))\s?"
-)
-"""Prefixes that torchrun ``--tee``, Ray and ``srun -l`` put before each line of a rank."""
-
 
 def count_complete_bytes(data: bytes) -> int:
     """Return how many bytes of `data` belong to complete pieces."""
@@ -263,16 +260,13 @@ def count_complete_bytes(data: bytes) -> int:
 
 
 def split_rank_prefix(piece: bytes) -> tuple[str, str]:
-    """Return (rank, text) of a piece without escape sequences and rank prefix; rank "" if none."""
+    """Return (rank, text) of a piece without escape sequences and envelope; rank "" if none."""
     # Bytes of a piece that are parsed; the rest is dropped.
     cap = 8192
-    text = piece[:cap].decode("utf-8", "replace")
+    text = unwrap_json_line(piece[:cap].decode("utf-8", "replace"))
     if "\x1b" in text or "\x08" in text or "\x00" in text:
         text = _ANSI.sub("", text)
-    found = _RANK.match(text)
-    if found is None:
-        return "", text
-    return found.group(1) or found.group(2) or found.group(3), text[found.end() :]
+    return split_envelope(text)
 
 
 # Progress bars: tqdm bars that show a loss (Lightning, torchtune, kohya, diffusers, ai-toolkit,

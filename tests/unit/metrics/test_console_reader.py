@@ -254,3 +254,46 @@ def test_a_restart_in_the_same_log_is_a_segment_and_a_new_format_hides_what_it_o
 def test_a_missing_file_and_a_directory_are_told(tmp_path: Path) -> None:
     assert ConsoleReader(str(tmp_path / "none")).read().problems
     assert ConsoleReader(str(tmp_path)).read().problems
+
+
+ENVELOPES = {
+    "kubectl --timestamps": "2026-05-06T10:00:0{n}.123456789Z {line}",
+    "a pod's runtime": "2026-05-06T10:00:0{n}.123456789+00:00 stdout F {line}",
+    "kubectl --prefix": "[pod/train-0-abcde/trainer] {line}",
+    "compose": "trainer-1  | {line}",
+    "journal": "May  6 10:00:0{n} box python3[4711]: {line}",
+    "logger": "[2026-05-06 10:00:0{n},123] {line}",
+    "torchrun": "[rank0]:{line}",
+    "mpirun": "[1,0]<stdout>:{line}",
+    "ray": "(Worker pid=12, ip=10.0.0.1) {line}",
+}
+
+
+def wrapped(data: bytes, envelope: str) -> bytes:
+    """Put each line of a log into an envelope; a bar's states share their line's."""
+    lines = data.decode().split("\n")
+    return "\n".join(
+        envelope.format(n=n % 10, line=line) if line else line for n, line in enumerate(lines)
+    ).encode()
+
+
+@pytest.mark.parametrize("where", [*ENVELOPES, "docker's json-file", "cloud logging"])
+def test_a_console_inside_an_envelope_gives_the_same_curves(where: str, tmp_path: Path) -> None:
+    for file in (
+        "keras_verbose2_nan.log", "nanochat.log", "nanogpt.log", "torchtune_log.txt", "torchtitan.log",
+        "detectron2_log.txt", "mmengine.log", "megatron.log",
+    ):  # fmt: skip
+        data = (FIXTURES / file).read_bytes()
+        path = tmp_path / file
+        path.write_bytes(data)
+        plain = curves(read_all(ConsoleReader(str(path), ended=True))[0])
+        if where in ENVELOPES:
+            path.write_bytes(wrapped(data, ENVELOPES[where]))
+        else:
+            key = "log" if "docker" in where else "textPayload"
+            rows = [
+                json.dumps({key: line + "\n", "time": "2026-05-06T10:00:00.1Z"})
+                for line in data.decode().split("\n")
+            ]
+            path.write_text("\n".join(rows) + "\n")
+        assert curves(read_all(ConsoleReader(str(path), ended=True))[0]) == plain, file
