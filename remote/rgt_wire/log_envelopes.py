@@ -10,7 +10,8 @@ import re
 
 WRITERS = (
     r"\[(?:[A-Za-z_]{1,40})?\d{1,6}\]:(?: (?=\S|  File ))?"
-    r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.a-f:]{2,40})?\) "
+    r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?"
+    r"|\(\w[\w.:-]{0,80} pid=\d{1,9}(?:, ip=[\d.a-f:]{2,40})?\) "
     r"|\d{1,6}: (?=\S|  File )|[a-z][\w.-]{0,60}-\d{1,3} +\| |\[pod/[\w./-]{1,200}\] "
 )
 """Prefixes of lines from one of several writers (torch, torchrun --tee, MPI, Ray, srun --label,
