@@ -182,6 +182,7 @@ class StepGap:
         state: The state of the run; `RunState.late` receives the changes.
         touched: Returns whether an optimizer has begun to change weights since the last step.
         say: Receives the messages.
+        record: Receives the changes, to keep them for the receipt of a checkpoint of this step.
         resumed: Whether this launch has loaded a checkpoint.
     """
 
@@ -190,10 +191,12 @@ class StepGap:
         state: RunState,
         touched: Callable[[], bool],
         say: Callable[[str], None],
+        record: Callable[[str], None],
         *,
         resumed: bool,
     ) -> None:
         self._state, self._touched, self._say, self._resumed = state, touched, say, resumed
+        self._record = record
         watched = [
             part for name, part in state.others.items() if name in state.optimizers | state.small
         ]
@@ -289,6 +292,7 @@ class StepGap:
             told = f"{what} {remedy}"
         if told not in self._state.late:
             self._state.late.append(told)
+            self._record(told)
             self._say(f"warning: {told}")
 
     def _rates(self) -> List[Any]:
@@ -310,6 +314,9 @@ class StepGap:
         }
 
 
+_compare_memory = ctypes.CDLL(None).memcmp
+_compare_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+
+
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    size = one.nbytes
-    return ctypes.string_at(one.data_ptr(), size) == ctypes.string_at(other.data_ptr(), size)
+    return not _compare_memory(one.data_ptr(), other.data_ptr(), one.nbytes)

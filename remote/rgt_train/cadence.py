@@ -13,7 +13,18 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, Mapping, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+)
 
 from rgt_train.exits import StopRequest, UsageError
 from rgt_train.tracking.report import RunReport
@@ -197,6 +208,7 @@ class StepPace:
         self._busy = 0.0
         self._steps = 0
         self._begin = time.monotonic()
+        self._templates: Dict[Tuple[str, ...], str] = {}
 
     def begin_step(self) -> None:
         """Start the clock of the next step."""
@@ -227,14 +239,23 @@ class StepPace:
             loss = float("nan")
         numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
         self._report.record_point(progress.step, self._epoch(), **numbers)
-        shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]
-        shown += [f"{_SHORT.get(k, k)} {v:{_FORMAT.get(k, '.4g')}}" for k, v in values.items()]
-        shown += [f"{_rate_text(rate)} {unit}/s"]
-        self._report.print_line("  ".join(shown))
+        names = tuple(values)
+        template = self._templates.get(names)
+        if template is None:
+            shown = [f"{_SHORT.get(k, k)} %{_FORMAT.get(k, '.4g')}" for k in _escaped(names)]
+            shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"%s {_escaped([unit])[0]}/s"]
+            template = self._templates[names] = "  ".join(shown)
+        self._report.print_line(
+            template % (progress.step, progress.epoch + 1, loss, *values.values(), _rate_text(rate))
+        )
 
 
 _SHORT = {"grad_norm": "gnorm"}
 _FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
+
+
+def _escaped(names: Iterable[str]) -> List[str]:
+    return [name.replace("%", "%%") for name in names]
 
 
 def _rate_text(value: float) -> str:
@@ -251,6 +272,8 @@ def plain_number(name: str, value: Number) -> float:
     Raises:
         UsageError: It is not one number.
     """
+    if type(value) is float:
+        return value
     if getattr(value, "numel", lambda: 1)() != 1:
         raise UsageError(
             f"{name} is a tensor of the shape {tuple(value.shape)}: give one number, such as its mean"

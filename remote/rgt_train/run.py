@@ -42,11 +42,10 @@ from rgt_train.data.position import (
 from rgt_train.data.sampler import (
     BatchPlan,
     Order,
-    SampleIndex,
+    SampleSeeds,
     SeededDataset,
     build_order,
     mix_bits,
-    sample_seed,
     total_lengths,
 )
 from rgt_train.ending import RunEnding
@@ -342,9 +341,11 @@ class Run:
             index: The index that the data set received: it carries its epoch in workers that
                 outlive one.
         """
-        if isinstance(index, SampleIndex):
-            return index.seed
-        return sample_seed(self.sampler.seed, self.progress.epoch, index)
+        return SampleSeeds(self.sampler.seed, self.progress.epoch).sample_seed(index)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        """Send the seeds alone to a worker that is started by spawn, whose data set holds the run."""
+        return SampleSeeds, (self.sampler.seed, self.progress.epoch)
 
     @property
     def epoch_loss(self) -> float:
@@ -435,8 +436,9 @@ class Run:
             stop = 0
         agreed = self._ranks.agree_on_flags(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
-            with self._beat.within_phase(CHECKPOINT):
-                self._files.save_at_boundary(self.progress.step, agreed)
+            if agreed & launch.SAVE:
+                self._search.at_save()  # before the save, whose cost it is not
+            self._files.save_at_boundary(self.progress.step, agreed)
             self._files.pace.begin_step()
         self._data.skip_left_out(self._files.report)
         self._gap.stepped(saving=bool(agreed & launch.SAVE))
@@ -595,7 +597,7 @@ class Run:
                 )
                 if stop is not None:
                     raise stop from error
-                explained = exits.explain_error(error)
+                explained = exits.explain_error(error) or self._state.explain_error(error)
                 if explained is not None:
                     raise exits.ShownError.of(explained) from error
         finally:
@@ -649,6 +651,7 @@ class Run:
             state,
             lambda: self._boundary.is_touched,
             files.report.print_line,
+            lambda change: files.run_log.record_late(p.step, change),
             resumed=files.restored is not None,
         )
         fresh = files.restored is None and self._ranks.world == 1

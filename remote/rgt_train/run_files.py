@@ -23,7 +23,7 @@ from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, KeepPolicy
 from rgt_train.data.position import DataPosition, merged
 from rgt_train.proof import StepProof
 from rgt_train.ranks import choose, launch
-from rgt_train.ranks.heartbeat import StepTimes
+from rgt_train.ranks.heartbeat import CHECKPOINT, StepTimes
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.ranks.replicated import DesyncChecks
 from rgt_train.tracking import run_log
@@ -82,6 +82,7 @@ class RunFiles:
         self.mirror: Optional[CheckpointMirror] = None
         self.restored: Optional[RestoredState] = None
         self.proof: Optional[StepProof] = None
+        self._prepared = False
 
     def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -122,10 +123,15 @@ class RunFiles:
 
     def save_at_boundary(self, step: int, agreed: int) -> None:
         """Let the writer save at a step boundary, if that needs the other ranks or it is alone."""
-        if self._ranks.world == 1 or agreed & (launch.SAVE | launch.HOLD):
-            self._coordinator.run_on_leader(lambda: self.saver.perform_agreed(step, agreed))
-        elif self._ranks.is_writer:
-            self.saver.prepare()
+        saving = agreed & (launch.SAVE | launch.HOLD)
+        if self._prepared and not saving:
+            return
+        self._prepared = True
+        with self._ranks.beat.within_phase(CHECKPOINT):
+            if saving:
+                self._coordinator.run_on_leader(lambda: self.saver.perform_agreed(step, agreed))
+            else:
+                self.saver.prepare()  # on another rank, a stand-in
 
     def leave_out(self, first: int, last: int) -> bool:
         """Record that a rollback leaves out the steps from `first` to `last`.
@@ -212,6 +218,9 @@ class RunFiles:
         if loaded is not None:
             store.continue_attempts(loaded)
             self.run_log.attempt = store.attempt
+        if loaded is not None and self.restored is not None:
+            made_by = int(loaded.manifest.get("attempt", 0))
+            self.restored.late = self.run_log.past.late_changes(made_by, loaded.step)
         p.left_out = merged(p.left_out, guards.read_left_out(self.out).steps)
         resume.report_resume(
             self.report, self.run_log, p, loaded, self.restored, logged, self.data.total

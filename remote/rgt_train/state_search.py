@@ -259,6 +259,7 @@ class StateSearch:
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
         self._fresh: Dict[str, List[str]] = {}
         self._steps = self._saves = 0
+        self._saved_at = (-1, -1)
         self._before: Dict[str, Tuple[int, Dict[str, Any]]] = {}
         self._stepped: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
         self._known = {id(optimizer) for optimizer in self._optimizers}
@@ -279,7 +280,10 @@ class StateSearch:
         self._examine_parts(self._compare_epochs)
 
     def at_save(self) -> Dict[str, List[str]]:
-        """Examine everything for a save; return kind → names of the findings so far."""
+        """Examine everything for a save, once a step; return kind → names of the findings so far."""
+        if self._saved_at == self._where():
+            return self.found
+        self._saved_at = self._where()
         self._saves += 1
         parts = [self._compare_loop, self._compare_attributes, self._find_optimizers]
         if self._saves in (2, 4, 8, 16, 64, 256):  # it walks through all objects of the process

@@ -407,6 +407,7 @@ class RestoredState:
         grads: Gradients of a half-done accumulation, not restored yet.
         found: What the run was not given, as `StateSearch.found`.
         proof: The result of a replay, as `StepProof.result`.
+        late: Changes after the step of the checkpoint that it does not contain, in words.
     """
 
     def __init__(
@@ -424,6 +425,7 @@ class RestoredState:
         self.parts, self.grads, self.told = parts, grads, list(told)
         self._doubts, self._data = list(doubts), document.get("data", {})
         self._inexact = list(inexact)
+        self.late: Sequence[str] = ()
         self.proof: Dict[str, Any] = self._data.get("proof", {})
         found: Dict[str, List[str]] = self._data.get("not_given", {})
         new = tuple(line.partition(" (not in the checkpoint)")[0] for line in inexact)
@@ -456,7 +458,8 @@ class RestoredState:
 
     def guarantee(self) -> str:
         """Describe whether the run continues bit for bit as without the interruption."""
-        doubts = [*self.not_restored, *self._doubts, *self._data.get("late", ())]
+        late = dict.fromkeys([*self._data.get("late", ()), *self.late])
+        doubts = [*self.not_restored, *self._doubts, *late]
         if self._data.get("draws"):
             doubts.append("the stream has no state_dict and draws random numbers while it is read")
         proved = self.proof.get("steps", 0)

@@ -431,6 +431,15 @@ class RunState:
                     f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
                 )
 
+    def explain_error(self, error: BaseException) -> Optional[UsageError]:
+        """Return a `UsageError` for an error that may come from models that were rebuilt; else None."""
+        try:
+            if isinstance(error, Exception):
+                self.check_build()
+        except CannotLoad as rebuilt:
+            return CannotLoad(f"{rebuilt}. After that: {type(error).__name__}: {error}")
+        return None
+
     def _look_at_build(self) -> Dict[str, Dict[str, TensorSpec]]:
         """Return the names, shapes and dtypes in every module, and the groups of every optimizer."""
         found: Dict[str, Dict[str, TensorSpec]] = {}
@@ -772,6 +781,11 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
     Raises:
         UsageError: A part is of a kind that cannot.
     """
+    if torch.get_default_device().type == "meta":
+        raise UsageError(
+            "torch.set_default_device('meta') is in force, so that the tensors of loaders would have no values: set "
+            "another device, or use `with torch.device('meta'):`, before the Run"
+        )
     if isinstance(model, Mapping):
         models = model
     else:

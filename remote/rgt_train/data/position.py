@@ -488,7 +488,10 @@ class DataPosition:
     def planned_steps(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
-        return max(0, min(self._steps, self.most - (p.step - p.done_steps)))
+        steps, most = self._steps, self.most - p.step + p.done_steps
+        if steps > most:
+            steps = most
+        return max(0, steps)
 
     @property
     def _steps(self) -> int:
@@ -513,11 +516,10 @@ class DataPosition:
     def fraction(self) -> float:
         """The epoch, with the part of it that is done."""
         p = self._progress
+        steps = whole = self._steps
         if p.offset:
             whole = self.sampler.steps_in(p.epoch)
-        else:
-            whole = self._steps
-        return p.epoch + 1 - (self._steps - p.done_steps) / max(1, whole)
+        return p.epoch + 1 - (steps - p.done_steps) / max(1, whole)
 
     @property
     def is_finished(self) -> bool:
@@ -682,6 +684,8 @@ class DataPosition:
     def skip_left_out(self, report: RunReport) -> None:
         """Count the next steps that are left out, without a batch and without changing weights."""
         p = self._progress
+        if not p.left_out:
+            return
         while p.done_steps < self.planned_steps and is_left_out(p.step + 1, p.left_out):
             p.advance()
             if self.stream is not None:

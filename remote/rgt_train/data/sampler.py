@@ -225,6 +225,25 @@ class SampleIndex(int):
         return SampleIndex, (int(self), *self._of)
 
 
+@dataclass(frozen=True)
+class SampleSeeds:
+    """What a loader's worker gets of a run that its data set holds: the seeds of the samples.
+
+    Attributes:
+        seed: Seed of the data order.
+        epoch: The epoch, from 0, in which the worker was started.
+    """
+
+    seed: int
+    epoch: int
+
+    def sample_seed(self, index: int) -> int:
+        """Return the seed of sample `index`, in its own epoch if it carries one."""
+        if isinstance(index, SampleIndex):
+            return index.seed
+        return sample_seed(self.seed, self.epoch, index)
+
+
 class BatchPlan:
     """The rest of the epoch, as a batch sampler for a `DataLoader` or a plain loop.
 

@@ -14,6 +14,7 @@ import mmap
 import os
 import time
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, TypeVar
 
 import torch
@@ -41,7 +42,7 @@ nanoseconds of a usual step and of the slowest; steps of this process.
 """
 _F_ADD_SEALS, _SHRINK_AND_GROW = 1033, 2 | 4
 """linux/fcntl.h"""
-_IN_STEP = [phase for phase in range(len(PHASES)) if phase not in ASIDE]
+_in_step = itemgetter(*(phase for phase in range(len(PHASES)) if phase not in ASIDE))
 
 
 class Heartbeat:
@@ -221,23 +222,22 @@ class StepTimes:
             ``compute_comm_time`` for both.
         """
         spent = self._beat.take_phase_times()
-        step = sum(spent[phase] for phase in _IN_STEP) / count
-        told = {"step_time": step}
-        if self._beat.loads:
-            data = told["data_time"] = spent[DATA] / count
-            rest = max(0.0, step - data)
-            if self._world > 1:
-                gradients = self._gradient_exchange_s()
-            else:
-                gradients = None
-            if self._world == 1:
-                told["compute_time"] = rest
-            elif gradients is None:
-                told["compute_comm_time"] = rest
-            else:
-                told["comm_time"] = min(rest, spent[COLLECTIVE] / count + gradients)
-                told["compute_time"] = rest - told["comm_time"]
-        return {name: round(seconds, 6) for name, seconds in told.items()}
+        step = sum(_in_step(spent)) / count
+        told = {"step_time": round(step, 6)}
+        if not self._beat.loads:
+            return told
+        data = spent[DATA] / count
+        told["data_time"], rest = round(data, 6), max(0.0, step - data)
+        if self._world == 1:
+            told["compute_time"] = round(rest, 6)
+            return told
+        gradients = self._gradient_exchange_s()
+        if gradients is None:
+            told["compute_comm_time"] = round(rest, 6)
+        else:
+            waited = min(rest, spent[COLLECTIVE] / count + gradients)
+            told["comm_time"], told["compute_time"] = round(waited, 6), round(rest - waited, 6)
+        return told
 
     def _gradient_exchange_s(self) -> Optional[float]:
         """Return the seconds that a step waits for its gradient exchange; None if unknown."""

@@ -188,6 +188,7 @@ def _import_library(name: str) -> Any:
 METRICS = "metrics.jsonl"
 _TAIL = 1 << 16
 _encode = json.JSONEncoder(allow_nan=False).encode
+_NUMBERS = {int, float}
 
 
 class RunReport:
@@ -200,6 +201,7 @@ class RunReport:
     def __init__(self, out: StrPath) -> None:
         self._file = LineAppender(os.path.join(out, METRICS))
         self._sinks: List[PointSink] = []
+        self._templates: Dict[Tuple[str, ...], str] = {}
 
     def add_sinks(self, sinks: Iterable[PointSink]) -> None:
         """Send the points to further sinks from now on; `close` closes them."""
@@ -212,7 +214,18 @@ class RunReport:
     def record_point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
-        self._append_entry({"step": step, "epoch": round(epoch, 6), "time": now, **values})
+        names, numbers = tuple(values), tuple(values.values())
+        if {*map(type, numbers)} <= _NUMBERS and math.isfinite(sum(numbers)):
+            # JSON of the usual point, in a third of the time of an encoder
+            template = self._templates.get(names)
+            if template is None:
+                fields = ["step", "epoch", "time", *names]
+                template = self._templates[names] = (
+                    "{" + ", ".join(f"{_encode(name).replace('%', '%%')}: %r" for name in fields) + "}"
+                )
+            self._file.append_line(template % (step, round(epoch, 6), now, *numbers))
+        else:
+            self._append_entry({"step": step, "epoch": round(epoch, 6), "time": now, **values})
         for sink in self._sinks:
             sink.record_point(step, now, values)
 

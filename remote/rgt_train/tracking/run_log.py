@@ -40,6 +40,7 @@ class AttemptHistory:
             unknown.
         told: Whether the last one recorded its end itself; otherwise it may have come further than
             known.
+        late: Attempt, step and words of each change after `run.step`, which a resume leaves out.
         copied_at: When the last line of the logs was written if they are copies from a mirror, in
             seconds since the epoch; None if they are the originals.
     """
@@ -52,6 +53,11 @@ class AttemptHistory:
     log_every: Optional[int] = None
     told: bool = False
     copied_at: Optional[float] = None
+    late: Tuple[Tuple[int, int, str], ...] = ()
+
+    def late_changes(self, attempt: int, step: int) -> List[str]:
+        """Return the changes up to the step of a checkpoint of `attempt`, in words."""
+        return [words for made, at, words in self.late if made == attempt and at <= step]
 
     def describe_lost_steps(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
         """Return the minimum number of steps of the last attempt to repeat, and that in words.
@@ -120,6 +126,18 @@ class RunLog:
             {"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()}
         )
 
+    def record_late(self, step: int, words: str) -> None:
+        """Record a change after `run.step`; a checkpoint of `step` may be written already."""
+        self._append_entry(
+            {
+                "event": "late",
+                "attempt": self.attempt,
+                "step": step,
+                "words": words,
+                "time": time.time(),
+            }
+        )
+
     def record_end(self, step: int, cause: str) -> None:
         """Record how this attempt ends."""
         self._append_entry(
@@ -143,6 +161,7 @@ class RunLog:
 def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
     """Summarise the lines; a truncated or foreign line is skipped, at the cost of precision."""
     spans: List[_AttemptSpan] = []
+    late: List[Tuple[int, int, str]] = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
@@ -159,6 +178,8 @@ def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
             spans.append(
                 _AttemptSpan(at, at, nodes, step, log_every if isinstance(log_every, int) else None)
             )
+        elif event == "late":
+            late.append((int(entry.get("attempt", 0)), step, str(entry.get("words", ""))))
         elif spans and event in ("alive", "end"):
             spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
             if event == "end":
@@ -177,6 +198,7 @@ def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
         step=spans[-1].step,
         log_every=spans[-1].log_every,
         told=spans[-1].cause is not None,
+        late=tuple(late),
     )
 
 

@@ -26,10 +26,11 @@ class Loop:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.5)
         self.average = torch.optim.swa_utils.AveragedModel(self.model)
-        facts: dict[str, Any] = {"samples": SAMPLES, **given}
+        options = Options(save_every=1, background=False)
+        facts: dict[str, Any] = {"samples": SAMPLES, "options": options, **given}
         self.run = Run(
             out, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, ema=self.average,
-            epochs=2, options=Options(save_every=1, background=False), **facts,
+            epochs=2, **facts,
         )  # fmt: skip
 
     def update(self, batch: torch.Tensor) -> None:
@@ -92,6 +93,27 @@ def test_what_a_resume_would_leave_out_is_reported_once_and_in_the_receipt(
     assert first.count("warning: ") == 1
     Loop(tmp_path).train(change, 7, workers)
     assert f"bits may differ from the uninterrupted run: {told}" in capsys.readouterr().out
+
+
+def test_a_change_right_after_the_step_of_a_checkpoint_is_in_its_receipt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That checkpoint is written before the change, so the ledger has it; a later one, without it, has not."""
+
+    def late(loop: Loop) -> None:
+        if loop.run.step_now == 3:
+            loop.scheduler.step()
+        if loop.run.step_now == 4:
+            raise KeyError  # like a kill: step 4 is not saved
+
+    loop = Loop(tmp_path, options=Options(save_every=3, background=False))
+    with pytest.raises(KeyError):
+        loop.train(late)
+    capsys.readouterr()
+    Loop(tmp_path, options=Options(save_every=3, background=False)).train(stop=7)
+    assert "bits may differ from the uninterrupted run: a scheduler" in capsys.readouterr().out
+    Loop(tmp_path).train(stop=9)
+    assert "resume: same torch" in capsys.readouterr().out
 
 
 def test_a_step_before_the_optimizers_is_reported(

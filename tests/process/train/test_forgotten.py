@@ -180,6 +180,12 @@ def test_a_second_run_in_one_process_is_no_other_trainer(tmp_path: Path) -> None
     made(tmp_path).close()
 
 
+def test_a_default_device_without_values_is_refused(tmp_path: Path) -> None:
+    model = torch.nn.Linear(1, 1)
+    with torch.device("meta"), pytest.raises(UsageError, match="set_default_device"):
+        Run(tmp_path, model=model, max_steps=1)
+
+
 @pytest.mark.parametrize("kind", ["lazy", "meta"])
 def test_weights_without_values_are_refused_before_anything_is_trained(
     tmp_path: Path, kind: str

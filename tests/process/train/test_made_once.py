@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from rgt_train import Run
 from rgt_train.data.position import DataPosition, Progress
-from rgt_train.data.sampler import EpochSampler
+from rgt_train.data.sampler import EpochSampler, SampleIndex
 
 from tests.process.train.harness import Zygote, losses
 from tests.process.train.test_own_loop import ACCUMULATED
@@ -170,3 +173,11 @@ def test_a_look_in_the_middle_of_an_accumulation_loses_no_gradients(
         assert trainer.wait() == code, trainer.text()
     assert "gradients of 2 batches" in trainer.text()
     assert losses(tmp_path / "stopped" / "run") == losses(tmp_path / "plain" / "run")
+
+
+def test_a_worker_that_is_started_by_spawn_gets_the_seeds_of_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, model=torch.nn.Linear(1, 1), samples=8, epochs=2, seed=3)
+    held = pickle.loads(pickle.dumps(run))
+    for index in (5, SampleIndex(5, 3, 1)):
+        assert held.sample_seed(index) == run.sample_seed(index)
+    run.close()

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from rgt_train import Options, Run
+from rgt_train.checkpoint import AsyncSaver
+from rgt_train.state_search import StateSearch
 from torch.utils.data import DataLoader, TensorDataset
 
 STEPS = 10
@@ -327,3 +329,29 @@ def test_an_error_of_the_search_ends_no_training(
     text = capsys.readouterr().out
     assert "not given search RuntimeError: odd object (so not all was examined)" in text
     assert run.finished
+
+
+def test_the_search_is_no_part_of_what_a_save_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It walks through all objects at some saves, which would make the interval longer."""
+    calls: list[str] = []
+
+    def noting(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(self: Any, *given: Any) -> Any:
+            calls.append(f"{name} begins")
+            done = real(self, *given)
+            calls.append(f"{name} ends")
+            return done
+
+        monkeypatch.setattr(owner, name, call)
+
+    noting(StateSearch, "_compare_attributes")
+    noting(AsyncSaver, "begin_save")
+    Case().train(tmp_path, capsys)
+    search, save = (
+        [f"{name} begins", f"{name} ends"] for name in ("_compare_attributes", "begin_save")
+    )
+    assert calls == search + (search + save) * STEPS  # first when the memory is prepared

@@ -78,6 +78,20 @@ def test_what_a_relaunch_would_not_build_is_refused_at_the_first_save(
     train(tmp_path, lambda *_: None)  # without the change it goes on
 
 
+def test_an_error_of_a_rebuilt_model_names_the_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prune_and_fail(model: torch.nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+        prune(model, optimizer)
+        raise RuntimeError("sizes differ")
+
+    with pytest.raises(SystemExit, match=r"model is not built as it was .*RuntimeError: sizes differ"):
+        train(tmp_path, prune_and_fail)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    with pytest.raises(RuntimeError, match="^sizes differ$"):
+        train(tmp_path / "other", lambda *_: (_ for _ in ()).throw(RuntimeError("sizes differ")))
+
+
 class Odd(torch.optim.SGD):
     """Keeps a value of its own for every parameter."""
 
