@@ -221,7 +221,9 @@ class RunReport:
             if template is None:
                 fields = ["step", "epoch", "time", *names]
                 template = self._templates[names] = (
-                    "{" + ", ".join(f"{_encode(name).replace('%', '%%')}: %r" for name in fields) + "}"
+                    "{"
+                    + ", ".join(f"{_encode(name).replace('%', '%%')}: %r" for name in fields)
+                    + "}"
                 )
             self._file.append_line(template % (step, round(epoch, 6), now, *numbers))
         else:

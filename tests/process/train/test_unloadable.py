@@ -85,10 +85,12 @@ def test_an_error_of_a_rebuilt_model_names_the_change(
         prune(model, optimizer)
         raise RuntimeError("sizes differ")
 
-    with pytest.raises(SystemExit, match=r"model is not built as it was .*RuntimeError: sizes differ"):
+    with pytest.raises(
+        SystemExit, match=r"model is not built as it was .*RuntimeError: sizes differ"
+    ):
         train(tmp_path, prune_and_fail)
     assert len(capsys.readouterr().err.splitlines()) == 1
-    with pytest.raises(RuntimeError, match="^sizes differ$"):
+    with pytest.raises(RuntimeError, match=r"^sizes differ$"):
         train(tmp_path / "other", lambda *_: (_ for _ in ()).throw(RuntimeError("sizes differ")))
 
 
