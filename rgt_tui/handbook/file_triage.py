@@ -18,7 +18,7 @@ import msgspec
 
 from rgt_tui.files import open_named
 from rgt_tui.handbook.line_search import ANSI, LineHit, LogSearcher, compile_pattern, writer_of
-from rgt_tui.handbook.pages import HandbookPage
+from rgt_tui.handbook.pages import HandbookPage, PageRole
 from rgt_tui.model import FixStep, Severity
 
 PIECE = 1 << 20
@@ -279,6 +279,45 @@ class JudgedPage(NamedTuple):
         return self.page.id != self.hit.id
 
 
+POINTS = 2
+"""Level of a line that only points to a failure elsewhere."""
+_RANKS = {
+    PageRole.CAUSE: (0, 1, 5),
+    PageRole.CATCH_ALL: (2, 3, 5),
+    PageRole.UNKNOWN: (4, 6, 6),
+    PageRole.CONSEQUENCE: (5, 5, 5),
+}
+"""Rank of a page by its role and the level of its line; the lowest comes first."""
+LAST_CAUSE = 3
+"""Highest rank of what explains a failure; without any, the others are shown."""
+
+
+def _ranking_key(ranked: tuple[int, JudgedPage]) -> tuple[int, float, bool, int]:
+    rank, one = ranked
+    return rank, -one.confidence, one.page.severity != Severity.FATAL, one.hit.line_no
+
+
+def _is_fatal_catch_all(page: HandbookPage) -> bool:
+    return page.role == PageRole.CATCH_ALL and page.severity == Severity.FATAL
+
+
+def _settle_same_lines(ranked: Sequence[tuple[int, JudgedPage]]) -> list[tuple[int, JudgedPage]]:
+    """Return the ranked findings, settled where several pages are proved by the same line.
+
+    A catch-all that names a cause's own line is as good as that cause; an unknown failure is no
+    news if another page knows its line.
+    """
+    best: dict[int, int] = {}
+    for rank, one in ranked:
+        if one.page.role != PageRole.UNKNOWN:
+            best[one.hit.line_no] = min(rank, best.get(one.hit.line_no, rank))
+    return [
+        (best[one.hit.line_no] if _is_fatal_catch_all(one.page) else rank, one)
+        for rank, one in ranked
+        if one.page.role != PageRole.UNKNOWN or one.hit.line_no not in best
+    ]
+
+
 class LogJudge:
     """Judges the matches in a log.
 
@@ -290,17 +329,19 @@ class LogJudge:
         self._pages = pages
         self._general = frozenset(loser for page in pages.values() for loser in page.beats)
         self._hints = [(hint, page) for page in pages.values() for hint in page.hints]
+        self._reports = [pattern for page in pages.values() for pattern in page.reports]
+        self._points = [pattern for page in pages.values() for pattern in page.points]
 
     def rate_confidence(self, page: HandbookPage) -> float:
         """Return the confidence of a finding of `page` from its line alone."""
-        if page.symptom_only:
+        if page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN):
             return SYMPTOM
         if page.id in self._general:
             return GENERAL
         return SPECIFIC
 
     def judge_hits(self, hits: Sequence[LineHit], went_on: int = -1) -> list[JudgedPage]:
-        """Return one finding per page, best first: specific before general, causes before symptoms.
+        """Return one finding per page, best first: causes before what only follows from them.
 
         Args:
             hits: The matches.
@@ -312,25 +353,61 @@ class LogJudge:
         if not lines:
             return []
         beaten = {loser for id_ in lines for loser in self._pages[id_].beats}
-        found = [self._of_page(id_, some) for id_, some in lines.items() if id_ not in beaten]
-        causes = [one for one in found if not one.page.symptom_only]
+        ranked = _settle_same_lines(
+            [self._rank_page(id_, some) for id_, some in lines.items() if id_ not in beaten]
+        )
+        found = [one for _, one in ranked]
+        causes = [one for rank, one in ranked if rank <= LAST_CAUSE]
         fatal = [one for one in causes if one.page.severity == Severity.FATAL]
         if fatal or not causes:
             ends = []
         else:
             ends = [one for one in found if _is_end(one, causes)]
-        order = sorted(
-            causes or found, key=lambda one: (-one.confidence, one not in fatal, one.hit.line_no)
-        )
+        order = [
+            one
+            for rank, one in sorted(ranked, key=_ranking_key)
+            if rank <= LAST_CAUSE or not causes
+        ]
         told = [*ends, *order]
         at = next((place for place, one in enumerate(told, 1) if one.page.id == EXCEPTION), 0)
         if not at:
             return told
         likely = self._guess_page(told[at - 1], lines)
         # a match of its own pattern is surer
-        if not causes or any(one.page.symptom_only for one in likely):
+        if not causes or any(one.page.role == PageRole.UNKNOWN for one in likely):
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
+
+    def _rank_page(self, id_: str, found: Mapping[int, LineHit]) -> tuple[int, JudgedPage]:
+        """Return a page's rank, the lowest first, and its finding.
+
+        Its role decides, and who wrote its lines: what a process says itself stands before what a
+        launcher reports about it.
+        """
+        page = self._pages[id_]
+        levels = {number: self._find_distance(hit.line) for number, hit in found.items()}
+        level = min(levels.values())
+        near = {number: hit for number, hit in found.items() if levels[number] == level}
+        sure = self.rate_confidence(page)
+        if level == POINTS:
+            sure = min(sure, SYMPTOM)
+        elif level:
+            sure = min(sure, GENERAL)
+        last = page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN)
+        told = JudgedPage(page, _find_proving_line(near, last=last), sure, len(found))
+        rank = _RANKS[page.role][level]
+        mild = page.severity in (Severity.DEGRADING, Severity.COST)
+        if mild and not _RAISED.match(told.hit.line):
+            rank = max(rank, _RANKS[PageRole.CATCH_ALL][0])
+        return rank, told
+
+    def _find_distance(self, line: str) -> int:
+        """Return 0 if the process itself wrote a line, 1 if another reports, 2 if it only points."""
+        said = writer_of(line)[1]
+        for level, patterns in ((POINTS, self._points), (1, self._reports)):
+            if any(compile_pattern(pattern).search(said) for pattern in patterns):
+                return level
+        return 0
 
     def _drop_passing(self, hits: Sequence[LineHit], went_on: int) -> Sequence[LineHit]:
         """Drop passing failures after which the log continued: retried with success, or optional.
@@ -349,15 +426,6 @@ class LogJudge:
         if newest:
             return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on]
         return hits
-
-    def _of_page(self, id_: str, found: Mapping[int, LineHit]) -> JudgedPage:
-        page = self._pages[id_]
-        return JudgedPage(
-            page,
-            _find_proving_line(found, last=page.symptom_only),
-            self.rate_confidence(page),
-            len(found),
-        )
 
     def _guess_page(self, end: JudgedPage, known: Container[str]) -> list[JudgedPage]:
         """Return the page that an unknown exception is probably about, by the first matching hint.

@@ -42,6 +42,18 @@ class AdvisedAction(enum.StrEnum):
     NONE = "none"
 
 
+class PageRole(enum.StrEnum):
+    """Place of a page in the chain of events, which decides the order of findings."""
+
+    CAUSE = "cause"
+    CATCH_ALL = "catch-all"
+    """It covers a whole kind of failures: never before a cause."""
+    UNKNOWN = "unknown"
+    """It says that something failed, but not what: given way to by any cause or catch-all."""
+    CONSEQUENCE = "consequence"
+    """It only follows from something else, and gives way like an unknown failure, but behind it."""
+
+
 ACTION_WORDS = {
     AdvisedAction.RETRY: "try the identical command again",
     AdvisedAction.RESUME: "resume from the newest checkpoint",
@@ -89,8 +101,15 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
     beats: tuple[str, ...] = ()
     """More general pages that this one replaces."""
-    symptom_only: bool = False
-    """A mere consequence: any other finding replaces it."""
+    role: PageRole = PageRole.CAUSE
+    reports: tuple[str, ...] = ()
+    """Regular expressions for lines, of any page, in which a launcher, scheduler or watchdog tells
+    how another process ended: what they name stands behind what that process said itself.
+    """
+    points: tuple[str, ...] = ()
+    """The same for lines that name nothing, such as an exit status of 1, or an abort after an error:
+    with them alone, a page is a mere consequence.
+    """
     passing: bool = False
     """It may be retried automatically, or be optional: if the log continues after it, it is no
     finding.
@@ -217,6 +236,8 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
     for key, patterns in (
         ("patterns", page.patterns),
         ("hints", page.hints),
+        ("reports", page.reports),
+        ("points", page.points),
         ("needle_pattern", (page.needle_pattern,) if page.needle_pattern is not None else ()),
     ):
         for pattern in patterns:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from rgt_tui.handbook import (
     KERNEL,
     SPECIFIC,
+    SYMPTOM,
     JudgedPage,
     LineHit,
     find_last_exception,
@@ -266,7 +267,10 @@ def _unexplained(group: list[Finding], groups: list[list[Finding]]) -> list[Find
 
 
 def _is_symptom(finding: Finding) -> bool:
-    return finding.guess or HANDBOOK[finding.gotcha].symptom
+    if finding.guess or HANDBOOK[finding.gotcha].symptom:
+        return True
+    # Of a log, only a line that points to a failure elsewhere makes so unsure.
+    return finding.line_no is not None and (finding.confidence or 1.0) <= SYMPTOM
 
 
 def _drop_duplicates(groups: Iterable[list[Finding]]) -> Iterator[list[Finding]]:

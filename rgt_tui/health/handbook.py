@@ -9,7 +9,7 @@ from functools import lru_cache
 from statistics import median, pstdev
 from typing import NamedTuple
 
-from rgt_tui.handbook import HandbookPage, LogJudge, shipped_pages
+from rgt_tui.handbook import HandbookPage, LogJudge, PageRole, shipped_pages
 from rgt_tui.health import condition, stuck_ranks
 from rgt_tui.health.condition import EntryProof, HandbookEntry, Sign
 from rgt_tui.health.facts import BoxFacts
@@ -345,7 +345,7 @@ def _build_entry(page: HandbookPage) -> HandbookEntry:
         cleared_by=live.cleared_by,
         beats=page.beats,
         confidence=log_judge().rate_confidence(page),
-        symptom=page.symptom_only,
+        symptom=page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN),
     )
 
 

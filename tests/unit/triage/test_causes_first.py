@@ -1,0 +1,77 @@
+"""What a process says itself comes before what a launcher, scheduler or watchdog says about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.handbook import PageRole, shipped_pages, triage_file
+from rgt_tui.health import diagnose_box
+from tests.unit.triage.builders import NOW, box, cell, log, queue
+
+SHAPES = [
+    "Traceback (most recent call last):",
+    '  File "/workspace/train.py", line 9, in <module>',
+    "    main()",
+    "RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x300 and 256x10)",
+]
+MISSING = [*SHAPES[:3], "FileNotFoundError: [Errno 2] No such file or directory: '/data/val.bin'"]
+UNKNOWN = [*SHAPES[:3], "OddError: the flux is low"]
+SLURM = [
+    "srun: error: n12: task 3: Exited with exit code 1",
+    "slurmstepd: error: *** STEP 442211.0 ON n11 CANCELLED AT 2026-05-06T10:13:02 ***",
+    "slurmstepd: error: Failed to send MESSAGE_TASK_EXIT: Connection refused",
+]
+ANOTHER_TASK = [
+    "F0506 10:13:05.1 4312 client.h:80] Terminating process because the JAX distributed service detected fatal "
+    "errors. This most likely indicates that another task died.",
+    "Aborted (core dumped)",
+]
+ACTOR = [
+    *SHAPES[:3],
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+]
+KILLED_BY_LAUNCHER = [
+    "E0506 10:13:02.2 551 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 0 "
+    "(pid: 561) of binary: /usr/bin/python"
+]
+
+
+def found_in(lines: list[str], path: Path) -> list[str]:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return [one.gotcha for one in triage_file(path, shipped_pages())]
+
+
+@pytest.mark.parametrize(
+    ("first", "lines"),
+    [
+        ("SHP1", SHAPES + SLURM),
+        ("SHP1", SLURM + SHAPES),
+        ("PATH1", MISSING + ANOTHER_TASK),
+        ("PATH1", ACTOR + MISSING),
+        ("SHP1", KILLED_BY_LAUNCHER + SHAPES),
+        ("PY1", UNKNOWN + SLURM),
+        ("PATH1", ["curl: (7) Failed to connect to 10.0.0.1 port 80: Connection refused", *MISSING]),
+        ("D20", ANOTHER_TASK),
+        ("PROC1", ACTOR),
+        ("U9", KILLED_BY_LAUNCHER + UNKNOWN),
+    ],
+)
+def test_a_cause_comes_first_live_and_from_a_file(
+    first: str, lines: list[str], tmp_path: Path
+) -> None:
+    assert found_in(lines, tmp_path / "train.log")[0] == first
+    sick = box(sample=None, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log(*lines),))
+    assert diagnose_box(sick, NOW, ())[0].gotcha == first
+
+
+def test_what_only_follows_is_left_out_beside_a_cause(tmp_path: Path) -> None:
+    assert found_in(SHAPES + SLURM + ANOTHER_TASK, tmp_path / "train.log") == ["SHP1"]
+
+
+def test_pages_that_cover_a_whole_kind_have_that_role() -> None:
+    pages = shipped_pages()
+    general = {"CFG1", "NET1", "MON1", "SEG1", "COL1"}
+    assert {pages[id_].role for id_ in general} == {PageRole.CATCH_ALL}
+    assert {pages[id_].role for id_ in ("PY1", "API1")} == {PageRole.UNKNOWN}
