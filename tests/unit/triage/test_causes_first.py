@@ -52,7 +52,10 @@ def found_in(lines: list[str], path: Path) -> list[str]:
         ("PATH1", ACTOR + MISSING),
         ("SHP1", KILLED_BY_LAUNCHER + SHAPES),
         ("PY1", UNKNOWN + SLURM),
-        ("PATH1", ["curl: (7) Failed to connect to 10.0.0.1 port 80: Connection refused", *MISSING]),
+        (
+            "PATH1",
+            ["curl: (7) Failed to connect to 10.0.0.1 port 80: Connection refused", *MISSING],
+        ),
         ("D20", ANOTHER_TASK),
         ("PROC1", ACTOR),
         ("U9", KILLED_BY_LAUNCHER + UNKNOWN),
