@@ -14,6 +14,12 @@ from typing import Any, NamedTuple
 import msgspec
 from rgt_wire.log_envelopes import COLLECTED, WRITERS
 
+from rgt_tui.handbook.foreign_messages import (
+    compile_legacy_needles,
+    decode_line,
+    foreign_needles,
+    translate_lines,
+)
 from rgt_tui.handbook.pages import HandbookPage
 
 AROUND = 25
@@ -68,6 +74,8 @@ class LineState(NamedTuple):
     number: int
     before: str = ""
     """The prefix that identifies one of several writers."""
+    original: str = ""
+    """The whole line as it was written, if `text` was translated."""
 
 
 class LiteralSearch:
@@ -95,6 +103,7 @@ class LiteralSearch:
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
         if parts and not self._always:
+            parts += [re.escape(needle) for needle in foreign_needles()]
             self._all = compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True)
         else:
             self._all = None
@@ -102,19 +111,23 @@ class LiteralSearch:
 
     def find_places(self, text: bytes) -> Iterator[int]:
         """Yield one position per line of `text` that may match a page, in order."""
-        at = 0
         if self._always:
             yield from _iterate_line_starts(text)
         elif self._all is not None:
-            search = self._all.search
-            while (match := search(text, at)) is not None:
-                yield match.start()
-                at = text.find(b"\n", match.start()) + 1
-                if not at:
-                    return
+            places = _find_one_per_line(self._all, text)
+            if _is_utf8(text):
+                yield from places
+            else:
+                more = _find_one_per_line(compile_legacy_needles(), text)
+                yield from sorted(
+                    {text.rfind(b"\n", 0, at) + 1: at for at in (*more, *places)}.values()
+                )
 
     def find_suspect_pages(self, text: bytes) -> Iterator[HandbookPage]:
         """Yield the pages whose literals occur in `text`."""
+        lines = text.decode("utf-8", "replace").split("\n")
+        if (english := translate_lines(lines)) is not lines:
+            text = "\n".join(english).encode()
         lower = text.lower()
         found = set(self._always)
         for literal in self._which(lower):
@@ -142,6 +155,25 @@ class LiteralSearch:
 def build_literal_search(pages: tuple[HandbookPage, ...]) -> LiteralSearch:
     """Return the cached first pass for these pages, which is slow to create."""
     return LiteralSearch(pages)
+
+
+def _find_one_per_line(pattern: Any, text: bytes) -> Iterator[int]:
+    at = 0
+    while (match := pattern.search(text, at)) is not None:
+        yield match.start()
+        at = text.find(b"\n", match.start()) + 1
+        if not at:
+            return
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _iterate_line_starts(text: bytes) -> Iterator[int]:
@@ -334,7 +366,7 @@ def _decode_rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int])
         if len(line) > max_line:
             start = max(0, columns.get(number, 0) - max_line // 2)
             line = line[start : start + (8 * max_line if _TRACEBACK.encode() in line else max_line)]
-        rows.extend((number, state) for state in states_of(line.decode("utf-8", "replace")))
+        rows.extend((number, state) for state in states_of(decode_line(line)))
     return in_order(rows)
 
 
@@ -351,10 +383,14 @@ def states_of(line: str) -> list[str]:
 
 def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     """Return numbered lines as rows, without prefixes, and grouped by writer."""
+    lines = list(lines)
+    split = [writer_of(line) for _, line in lines]
+    texts = [text for _, text in split]
     rows = [
-        LineState(text, number, before)
-        for number, line in lines
-        for before, text in (writer_of(line),)
+        LineState(english, number, before, line if english is not text else "")
+        for (number, line), (before, text), english in zip(
+            lines, split, translate_lines(texts), strict=True
+        )
     ]
     order = by_writer([row.before for row in rows])
     if order is None:
@@ -374,7 +410,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     # also the prefix of its other lines.
     before = re.compile("|".join(sorted(begins)))
     return [
-        LineState(row.text[match.end() :], row.number, row.before + match[0])
+        row._replace(text=row.text[match.end() :], before=row.before + match[0])
         if (match := before.match(row.text)) is not None
         else row
         for row in rows
@@ -435,7 +471,7 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
             frame = _FRAME.match(match[0])
             yield LineHit(
                 id=page.id,
-                line=(row.before + row.text).strip(),
+                line=(row.original or row.before + row.text).strip(),
                 line_no=row.number,
                 name=name,
                 frame=frame[1] if frame is not None else "",

@@ -133,7 +133,12 @@ def own_directory(env: Mapping[str, str] = os.environ) -> Path:
 
 
 @functools.cache
-def _data_dir() -> Path:
+def data_directory() -> Path:
+    """Return the directory of the shipped pages.
+
+    Raises:
+        HandbookError: it is missing.
+    """
     for path in (_PACKAGE / "_data" / "handbook", _PACKAGE.parent / "handbook"):
         if path.is_dir():
             return path
@@ -150,7 +155,8 @@ def shipped_pages() -> Mapping[str, HandbookPage]:
     # Their patterns are not checked here, unlike those of own pages: a test does it, and it takes
     # 40 ms.
     files = [
-        _parse_pages(path.read_bytes(), path.name) for path in sorted(_data_dir().glob("*.toml"))
+        _parse_pages(path.read_bytes(), path.name)
+        for path in sorted(data_directory().glob("*.toml"))
     ]
     return _by_id(page for pages in files for page in pages)
 
