@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 
+from rgt_wire.metric_roles import MEASURES, role_of
+
 WRITERS = (
     r"\[(?:[A-Za-z_]{1,40})?\d{1,6}\]:(?: (?=\S|  File ))?"
     r"|\[\d{1,6},\d{1,6}\]<std(?:out|err)>:(?: (?=\S|  File ))?"
@@ -30,27 +32,36 @@ _LOGGED = (
     r"[ ]?[\[(]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{2,4})?)[T ,_]{1,2}\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
     r"(?:Z|[ ]?[+-]\d\d:?\d\d)?[\])]?[:,]?(?: |$|(?=\t))"
     r"|[ ]?[\[(]?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[\])]?[:,]?(?: |(?=\t))"
+    r"|\[?(?:INFO|DEBUG|WARNING|ERROR)\]?[ :|-]{1,3}(?=[\[(]?\d\d)"
     r"|[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{3,9} +\d{1,20} [\w./-]{1,80}:\d{1,6}\] "
 )
 """Time stamps that a program's own logger writes."""
 _BEFORE = re.compile(f"(?:{COLLECTED}|{_LOGGED}|(?P<writer>{WRITERS}))")
 _STARTS = frozenset("0123456789[( #IWEFJMASONDabcdefghijklmnopqrstuvwxyz")
-_TEXT_KEYS = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "data")
+_TEXT_KEYS = ("log", "message", "msg", "textPayload", "jsonPayload", "MESSAGE", "line", "data")
 """Keys under which collectors and loggers keep a line inside a JSON object."""
 
 
 def unwrap_json_line(text: str) -> str:
-    """Return the line inside a collector's JSON object; any other text unchanged."""
-    if not text.startswith("{") or not any('"%s"' % key in text for key in _TEXT_KEYS):
+    """Return the line inside a collector's JSON object; any other text unchanged.
+
+    An object with a measure of its own, such as a loss, is a line itself.
+    """
+    if text[:1] not in "{[," or not any(f'"{key}"' in text for key in _TEXT_KEYS):
         return text
     try:
-        row = json.loads(text)
+        row = json.loads(text.strip().lstrip("[,").rstrip("],"))
     except (ValueError, RecursionError):
         return text
-    if isinstance(row, dict):
-        for key in _TEXT_KEYS:
-            if isinstance(row.get(key), str):
-                return str(row[key]).rstrip("\r\n")
+    if not isinstance(row, dict):
+        return text
+    if any(type(y) in (int, float) and role_of(key) in MEASURES for key, y in row.items()):
+        return text
+    if isinstance(row.get("jsonPayload"), dict):
+        row = row["jsonPayload"]
+    for key in _TEXT_KEYS:
+        if isinstance(row.get(key), str):
+            return str(row[key]).rstrip("\r\n")
     return text
 
 

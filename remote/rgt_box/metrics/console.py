@@ -15,6 +15,7 @@ from rgt_box.metrics.console_lines import (
     BAR,
     GENERIC,
     PIECE,
+    TAKEN,
     ConsoleRow,
     count_complete_bytes,
     split_rank_prefix,
@@ -62,6 +63,7 @@ class FormatChooser:
         self.chosen: str = state.get("chosen", "")
         self._ranks: dict[str, dict[str, dict[str, Any]]] = state.get("ranks", {})
         self._votes: dict[str, int] = state.get("votes", {})
+        self._misses: int = state.get("misses", 0)
         self._held: dict[str, list[ConsoleRow]] = {
             key: [ConsoleRow.from_json_values(row) for row in rows]
             for key, rows in state.get("held", {}).items()
@@ -76,6 +78,7 @@ class FormatChooser:
             "chosen": self.chosen,
             "ranks": {rank: states for rank, states in ranks.items() if states},
             "votes": self._votes,
+            "misses": self._misses,
             "held": {
                 key: [row.to_json_values() for row in rows] for key, rows in self._held.items()
             },
@@ -93,6 +96,7 @@ class FormatChooser:
         Returns:
             Rows of the chosen format, and whether it has just replaced another format.
         """
+        self._misses += 1
         found = self._try_formats(rank, text)
         if found is None:
             return ([], False)
@@ -101,7 +105,12 @@ class FormatChooser:
     def _try_formats(self, rank: str, text: str) -> tuple[LineFormat, list[ConsoleRow]] | None:
         low = text.lower()
         states: dict[str, dict[str, Any]] | None = None
+        # Pieces after the last match of a chosen format for which no fallback is tried.
+        patience = 100
+        settled = self._misses <= patience and _format_tier(self.chosen) > GENERIC
         for each in FORMATS:
+            if settled and each.tier == GENERIC:
+                continue
             for hint in each.hints:
                 if hint in low:
                     break
@@ -112,6 +121,8 @@ class FormatChooser:
             rows = each.parse(text, states.setdefault(each.name, {}))
             if rows:
                 return each, rows
+            if rows is TAKEN:
+                break
         return None
 
     def _states_of_rank(self, rank: str) -> dict[str, dict[str, Any]]:
@@ -125,6 +136,7 @@ class FormatChooser:
 
     def _count_match(self, key: str, rows: list[ConsoleRow]) -> tuple[list[ConsoleRow], bool]:
         if key == self.chosen:
+            self._misses = 0
             self._drop_challengers()
             return rows, False
         held = self._held.get(key)
@@ -133,13 +145,8 @@ class FormatChooser:
             if len(self._held) >= challengers:
                 self._drop_candidate(next(iter(self._held)))
             held = self._held[key] = []
-        if (
-            _format_tier(key) == GENERIC
-            and held
-            and _row_position(rows[0]) <= _row_position(held[-1])
-        ):
-            self._votes[key] = 0
-            del held[:]
+        if _format_tier(key) == GENERIC and held:
+            rows = self._merge_generic_rows(key, held, rows)
         held.extend(rows)
         # Rows of a challenger kept until the choice is made.
         held_limit = 60
@@ -148,6 +155,21 @@ class FormatChooser:
         if self._votes[key] < self._votes_needed(key):
             return [], False
         return self._choose_key(key)
+
+    def _merge_generic_rows(
+        self, key: str, held: list[ConsoleRow], rows: list[ConsoleRow]
+    ) -> list[ConsoleRow]:
+        """Return the rows at a new position; the lines of one block vote once, and no fall votes."""
+        last, position = held[-1], _row_position(rows[0])
+        if position < _row_position(last):
+            self._votes[key] = 0
+            del held[:]
+        elif position == _row_position(last) and len(rows) == 1:
+            self._votes[key] = self._votes.get(key, 0) + (last.weak and not rows[0].weak)
+            last.values.update(rows[0].values)
+            last.weak = last.weak and rows[0].weak
+            return []
+        return rows
 
     def _votes_needed(self, key: str) -> int:
         if not self.chosen or _format_tier(key) > _format_tier(self.chosen):
@@ -160,7 +182,7 @@ class FormatChooser:
     def _choose_key(self, key: str) -> tuple[list[ConsoleRow], bool]:
         rows, over = self._held[key], bool(self.chosen)
         self.chosen = key
-        self._held, self._votes = {}, {}
+        self._held, self._votes, self._misses = {}, {}, 0
         return rows, over
 
     def _drop_challengers(self) -> None:
@@ -215,8 +237,8 @@ def _row_position(row: ConsoleRow) -> tuple[str, float]:
     return row.x_position() or ("", 0.0)
 
 
-_MAYBE = re.compile(rb"\d|nan|inf|epoch", re.I)
-"""A piece without any of these cannot match a format."""
+_MAYBE = re.compile(rb"\d|nan|inf|epoch|step|iter|/ *\||-{6}|={6}|\xe2\x94\x80{2}", re.I)
+"""A piece without any of these (numbers, names of columns, rules) cannot match a format."""
 
 
 class ConsoleReader(AppendedFileReader):

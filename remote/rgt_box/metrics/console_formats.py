@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 
+from rgt_box.metrics.console_blocks import ANY_LINE
 from rgt_box.metrics.console_lines import (
-    GENERIC,
     HF,
     LIGHTNING,
     LLAMAFACTORY,
     NUM,
+    TAKEN,
     TQDM,
     ConsoleRow,
     LineFormat,
@@ -60,7 +61,7 @@ NANOCHAT = LineFormat(
     "step 00120/21400 (0.56%) | loss: 5.123456 | lrm: 1.00 | dt: 512.34ms | tok/sec: 1,023,456 | epoch: 1",
     first_matching_shape(
         LineShape(
-            r"^step (?P<step>\d{1,15})(?:/\d{1,15})? \([\d.]{1,20}%\) (?P<rest>\| loss: {N} \|.*)",
+            r"^step (?P<step>\d{1,15})(?:/(?P<total>\d{1,15}))? \([\d.]{1,20}%\) (?P<rest>\| loss: {N} \|.*)",
             parse_piped_pairs,
         ),
         LineShape(
@@ -127,7 +128,7 @@ def _parse_megatron(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
 
 
 _ITERATION = LineShape(
-    r"\biteration\s{1,20}(?P<step>\d{1,15})\s{0,20}/\s{0,20}\d{1,15}\s{0,20}(?P<rest>\|.*)",
+    r"\biteration\s{1,20}(?P<step>\d{1,15})\s{0,20}/\s{0,20}(?P<total>\d{1,15})\s{0,20}(?P<rest>\|.*)",
     parse_piped_pairs,
     names={"learning rate": "learning-rate"},  # same name as in its TensorBoard files
 )
@@ -355,7 +356,7 @@ def _parse_ultralytics(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     header = _YOLO_HEADER.match(line)
     if header is not None:
         state["names"] = header.group(1).split()[:40]
-        return []
+        return TAKEN
     names: list[str] = state.get("names", [])
     found = _YOLO.match(line) if names else None
     if found is None:
@@ -383,64 +384,6 @@ ULTRALYTICS = LineFormat(
     _parse_ultralytics,
 )
 
-_MNIST = re.compile(
-    rf"^Train Epoch: (\d{{1,9}}) \[\s{{0,9}}(\d{{1,12}})/(\d{{1,12}}) \(\s{{0,3}}\d{{1,3}}%\)\]\s{{1,8}}Loss: ({NUM})",
-    re.I,
-)
-
-
-def _parse_mnist_example(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
-    found = _MNIST.match(line)
-    if found is None:
-        return []
-    epoch, seen, total, loss = found.groups()
-    return [
-        ConsoleRow(
-            {"Loss": parse_decimal(loss)}, samples=max(0, int(epoch) - 1) * int(total) + int(seen)
-        )
-    ]
-
-
-MNIST = LineFormat(
-    "pytorch-mnist",
-    "pytorch/examples mnist",
-    ("train epoch: ",),
-    "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.297",
-    _parse_mnist_example,
-)
-
-_METERS = re.compile(
-    r"^(?:Epoch: \[(\d{1,9})\]|Train: (\d{1,9}) )\s{0,4}\[\s{0,12}(\d{1,12})/(\d{1,12})"
-    r"(?: \(\s{0,3}\d{1,3}%\))?\]\s(.*)"
-)
-_METER = re.compile(rf"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{{1,4}}({NUM})", re.I)
-
-
-def _parse_meters(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
-    """Read the current value of each meter, not the running mean in brackets after it."""
-    found = _METERS.match(line)
-    if found is None:
-        return []
-    epoch = int(found.group(1) or found.group(2))
-    values = {
-        tag.lower() if tag.lower() in ("loss", "lr") else tag: parse_decimal(y)
-        for tag, y in _METER.findall(found.group(5))
-    }
-    step = epoch * int(found.group(4)) + int(found.group(3))
-    if "loss" in values and step < 10**15:
-        return [ConsoleRow(values, step, float(epoch))]
-    return []
-
-
-METERS = LineFormat(
-    "pytorch-imagenet",
-    "pytorch/examples imagenet; timm 1.0",
-    ("epoch: [", "train: "),
-    "Epoch: [0][  10/5005]\tTime  0.512 ( 0.600)\tData  0.001 ( 0.020)\tLoss 6.9078e+00 (6.9500e+00)",
-    _parse_meters,
-)
-
-
 _HEADLINE = re.compile(r"^Epoch (\d{1,9})/\d{1,9}\s*$")
 _FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |- )(.*)")
 
@@ -456,15 +399,15 @@ def _parse_keras(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         state.update(epoch=int(headline.group(1)), done=False)
         return []
     found = _FRAME.match(line)
-    if found is None or "epoch" not in state:
+    if found is None:
         return []
     place = found.group(3).find("loss: ")
-    if place < 0 or found.group(1) != found.group(2):
-        return []
+    if place < 0 or found.group(1) != found.group(2) or "epoch" not in state:
+        return TAKEN
     values = {tag: parse_decimal(text) for tag, text in colons(found.group(3)[place:])}
     validated = any(tag.startswith("val_") for tag in values)
     if not values or (state["done"] and not validated):
-        return []
+        return TAKEN
     state["done"] = True
     return [ConsoleRow(values, epoch=float(state["epoch"]))]
 
@@ -509,104 +452,6 @@ RICH = LineFormat(
 )
 
 
-_COUNT = r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\s{0,2}/\s{0,2}(\d{1,15}))?(?![\d.]{0,20}%|[\w.])"
-_STEP = re.compile(
-    r"(?<![\w/])(?:(?:global|train|training)[ _]?)?(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b"
-    r"\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}" + _COUNT,
-    re.I,
-)
-_EPOCH = re.compile(
-    r"(?<![\w/])epochs?\b\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,9})?)(?:\s{0,2}/\s{0,2}(\d{1,9}))?(?![\w.%])",
-    re.I,
-)
-_LOSS = re.compile(
-    r"(?<![\w/.\-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|lm|ce|total|avg|mean)[ _/.-]?)?"
-    rf"(?:loss|nll|perplexity|ppl|bpb))\b\s{{0,4}}(?:[:=]|is\b)?\s{{0,4}}({NUM})(?!\s{{0,2}}%)",
-    re.I,
-)
-_OTHER = re.compile(
-    r"(?<![\w/.\-])(lr|learning[ _]rate|grad[ _]?norm|gnorm|tok(?:ens)?/s(?:ec)?|samples/s(?:ec)?)\b"
-    rf"\s{{0,4}}[:=]?\s{{0,4}}({NUM})",
-    re.I,
-)
-_NAMES = {
-    "learning rate": "learning_rate",
-    "grad norm": "grad_norm",
-    "gradnorm": "grad_norm",
-    "tok/s": "tok/sec",
-    "tokens/s": "tok/sec",
-    "tokens/sec": "tok/sec",
-    "samples/s": "samples/sec",
-    "training loss": "train_loss",
-    "train loss": "train_loss",
-    "val loss": "val_loss",
-    "valid loss": "valid_loss",
-    "validation loss": "val_loss",
-    "eval loss": "eval_loss",
-    "total loss": "total_loss",
-}
-
-
-def _parse_generic(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
-    values = {}
-    first, last = len(line), 0
-    for found in _LOSS.finditer(line):
-        values[_usual_tag(found.group(1))] = parse_decimal(found.group(2))
-        first, last = min(first, found.start()), max(last, found.end())
-    if not values:
-        return []
-    step, epoch = _STEP.search(line), _EPOCH.search(line)
-    place = step or epoch
-    # Characters around a step within which its loss must be.
-    span = 160
-    if place is None or place.end() < first - span or place.start() > last + span:
-        return []
-    for found in _OTHER.finditer(line):
-        values.setdefault(_usual_tag(found.group(1)), parse_decimal(found.group(2)))
-    if step is None:
-        if epoch:
-            return [ConsoleRow(values, epoch=float(epoch.group(1)))]
-        return []
-    at = int(step.group(1).replace(",", ""))
-    steps, whole_run = int(step.group(2) or 0), None
-    if epoch and steps and at <= steps and epoch.group(1).isdigit():
-        # "Epoch [2/5], Step [100/600]": steps count within the epoch, and the first epoch is 0 or
-        # 1.
-        number, epochs = int(epoch.group(1)), int(epoch.group(2) or 0)
-        state["from"] = min(number, state.get("from", 1))
-        at += (number - state["from"]) * steps
-        if at <= epochs * steps < 10**15:
-            whole_run = epochs * steps
-        else:
-            whole_run = 0
-    elif steps:
-        # "Step [100/600]" alone: once the count restarts, it is known to be per epoch or similar.
-        state["anew"] = state.get("anew", False) or at < state.get("at", 0)
-        state["at"] = at
-        if at <= steps and not state["anew"]:
-            whole_run = steps
-        else:
-            whole_run = 0
-    if at < 10**15:
-        return [ConsoleRow(values, at, total=whole_run)]
-    return []
-
-
-def _usual_tag(text: str) -> str:
-    tag = text.strip().lower()
-    return _NAMES.get(tag, tag)
-
-
-GENERIC_LINE = LineFormat(
-    "generic",
-    "loops of one's own",
-    ("loss", "nll", "perplexity", "ppl", "bpb"),
-    "iter 100: train loss 1.234, lr 3e-4",
-    _parse_generic,
-    tier=GENERIC,
-)
-
-
 FORMATS = (
     RGT,
     NANOGPT,
@@ -621,15 +466,13 @@ FORMATS = (
     DEEPSPEED,
     MMENGINE,
     ULTRALYTICS,
-    MNIST,
-    METERS,
     KERAS,
     RICH,
     LLAMAFACTORY,
     HF,
     LIGHTNING,
     TQDM,
-    GENERIC_LINE,
+    ANY_LINE,
 )
 
 BY_NAME = {each.name: each for each in FORMATS}

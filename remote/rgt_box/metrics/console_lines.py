@@ -83,6 +83,10 @@ class ConsoleRow:
         return f"Row({self.values!r}, step={self.step!r}, epoch={self.epoch!r}, samples={self.samples!r})"
 
 
+TAKEN: "List[ConsoleRow]" = []
+"""Returned by a format that knows a line as its own, although its row needs a later line."""
+
+
 class LineFormat:
     """One way in which a program prints its numbers.
 
@@ -156,7 +160,7 @@ dictionary = _pair_finder(r"'([^'{}]{1,100})':\s*'?(%s)'?(?=\s*[,}]|\s*$)")
 dashes = _pair_finder(r"(?:^| - )([^\s:][^:]{0,100}?):(?:np\.\w{1,20}\()?(%s)")
 """``name:1.0 - name:np.float64(2.0)``"""
 
-_PLACES = ("step", "epoch", "rest")
+_PLACES = ("step", "epoch", "total", "rest")
 
 
 class LineShape:
@@ -164,8 +168,8 @@ class LineShape:
 
     Args:
         pattern: Regex for ``search``, ignoring case. Group ``step`` or ``epoch`` is the position,
-            ``rest`` is searched for pairs, and any other group is a value of that name (``name``
-            and ``value`` together are one pair).
+            ``total`` the planned steps, ``rest`` is searched for pairs, and any other group is a
+            value of that name (``name`` and ``value`` together are one pair).
         pairs: Finds the pairs in ``rest``.
         names: Tag as printed → tag to use; None drops it.
         prefix: Prefix for every tag that is not in `names`.
@@ -204,8 +208,6 @@ class LineShape:
             step = pairs.pop(self._step_key, step)
         if epoch is None:
             epoch = pairs.pop("epoch", epoch)
-        else:
-            epoch = epoch
         values = {}
         for key, text in pairs.items():
             if key in self._names:
@@ -219,6 +221,7 @@ class LineShape:
             step=None if step is None else parse_step(step),
             epoch=None if epoch is None else parse_decimal(epoch),
             weak=self._weak,
+            total=float(groups.get("total") or 0) or None,
         )
         if values and row.x_position():
             return row
@@ -523,6 +526,8 @@ def _parse_trainer(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         rows += _add_dictionary_row(row, state)
     if bar is not None:
         rows += _apply_bar(bar.n, bar.total, bar.desc, state)
+    if row is not None and not rows:
+        return TAKEN
     return rows
 
 

@@ -7,6 +7,8 @@ import os
 import re
 from fnmatch import fnmatchcase, translate
 
+from rgt_wire.metric_roles import MEASURES, position_of, role_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NamedTuple, Optional
@@ -40,7 +42,6 @@ else:
 SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
-_STEPS = ("step", "global_step", "iteration", "iter", "current_steps", "_step", "train/global_step")
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
@@ -93,7 +94,8 @@ def _row_with(*keys: str) -> Sniff:
 
 def _is_rgt_metrics(path: str, name: str, head: bytes) -> bool:
     row = _merged_row(head)
-    return "step" in row and ("event" in row or (name == "metrics.jsonl" and "time" in row))
+    # Other loggers (structlog) call their message "event", too.
+    return "step" in row and "time" in row and ("event" in row or name == "metrics.jsonl")
 
 
 def _is_verl(path: str, name: str, head: bytes) -> bool:
@@ -103,8 +105,8 @@ def _is_verl(path: str, name: str, head: bytes) -> bool:
 
 def _is_jsonl(path: str, name: str, head: bytes) -> bool:
     row = _merged_row(head)
-    return any(key in row for key in _STEPS) and any(
-        type(value) in (int, float) for value in row.values()
+    return any(position_of(key) for key in row) and any(
+        type(value) in (int, float, dict) for value in row.values()
     )
 
 
@@ -141,8 +143,7 @@ def _is_keras_csv(path: str, name: str, head: bytes) -> bool:
 
 def _is_csv(path: str, name: str, head: bytes) -> bool:
     names = _column_names(head)
-    place = any(each in names for each in (*_STEPS, "epoch"))
-    return place and any("loss" in each or "reward" in each for each in names)
+    return any(map(position_of, names)) and any(role_of(each) in MEASURES for each in names)
 
 
 def _tables_with(*words: str) -> Sniff:

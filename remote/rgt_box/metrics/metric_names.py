@@ -11,6 +11,18 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
+from rgt_wire.metric_roles import (
+    LOSS,
+    MEASURES,
+    NORM,
+    OTHER,
+    RATE,
+    SPEED,
+    TIME,
+    is_evaluation,
+    role_of,
+)
+
 from rgt_box.metrics.reader_base import TOTAL
 
 TYPE_CHECKING = False
@@ -117,14 +129,8 @@ STEP_KEYS = (
 )
 """Keys that hold a row's step, most reliable first."""
 
-FIGURE = re.compile(
-    r"(?:^|[/_. -])(?:reward|rewards|rew|return|returns|scores?|kl|ppo_kl|approx_?kl|advantages?|entropy|clip_?frac"
-    r"|margins|accuracies|response_length|completion_length|mean_length)(?=$|[/_. -])"
-)
-"""Measures of reinforcement learning and preference training (TRL, verl, OpenRLHF,
-stable-baselines3). They keep their own names. ``return`` is the return of an episode."""
 MOST_FIGURES = 48
-"""Maximum per run; TRL has three for each reward function."""
+"""Maximum per run, measures first; TRL has three for each reward function."""
 _BEFORE = re.compile(r"^(?:train/)+")
 """Prefix that experiment trackers add to transformers' names."""
 
@@ -147,19 +153,29 @@ def match_rank(tag: str, metric: str) -> int | None:
 
 def may_be_metric(tag: str) -> bool:
     """Return whether `tag` may be a metric, independent of the other tags."""
-    return (
-        "loss" in tag.lower()
-        or figure_name(tag) is not None
-        or any(match_rank(tag, metric) is not None for metric in METRICS)
+    return figure_name(tag) is not None or any(
+        match_rank(tag, metric) is not None for metric in METRICS
     )
+
+
+_ORDER = (MEASURES, (RATE, NORM, SPEED), (OTHER,), (TIME,))
+"""Roles of the figures that are shown, by preference; settings and counts are not."""
+
+
+def figure_order(tag: str) -> int | None:
+    """Return how well a tag belongs among a run's figures; 0 is best, None if not at all."""
+    role = role_of(tag)
+    return next((place for place, roles in enumerate(_ORDER) if role in roles), None)
 
 
 def figure_name(tag: str) -> str | None:
     """Return the name under which `tag` is shown next to the metrics; None if it is not shown."""
     name = tag.strip()
-    if len(name) <= 200 and FIGURE.search(name.lower()):
-        return _BEFORE.sub("", name)
-    return None
+    if not name or len(name) > 200 or figure_order(name) is None:
+        return None
+    if any(fnmatchcase(name.lower(), pattern) for pattern in NEVER):
+        return None
+    return _BEFORE.sub("", name)
 
 
 class TagNaming:
@@ -173,21 +189,24 @@ class TagNaming:
     def __init__(self, tags: Iterable[str] = (), directory: str = "") -> None:
         self._tags = frozenset(tag.strip().lower() for tag in tags)
         self._directory = directory
-        self._sounds: dict[bool, str | None] | None = None
+        self._sounds: dict[str, str] | None = None
 
     def metric_of(self, tag: str) -> str | None:
         """Return the metric of `tag`, or None."""
         name = tag.strip().lower()
         if self._directory == "validation" and name == "epoch_loss":
             return "eval_loss"
-        if name == "train_loss" and "train_runtime" in self._tags:
-            return None  # transformers: the mean over the whole run, written once at its end
-        if self._is_twin(name):
-            return None
+        if self.is_repeated(tag):
+            return None  # transformers writes its mean over the run as train_loss at the end
         for metric in METRICS:
             if match_rank(tag, metric) is not None:
                 return metric
-        return self._metric_of_only_loss(name)
+        return self._metric_by_role(name)
+
+    def is_repeated(self, tag: str) -> bool:
+        """Return whether a tag only repeats another one: a mean over an epoch, or of the whole run."""
+        name = tag.strip().lower()
+        return self._is_twin(name) or (name == "train_loss" and "train_runtime" in self._tags)
 
     def _is_twin(self, name: str) -> bool:
         """Return whether `name` is the per-epoch mean of a metric that also exists per step."""
@@ -200,39 +219,74 @@ class TagNaming:
             return base in tags or "batch_" + base in tags
         return False
 
-    def _metric_of_only_loss(self, name: str) -> str | None:
-        """Return the metric of a file's only loss-like tag.
-
-        Lightning users choose the name ``x``, and files hold ``x``, ``x_step`` and ``x_epoch``.
-        """
-        if "loss" not in name:
-            return None
+    def _metric_by_role(self, name: str) -> str | None:
+        """Return the metric of a tag of the user's own that plays its part alone, or most plainly."""
         if self._sounds is None:
-            self._sounds = {side: self._only_loss(side) for side in (False, True)}
-        evaluated = name.startswith(EVALUATION)
-        if self._sounds[evaluated] == name:
-            if evaluated:
-                return "eval_loss"
-            return "loss"
-        return None
+            self._sounds = {}
+            for metric, role, evaluated in _PARTS:
+                chosen = self._plainest(metric, role, evaluated)
+                if chosen is not None:
+                    self._sounds[chosen] = metric
+        return self._sounds.get(name)
 
-    def _only_loss(self, evaluated: bool) -> str | None:
-        """Return the only loss-like tag; None if there are several, or a well-known one exists."""
-        metric = "eval_loss" if evaluated else "loss"
+    def _plainest(self, metric: str, role: str, evaluated: bool) -> str | None:
         if any(match_rank(tag, metric) is not None for tag in self._tags):
             return None
-        found = [
+        found = sorted(
             tag
             for tag in self._tags
-            if tag.endswith(("loss", "loss_step", "loss_epoch"))
-            and tag.startswith(EVALUATION) == evaluated
+            if role_of(tag) == role
+            and is_evaluation(tag) == evaluated
             and not self._is_twin(tag)
             and not (tag.endswith("_step") and tag[: -len("_step")] in self._tags)
             and not any(fnmatchcase(tag, pattern) for pattern in NEVER)
-        ]
-        if len(found) == 1:
-            return found[0]
-        return None
+        )
+        if role == NORM:
+            found = [tag for tag in found if "grad" in tag or tag in ("gnorm", "grdn")]
+        if len(found) > 1 and role == LOSS:
+            found = [
+                tag
+                for tag in found
+                if not set(_LETTERS.findall(_OBJECTIVE.sub("loss", tag))) - _PLAIN
+            ]
+            found.sort(key=lambda tag: ("total" not in tag, len(tag), tag))
+        return found[0] if found else None
+
+
+_PARTS = (
+    ("loss", LOSS, False), ("eval_loss", LOSS, True), ("lr", RATE, False), ("grad_norm", NORM, False),
+    ("throughput", SPEED, False),
+)  # fmt: skip
+"""Metric, its role, and whether it is an evaluation: for tags without a known name."""
+_LETTERS = re.compile(r"[a-z]+")
+_OBJECTIVE = re.compile(r"cross[-_ ]?entropy|\bxent\b|\bnll\b")
+"""The loss of a classifier or language model, next to auxiliary ones."""
+_PLAIN = frozenset(
+    [
+        "loss",
+        "train",
+        "training",
+        "total",
+        "overall",
+        "all",
+        "sum",
+        "avg",
+        "average",
+        "mean",
+        "reduced",
+        "lm",
+        "current",
+        "step",
+        "batch",
+        "val",
+        "valid",
+        "validation",
+        "eval",
+        "test",
+        "dev",
+    ]
+)
+"""Words that do not make a loss one of several parts."""
 
 
 def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
@@ -240,23 +294,20 @@ def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
     every = list(tags)
     naming = TagNaming(every, directory)
     found: dict[str, tuple[int, str]] = {}
-    figures = 0
+    figures: dict[str, tuple[int, str]] = {}
     for tag in every:
         metric = naming.metric_of(tag)
         if metric is None:
-            metric = figure_name(tag)
-            if (
-                metric is None
-                or metric in NAMES
-                or (metric not in found and figures == MOST_FIGURES)
-            ):
-                continue
-            figures += metric not in found
-        if metric in NAMES:
-            place = match_rank(tag, metric)
-        else:
-            place = 0
+            name = figure_name(tag)
+            if name is not None and name not in NAMES and not naming.is_repeated(tag):
+                figures[name] = min((figure_order(tag) or 0, tag), figures.get(name, (9, "")))
+            continue
+        place = match_rank(tag, metric)
         order = (len(NAMES[metric]) if place is None else place, tag)
         if metric not in found or order < found[metric]:
             found[metric] = order
-    return {metric: order[1] for metric, order in found.items()}
+    best = sorted(figures, key=lambda name: (figures[name][0], name))[:MOST_FIGURES]
+    return {
+        **{metric: order[1] for metric, order in found.items()},
+        **{name: figures[name][1] for name in best},
+    }

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import math
 
+from rgt_wire.metric_roles import position_of
+
 from rgt_box.metrics.metric_names import STEP_KEYS
 from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, MetricPoint
 
@@ -99,13 +101,17 @@ def flatten_row(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, 
             if len(found) >= limit:
                 return found
             if type(value) is dict:
-                if depth > 1:
+                if "mean" in value and _SUMMARY.issuperset(value):
+                    found[prefix + key] = value["mean"]
+                elif depth > 1:
                     stack.append((prefix + key + joint, value, depth - 1))
             else:
                 found[prefix + key] = value
     return found
 
 
+_SUMMARY = frozenset(("num", "count", "mean", "std", "min", "max", "median"))
+"""Keys of an object that sums up one number (StyleGAN's ``stats.jsonl``): its mean counts."""
 EPOCH_KEYS = ("epoch", "train/epoch")
 FIRM = ("train/global_step", "trainer/global_step", "global_step")
 """Keys that are always the trainer's own step; other keys may mean anything."""
@@ -192,7 +198,23 @@ def row_position(
         x = to_position(row.get(key))
         if x is not None:
             return EPOCH, x
-    return None
+    if used is not None:
+        return None
+    return _named_position(row, state)
+
+
+def _named_position(row: dict[str, Any], state: dict[str, Any]) -> tuple[str, float] | None:
+    """Return the position under a framework's own name, chosen once per file."""
+    axis = state.get("axis")
+    if axis is None:
+        found = [(named[1], key) for key in row for named in [position_of(key)] if named]
+        if not found or to_position(row[min(found)[1]]) is None:
+            return None
+        axis = state["axis"] = min(found)[1]
+    x, named = to_position(row.get(axis)), position_of(axis)
+    if x is None or named is None:
+        return None
+    return named[0], x
 
 
 def add_row_points(

@@ -69,7 +69,8 @@ def test_a_name_of_the_users_own() -> None:
 
 def test_the_names_of_pytorchs_guide_to_summary_writer() -> None:
     tags = ["Loss/train", "Loss/test", "Accuracy/train", "Accuracy/test"]
-    assert choose_tags(tags) == {"loss": "Loss/train", "eval_loss": "Loss/test"}
+    figures = {tag: tag for tag in tags if tag.startswith("Accuracy")}
+    assert choose_tags(tags) == {"loss": "Loss/train", "eval_loss": "Loss/test", **figures}
     assert choose_tags(["training loss"]) == {"loss": "training loss"}
 
 
@@ -86,3 +87,35 @@ def test_the_best_tag_of_each_metric() -> None:
         choose_tags(["train/train_loss", "train/loss", "train/train_runtime"])["loss"]
         == "train/loss"
     )
+
+
+@pytest.mark.parametrize(
+    ("tags", "metrics"),
+    [
+        (("Cost", "L.r.", "words/s"), {"loss": "Cost", "lr": "L.r.", "throughput": "words/s"}),
+        (("reduced_train_loss", "lr"), {"loss": "reduced_train_loss", "lr": "lr"}),
+        (
+            ("loss_disc", "loss_gen", "loss_1", "current_lr_0"),
+            {"loss": "loss_1", "lr": "current_lr_0"},
+        ),
+        (("Loss/total", "Loss/bbox"), {"loss": "Loss/total"}),
+        (("cross-entropy-loss", "load-balance-loss"), {"loss": "cross-entropy-loss"}),
+        (("Mean value loss", "Mean surrogate loss"), {}),
+        (("valid/cross-entropy", "valid/perplexity"), {"eval_loss": "valid/cross-entropy"}),
+        (("train-logloss", "eval-logloss"), {"loss": "train-logloss", "eval_loss": "eval-logloss"}),
+    ],
+)
+def test_frameworks_own_names_are_known_by_their_role(
+    tags: tuple[str, ...], metrics: dict[str, str]
+) -> None:
+    found = choose_tags(tags)
+    assert {
+        metric: found[metric] for metric in found if metric not in tags or metric in metrics
+    } == metrics
+
+
+def test_measures_come_first_and_settings_do_not_come_at_all() -> None:
+    tags = ["loss", "loss_scale", "peak_mem", "seed", *(f"layer{n}" for n in range(100)), "mIoU"]
+    found = choose_tags(tags)
+    assert "mIoU" in found
+    assert not {"loss_scale", "peak_mem", "seed"} & set(found)

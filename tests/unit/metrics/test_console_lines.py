@@ -164,14 +164,14 @@ LINES = [
         1.2,
     ),
     (
-        "pytorch-imagenet",
+        "generic",
         "Epoch: [1][ 10/100]\tTime  0.5 ( 0.6)\tLoss 6.9e+00 (7.0)",
-        110,
+        10,
         "loss",
         6.9,
     ),
     (
-        "pytorch-imagenet",
+        "generic",
         "Train: 0 [  50/1251 (  4%)]  Loss: 6.95 (6.96)  LR: 1.0e-06",
         50,
         "lr",
@@ -243,8 +243,8 @@ def test_a_step_within_an_epoch_is_counted_on_from_epoch_0_or_1(
 def test_lines_that_stand_at_an_epoch_or_at_samples() -> None:
     (row,) = read("generic", "Epoch 3: val loss 0.25")
     assert (row.x_position(), row.values) == (("epoch", 3.0), {"val_loss": 0.25})
-    (row,) = read("pytorch-mnist", "Train Epoch: 2 [640/60000 (1%)]\tLoss: 2.297")
-    assert (row.x_position(), row.values) == (("samples", 60640), {"Loss": 2.297})
+    (row,) = read("generic", "Train Epoch: 2 [640/60000 (1%)]\tLoss: 2.297")
+    assert (row.x_position(), row.values) == (("samples", 60640), {"loss": 2.297})
     header = "      Epoch    GPU_mem   box_loss   cls_loss  Instances       Size"
     frame = "        2/3      1.2G     0.5      13.5          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s 0.4s"
     assert read("ultralytics", frame) == []

@@ -115,7 +115,7 @@ def test_runs_of_a_database_are_runs() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert merge_curves([]) == {}
-    assert merge_curves([offer("csv", "x", accuracy=series((1, 1)), loss=PointSeries())]) == {}
+    assert merge_curves([offer("csv", "x", seed=series((1, 1)), loss=PointSeries())]) == {}
 
 
 def test_only_what_is_new_is_sent() -> None:

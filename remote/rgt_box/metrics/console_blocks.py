@@ -1,0 +1,590 @@
+"""Reads the numbers of any program: ``name: value`` on one line, in blocks of lines, or in columns.
+
+A line is cut at its numbers. The text between them names them, and is the same on every line of a
+kind, so it is understood once and remembered. A name says what a number is: a position (step,
+epoch, samples), a measure (loss, score, reward) or any other number. A block is a line with a
+position and the lines of pairs that follow it, or the pairs between two rules, of which one is the
+position. Columns are named by the line above them.
+
+Only rising positions with a measure make a curve (see `console.FormatChooser`), so prose with
+numbers does not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rgt_wire.metric_roles import EVALUATION, MEASURES, OTHER, RATE, position_of, role_of
+
+from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+    class NumberSlot(NamedTuple):
+        """One number of a line, as the text around it names it."""
+
+        tag: str
+        """The name of a value; "" for a position and for a number without a name."""
+        kind: str
+        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, or ""."""
+        rank: int
+        """How reliable a position of this name is; 0 is best."""
+
+    class LinePlan(NamedTuple):
+        """What the text of a line says about its numbers."""
+
+        slots: Tuple[NumberSlot, ...]
+        split: str
+        """``val`` or another word for an evaluation; "" for training."""
+        measures: bool
+        """One of the values is a measure."""
+        is_row: bool
+        """A row of a table: ``| name | 1.0 |``."""
+else:
+    from collections import namedtuple
+
+    NumberSlot = namedtuple("NumberSlot", "tag kind rank")
+    LinePlan = namedtuple("LinePlan", "slots split measures is_row")
+
+_TOKEN = re.compile(
+    r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
+    r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
+    r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]))"
+    r"([KMBGT](?![A-Za-z\d]))?(?:\s{0,2}/\s{0,8}(\d{1,15}[KMB]?)(?![\w.]))?"
+    r"(?![\d_]|[A-Za-z%]{0,12}\d|\.\d)"
+)
+"""A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``."""
+_SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,2000}\]?")
+_GAPS = re.compile(r" {3,}")
+_OPENS = re.compile(r"(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$")
+_CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|(?<=\w)\.\s")
+_UNIT_END = re.compile(r"\s?\([^()]{1,12}\)$")
+_UNIT = re.compile(r"([A-Za-z][\w/]{0,15})| ([A-Za-z][\w/]{0,15})(?!\s*[\w:=])")
+"""The word after a number: attached to it, or with nothing else before the next number."""
+_PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
+"""A name that follows its number: ``2.31 avg loss,``."""
+_WORD = re.compile(r"[A-Za-z_@µ][\w./@%+\-]*$")
+_RULE = re.compile(r"[|+\s]*[-=─━#*]{6,}[-=─━#*|+\s]*$")
+_CELL = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
+_FILLER = frozenset(
+    [
+        "the",
+        "a",
+        "an",
+        "and",
+        "with",
+        "is",
+        "was",
+        "of",
+        "at",
+        "in",
+        "on",
+        "for",
+        "to",
+        "has",
+        "after",
+        "then",
+        "now",
+        "done",
+        "finished",
+        "finish",
+        "completed",
+        "start",
+        "starting",
+        "started",
+        "begin",
+        "end",
+        "ended",
+        "this",
+        "that",
+        "info",
+        "average:",
+        "result",
+        "results",
+        "set",
+        "*",
+        "-",
+        ">",
+        "-->",
+        "==>",
+        "=>",
+        ">",
+        "|",
+        "s",
+        "ms",
+        "sec",
+        "secs",
+        "%",
+        "it",
+        "images",
+        "seconds",
+    ]
+)
+_NOT_VALUES = frozenset(
+    [
+        "eta",
+        "timestamp",
+        "ts",
+        "asctime",
+        "created",
+        "rank",
+        "pid",
+        "port",
+        "seed",
+        "version",
+        "line",
+        "lineno",
+        "gpu",
+        "gpus",
+        "device",
+        "cuda",
+        "date",
+        "level",
+        "local_rank",
+        "python",
+        "torch",
+        "node",
+        "time_elapsed",
+        "elapsed",
+    ]
+)
+_USUAL = {
+    "learning rate": "learning_rate",
+    "grad norm": "grad_norm",
+    "gradnorm": "grad_norm",
+    "tok/s": "tok/sec",
+    "tokens/s": "tok/sec",
+    "tokens/sec": "tok/sec",
+    "samples/s": "samples/sec",
+    "training loss": "train_loss",
+    "train loss": "train_loss",
+    "val loss": "val_loss",
+    "valid loss": "valid_loss",
+    "validation loss": "val_loss",
+    "eval loss": "eval_loss",
+    "total loss": "total_loss",
+    "validation bpb": "val/bpb",
+}
+_HINTS = (
+    "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "rmse", "mae", "mse", "auc", "learn",
+    "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "kimg", "map", "ndcg", "nll",
+    "sampl", "xent", "l1", "l2", "cross",
+)  # fmt: skip
+"""Pieces of positions and measures: a line outside a block has one of them, or is text."""
+PATH = 20
+"""Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
+_PLANS: Dict[str, LinePlan] = {}
+"""Text of a line without its numbers → its plan."""
+
+
+def _cut_name(text: str) -> Tuple[str, str, bool]:
+    """Return (name, text before it, whether a separator follows it) of the number after `text`."""
+    text = _OPENS.sub("", text).replace("'s ", "/")
+    marked = text[-1:] in (":", "=", "|")
+    if marked:
+        text = text[:-1].rstrip()
+    text = text.rstrip("'\"\\ ")
+    unit = _UNIT_END.search(text)
+    base = text[: unit.start()] if unit else text
+    start = 0
+    for cut in _CUT.finditer(base):
+        start = cut.end()
+    words = base[start:].split()
+    while words and words[0].lower() in _FILLER:
+        words.pop(0)
+    while words and words[-1].lower() in _FILLER:
+        words.pop()
+    most_words = 5 if marked else 4
+    if len(words) > most_words:
+        known = " ".join(words[-2:])
+        words = words[-2:] if role_of(known) in MEASURES or not marked else words[-3:]
+        if not marked and role_of(known) not in MEASURES and position_of(words[-1]) is None:
+            words = []
+    if not words or not all(_WORD.match(word.strip("'\"")) for word in words):
+        words = [word for word in words[-1:] if _WORD.match(word)]
+    name = " ".join(words)
+    if name.endswith((".py", ".cc", ".cpp", ".rs", ".go", ".h", ".c")):
+        name, marked = "", True
+    return name, base[:start], marked
+
+
+def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
+    """Understand the texts between the numbers of a line."""
+    slots: List[NumberSlot] = []
+    split, measured, measures = "", False, False
+    for place, total in enumerate(totals):
+        text, after = texts[place], texts[place + 1]
+        if place:
+            text = re.sub(r"^[A-Za-z%µ][\w%/]{0,15}", "", text)  # the unit of the number before
+        name, before, marked = _cut_name(text)
+        if not split and not any(slot.tag for slot in slots):
+            split = _split_word(before if name else text)
+        position = position_of(name) if name else None
+        unit = _UNIT.match(after)
+        if unit is not None and unit.group(1) and position_of(unit.group(1)):
+            position = position_of(unit.group(1))  # "1epoch:train:683-1364batch:"
+        elif position is None and not name and not marked and unit is not None:
+            word = unit.group(1) or unit.group(2)
+            position = position_of(word)
+            if position is None and "/s" in word:
+                name = word
+        if position is None and not name and not marked:
+            phrase = _PHRASE.match(after)
+            if phrase is not None and role_of(phrase.group(1)) in (*MEASURES, RATE):
+                name = phrase.group(1)
+        tag, kind, rank = "", "", 9
+        if (after == ":" and place + 1 < len(totals)) or text == ":":
+            pass  # a time of day
+        elif position is not None and after[:1] != "%":
+            kind, rank = position
+            if "/" in name:
+                rank += PATH
+        elif not name:
+            if total is not None:
+                # PyTorch's MNIST example and open_clip count samples within "Train Epoch: 3".
+                by_samples = place == 1 and "train epoch" in texts[0].lower()
+                kind = "samples_within" if by_samples else "within"
+            elif not marked and unit is None and after[:1] not in ("%", ".") and not measured:
+                kind = "bare"
+        elif text.endswith("[") and after.strip() == ",":
+            pass  # the first of a list
+        elif name.lower() not in _NOT_VALUES:
+            tag = _USUAL.get(name.lower(), name)
+            if tag.lower() in ("loss", "lr"):
+                tag = tag.lower()
+            measured = True
+            measures = measures or role_of(tag) in MEASURES
+        slots.append(NumberSlot(tag, kind, rank))
+    first = next((place for place, slot in enumerate(slots) if slot.kind), 0)
+    for place in range(first):
+        # "olmo.train:908  INFO": where a logger was called
+        if role_of(slots[place].tag) == OTHER and texts[place].endswith(":"):
+            slots[place] = NumberSlot("", "", 9)
+    for place in range(1, len(slots)):
+        # "[train: 120, 121 / 125]": an epoch without that name
+        if slots[place].kind == "within" and slots[place - 1].tag.lower() in (
+            "train",
+            "training",
+            *EVALUATION,
+        ):
+            slots[place - 1] = NumberSlot("", "epoch", 6)
+    is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
+    return LinePlan(tuple(slots), split, measures, is_row)
+
+
+def _split_word(text: str) -> str:
+    for word in re.findall(r"[a-z]+", text.lower()):
+        if word in EVALUATION:
+            return str(word)
+    return ""
+
+
+def parse_any_line(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+    """Return the rows of a line; see the module."""
+    if state.get("seen", -1) < 0 and "block" not in state and "columns" not in state:
+        low = line.lower()
+        for hint in _HINTS:
+            if hint in low:
+                break
+        else:
+            return []
+    if "%|" in line:
+        line = _BAR.sub("  ", line)
+    if "   " in line:
+        line = _GAPS.sub("  ", line)
+    cut = _TOKEN.split(line)
+    if len(cut) == 1:
+        return _parse_text(line, state)
+    if "columns" in state:
+        rows = _parse_columns(line, state)
+        if rows:
+            return rows
+    key = "\0".join(cut[0::4])
+    if any(cut[3::4]):
+        key += "\1" + "".join("1" if total else "0" for total in cut[3::4])
+    plan = _PLANS.get(key)
+    if plan is None:
+        most_plans = 1024
+        if len(_PLANS) >= most_plans:
+            _PLANS.clear()
+        most_numbers = 200
+        if len(cut) > 4 * most_numbers:
+            return []
+        plan = _PLANS[key] = _plan_line(cut[0::4], cut[3::4])
+    return _apply_plan(plan, cut, state)
+
+
+def _number(text: str, scale: Optional[str]) -> float:
+    value = float(text.replace(",", ""))
+    return value * _SCALE[scale] if scale else value
+
+
+def _apply_plan(plan: LinePlan, cut: List[str], state: Dict[str, Any]) -> List[ConsoleRow]:
+    values: Dict[str, float] = {}
+    places: List[Tuple[int, str, float, float]] = []
+    for at, slot in enumerate(plan.slots):
+        if not slot.tag and not slot.kind:
+            continue
+        y = _number(cut[4 * at + 1], cut[4 * at + 2])
+        if slot.tag:
+            if plan.split and not _split_word(slot.tag.replace("_", " ")):
+                values.setdefault(f"{plan.split}/{slot.tag}", y)
+            else:
+                values.setdefault(slot.tag, y)
+        elif 0 <= y < 1e15:
+            total = cut[4 * at + 3]
+            whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0) if total else 0.0
+            places.append((slot.rank, slot.kind, y, whole))
+    used = state.get("rank", 9)
+    places = [
+        (rank % PATH, kind, y, total)
+        for rank, kind, y, total in places
+        if rank < PATH or used == 9 or plan.is_row
+    ]
+    if not values and places and state.get("seen", -1) >= 0:
+        rank = min(places)[0]
+        if (rank > used and rank >= 4) or (rank < used and state.get("headed")):
+            return []  # another count inside a block
+    named = [place for place in places if place[1] not in ("within", "bare", "samples_within")]
+    if plan.is_row and (named or values):
+        return _add_to_block(values, named, state)
+    if state.get("block"):
+        late = _close_block(state)
+        if late:
+            return late + _apply_plan(plan, cut, state)
+    if not named and (not plan.measures or not places or state.get("rank", 9) < 9):
+        return _follow_position(values, plan, state)
+    row = _place_row(values, places, plan, state)
+    if row is None:
+        return []
+    row.weak = not plan.measures
+    state["seen"] = 0 if not plan.measures else -1
+    state["headed"] = not values and row.total is not None
+    return [row] if values else []
+
+
+def _follow_position(
+    values: Dict[str, float], plan: LinePlan, state: Dict[str, Any]
+) -> List[ConsoleRow]:
+    """Place a line of pairs at the position of the line above it."""
+    at = state.get("at")
+    if at is None or not values or not plan.slots[0].tag:
+        return []
+    # Lines of a block that begins with a position of its own; others need a measure.
+    block_lines = 80
+    in_block = 0 <= state.get("seen", -1) < block_lines
+    if not in_block and not (plan.measures and plan.split):
+        return []
+    if in_block:
+        state["seen"] += 1
+    step, epoch, samples, total = at
+    return [ConsoleRow(values, step, epoch, samples, weak=not plan.measures, total=total)]
+
+
+def _place_row(
+    values: Dict[str, float],
+    places: List[Tuple[int, str, float, float]],
+    plan: LinePlan,
+    state: Dict[str, Any],
+) -> Optional[ConsoleRow]:
+    """Return the row of a line with a position; None if it is not that of the training."""
+    by: Dict[str, Tuple[int, str, float, float]] = {}
+    for place in sorted(places, key=lambda each: (each[0], not each[3])):
+        by.setdefault(place[1], place)
+    step, epoch = by.get("step"), by.get("epoch")
+    within = by.get("samples_within", by.get("within"))
+    if epoch is not None and within is not None and (step is None or step[0] >= 5):
+        step = (5, "step", within[2], within[3])
+    used = state.get("rank", 9)
+    if step is not None and used < 4 and step[0] > used and not (step[3] and step[0] < 5):
+        state["seen"] = -1
+        state["at"] = None
+        return None  # counts something else: the batches of an evaluation
+    if plan.split and step is not None and step[0] == 5 and state.get("at"):
+        at = state["at"]
+        return ConsoleRow(values, at[0], at[1], at[2])
+    number = epoch[2] if epoch is not None else state.get("epoch")
+    if epoch is not None:
+        state["epoch"] = epoch[2]
+    if step is None:
+        return _place_without_step(values, by, plan, state, used)
+    state["rank"] = min(used, step[0])
+    if epoch is not None and step in places and places.index(step) < places.index(epoch):
+        state["whole"] = True  # "step=1/739328,epoch=0": the total is not that of an epoch
+    x, total = _count_steps(step, epoch, number, by, state)
+    if x >= 1e15:
+        return None
+    if "samples_within" in by:
+        state["at"] = [None, None, int(x), None]
+        return ConsoleRow(values, samples=int(x))
+    state["at"] = [int(x), number, None, total]
+    return ConsoleRow(values, int(x), number if epoch is not None else None, total=total)
+
+
+def _place_without_step(
+    values: Dict[str, float],
+    by: Dict[str, Tuple[int, str, float, float]],
+    plan: LinePlan,
+    state: Dict[str, Any],
+    used: int,
+) -> Optional[ConsoleRow]:
+    epoch, samples, bare = by.get("epoch"), by.get("samples"), by.get("bare") or by.get("within")
+    last = state.get("at")
+    if epoch is not None:
+        if last is not None and last[0] is not None and used < 9:
+            # The summary of an epoch in a log that counts steps.
+            if not values:
+                return None
+            kept = {
+                tag if plan.split or _split_word(tag.replace("_", " ")) else tag + "_epoch": y
+                for tag, y in values.items()
+            }
+            values.clear()
+            values.update(kept)
+            return ConsoleRow(values, last[0], epoch[2])
+        state["at"] = [None, epoch[2], None, None]
+        return ConsoleRow(values, epoch=epoch[2])
+    if used < 9:
+        return None
+    if samples is not None:
+        state["at"] = [None, None, int(samples[2]), None]
+        return ConsoleRow(values, samples=int(samples[2]))
+    if bare is not None and bare[2] == int(bare[2]):
+        state["at"] = [int(bare[2]), None, None, None]
+        return ConsoleRow(values, int(bare[2]), total=bare[3] or None)
+    return None
+
+
+def _count_steps(
+    step: Tuple[int, str, float, float],
+    epoch: Optional[Tuple[int, str, float, float]],
+    number: Optional[float],
+    by: Dict[str, Tuple[int, str, float, float]],
+    state: Dict[str, Any],
+) -> Tuple[float, Optional[float]]:
+    """Return (step of the run, planned steps; 0 if unknown, None if the line does not say)."""
+    rank, _, x, steps = step
+    last, before = state.get("last", 0.0), state.get("number")
+    state["last"], state["number"] = x, number
+    if rank == 0:
+        other = by.get("within") or next(
+            (each for each in by.values() if each[1] == "step" and each[3]), None
+        )
+        return x, steps or (other[3] if other and other[2] == x else None) or None
+    if steps and x <= steps and number is not None and number == int(number):
+        state["from"] = first = min(number, state.get("from", 1))
+        if before is not None and number > before and x > last and x != steps:
+            state["whole"] = True  # the count goes on over epochs
+        if state.get("whole"):
+            return x, steps
+        epochs = epoch[3] if epoch is not None else 0.0
+        x += (number - first) * steps
+        return x, epochs * steps if x <= epochs * steps < 1e15 else 0
+    if steps:
+        state["anew"] = state.get("anew", False) or x < last
+        return x, steps if x <= steps and not state["anew"] else 0
+    if number is not None and before is not None and x < last and number == before + 1:
+        state["base"] = state.get("base", 0.0) + last
+    elif x < last and (number is None or number != before):
+        state.pop("base", None)
+    return x + state.get("base", 0.0), None
+
+
+def _add_to_block(
+    values: Dict[str, float], named: List[Tuple[int, str, float, float]], state: Dict[str, Any]
+) -> List[ConsoleRow]:
+    """Collect a row of a table; a name that repeats begins the next block."""
+    block = state.setdefault("block", {})
+    group = state.get("group", "")
+    rows: List[ConsoleRow] = []
+    for tag, y in values.items():
+        if group + tag in block:
+            rows = _close_block(state)
+            block = state.setdefault("block", {})
+        most_values = 500
+        if len(block) < most_values:
+            block[group + tag] = y if y == y and abs(y) != float("inf") else repr(y)
+    state.setdefault("places", []).extend(list(place) for place in named)
+    return rows
+
+
+def _close_block(state: Dict[str, Any]) -> List[ConsoleRow]:
+    block, places = state.pop("block", {}), state.pop("places", [])
+    state.pop("group", None)
+    if not block:
+        return []
+    values = {tag: float(y) for tag, y in block.items()}
+    measures = any(role_of(tag) in MEASURES for tag in values)
+    plan = LinePlan((), "", measures, True)
+    if not places:
+        at = state.get("at")
+        if at is None:
+            return []
+        return [ConsoleRow(values, at[0], at[1], at[2], weak=not measures)]
+    row = _place_row(values, [tuple(place) for place in places[:20]], plan, state)
+    if row is None:
+        return []
+    row.weak = not measures
+    return [row]
+
+
+def _parse_text(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+    """Read a line without numbers: a rule, the group of a table, or the names of columns."""
+    if _RULE.match(line):
+        return _close_block(state)
+    cells = [cell.strip(" '\"") for cell in _CELL.split(line.strip().strip("|")) if cell.strip()]
+    if line.lstrip()[:1] == "|" and len(cells) == 1 and cells[0].endswith("/"):
+        if "block" not in state:
+            state["block"] = {}
+        state["group"] = cells[0]
+    elif (
+        2 <= len(cells) <= 60
+        and any(map(position_of, cells))
+        and any(role_of(cell) in MEASURES for cell in cells)
+    ):
+        state["columns"] = cells
+    return []
+
+
+def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+    """Read a row below the names of columns."""
+    names: List[str] = state["columns"]
+    cells = _CELL.split(line.strip().strip("|").strip())
+    if len(cells) < len(names):
+        return []
+    values: Dict[str, float] = {}
+    places: List[Tuple[int, str, float, float]] = []
+    for name, cell in zip(names, cells):
+        found = _TOKEN.match(cell.strip())
+        if found is None or (found.end() != len(cell.strip()) and ":" in cell):
+            continue
+        position = position_of(name)
+        y = _number(found.group(1), found.group(2))
+        if position is not None and y >= 0:
+            places.append((position[1], position[0], y, float(found.group(3) or 0)))
+        elif name.lower() not in _NOT_VALUES:
+            values[_USUAL.get(name.lower(), name)] = y
+    measures = any(role_of(tag) in MEASURES for tag in values)
+    if not places or not measures:
+        return []
+    row = _place_row(values, places, LinePlan((), "", True, False), state)
+    return [row] if row is not None else []
+
+
+def flush_block(state: Dict[str, Any]) -> List[ConsoleRow]:
+    """Return the table that is still open at the end of the output."""
+    return _close_block(state)
+
+
+ANY_LINE = LineFormat(
+    "generic",
+    "any program: pairs on a line, blocks, tables, columns",
+    ("",),
+    "iter 100: train loss 1.234, lr 3e-4",
+    parse_any_line,
+    tier=GENERIC,
+    flush=flush_block,
+)

@@ -1,0 +1,163 @@
+"""What a number's name says about it: its role, and whether more is better.
+
+Data, not rules: a framework's name for a number is one word in one of these tables.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+LOSS, ERROR, SCORE, REWARD, RATE, NORM, SPEED, COUNT, TIME, SETTING, OTHER = (
+    "loss", "error", "score", "reward", "rate", "norm", "speed", "count", "time", "setting", "",
+)  # fmt: skip
+_ROLES = {
+    LOSS: "loss losses nll cost xent xentropy crossentropy entropyloss logloss mlogloss elbo",
+    ERROR: "ppl perplexity bpb bpc bpd err error mse rmse mae mape msle wer cer ter per eer fid kid lpips l1 l2 merror "
+    "quantile deviance",
+    SCORE: "acc accuracy accuracies acc1 acc5 top1 top5 f1 precision recall map map50 ap ap50 ap75 ar miou iou giou "
+    "dice bleu sacrebleu chrf rouge meteor cider spice auc aucpr roc_auc auroc psnr ssim elo mrr ndcg hits pearson "
+    "spearman spearmanr cosine r2 mcc kappa fscore score scores metric core success win winrate pass sensitivity "
+    "specificity jaccard likelihood stoi pesq sisdr mos learn",
+    REWARD: "reward rewards rew return returns ret episode_reward maxrew meanrew eprewmean averageepret margins margin "
+    "advantage advantages kl approxkl entropy clipfrac",
+    RATE: "lr learningrate l.r.",
+    NORM: "norm gnorm gradnorm grdn",
+    SPEED: "tps wps ips ups fps qps throughput mfu tflops tflop gflops flops sps wpb",
+    COUNT: "step steps iter iters iteration iterations update updates num_updates batch batches epoch epochs "
+    "timestep timesteps samples smpl tokens sentences episodes episode images kimg tick tokensseen",
+    TIME: "time timing seconds sec secs s ms dt duration eta elapsed latency timestamp ts date hours minutes took "
+    "btime updt_s data_s dur created asctime clock cost_time batch_cost data_cost reader_cost remaining wall",
+    SETTING: "scale size seed port pid rank gpu gpus world version num workers mem memory cpumem gpumem gb mb gib mib "
+    "params parameters device devices node nodes line lineno level threads warmup max min every layers heads vocab "
+    "utilization util temp temperature power cached reserved allocated peak_mem beta1 beta2 momentum mom weight_decay "
+    "gas accumulation weights instances",
+}
+_ROLE_OF = {word: role for role, words in _ROLES.items() for word in words.split()}
+_ENDINGS = (
+    ("loss", LOSS),
+    ("accuracy", SCORE),
+    ("reward", REWARD),
+    ("return", REWARD),
+    ("error", ERROR),
+)
+_PARTS = re.compile(r"[A-Za-z]+[\d.]*[a-z.]*|\d+")
+_SPEED = re.compile(r"/s(?:ec)?(?:ond)?(?![A-Za-z])|per[_ -]sec(?:ond)?(?![A-Za-z])", re.I)
+_CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])")
+_UNIT = re.compile(r"\s?\([^()]{1,12}\)$")
+LOWER_IS_BETTER, HIGHER_IS_BETTER = frozenset((LOSS, ERROR)), frozenset((SCORE, REWARD))
+MEASURES = frozenset((LOSS, ERROR, SCORE, REWARD))
+"""Roles of numbers by which a training is judged: a row with one of them is a row of a curve."""
+_LEAST = (TIME, SETTING, COUNT)
+EVALUATION = frozenset(
+    "val valid validation validate validating eval evaluation evaluating test testing dev devtest".split()
+)
+
+
+_QUALIFIER = frozenset(
+    [
+        "train",
+        "training",
+        "global",
+        "learning",
+        "current",
+        "optimizer",
+        "optim",
+        "env",
+        "environment",
+        "completed",
+        "start",
+        "end",
+        "total",
+        "num",
+        "n",
+        "the",
+        "trainer",
+        "time",
+        "update",
+        "model",
+        "finished",
+        "global_step",
+    ]
+)
+_POSITIONS = {
+    word: (kind, rank)
+    for rank, kind, words in (
+        (0, "step", "global_step global_steps globalstep num_updates current_steps"),
+        (2, "step", "total_timesteps totalenvinteracts totalenvsteps"),
+        (
+            3,
+            "step",
+            "step steps iter iters iteration iterations itr update updates up. upd num_update minibatch",
+        ),
+        (4, "step", "timestep timesteps total_steps"),
+        (5, "step", "it batch batches batch_idx round tick"),
+        (6, "epoch", "epoch epochs epch"),
+        (7, "epoch", "ep ep."),
+        (4, "samples", "kimg"),
+        (8, "samples", "samples smpl examples sen. consumed_samples seen"),
+    )
+    for word in words.split()
+}
+"""Word → (kind of a position, how reliable it is: 0 is best)."""
+
+
+@lru_cache(maxsize=8192)
+def position_of(name: str) -> "Optional[Tuple[str, int]]":
+    """Return (kind, rank) if a name is that of a position, such as ``Learning iteration``."""
+    lower = name.lower().rpartition("/")[2]
+    found = _POSITIONS.get(lower.replace(" ", "_"))
+    if found is not None:
+        return found
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition("/")[2]).lower().replace(" ", "_")
+    *before, last = words.split("_")
+    if all(word in _QUALIFIER for word in before):
+        return _POSITIONS.get(last)
+    return None
+
+
+@lru_cache(maxsize=8192)
+def role_of(name: str) -> str:
+    """Return the role of a number: one of the constants of this module; "" for an unknown name.
+
+    The last word that has a role decides, except that a time or a setting needs the very last one:
+    `step_time` is a time, `loss_scale` a setting, `val/Acc@1` a score.
+    """
+    plain = _UNIT.sub("", name.strip())
+    if plain.lower() in _ROLE_OF:
+        return _ROLE_OF[plain.lower()]
+    if _SPEED.search(plain):
+        return SPEED
+    words = [word.lower() for word in _PARTS.findall(_CAMEL.sub(" ", plain).replace("_", " "))]
+    while words and words[-1].isdigit():
+        words.pop()
+    for pair, role in ((["learning", "rate"], RATE), (["cross", "entropy"], LOSS)):
+        if words[-2:] == pair:
+            return role
+    for place, word in enumerate(reversed(words)):
+        role = _ROLE_OF.get(word, _ROLE_OF.get(word.rstrip("0123456789"), ""))
+        role = role or next((known for ending, known in _ENDINGS if word.endswith(ending)), "")
+        if role and (role not in _LEAST or place == 0):
+            return role
+        if place and role in (TIME, SETTING):
+            return role
+    return OTHER
+
+
+def is_evaluation(name: str) -> bool:
+    """Return whether a name contains the word of an evaluation, such as ``val`` or ``test``."""
+    return not EVALUATION.isdisjoint(re.findall(r"[a-z]+", _CAMEL.sub(" ", name).lower()))
+
+
+def best_is_highest(name: str) -> "bool | None":
+    """Return whether a higher value is better; None if the name does not say."""
+    role = role_of(name)
+    if role in LOWER_IS_BETTER:
+        return False
+    if role in HIGHER_IS_BETTER:
+        return True
+    return None

@@ -1,0 +1,250 @@
+"""Consoles of frameworks without a format of their own: lines, blocks, tables and columns.
+
+Each is printed in a public thread (address beside it); `{n}` counts from 1, `{y}` falls.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.metrics import ConsoleReader, choose_tags, read_all
+
+CONSOLES: list[tuple[str, str, str, str, float, float | None]] = [
+    # name and source, one repetition, metric, axis, last x after 6 repetitions, planned steps
+    (
+        "OLMo, https://github.com/allenai/OLMo/issues/692",
+        "2024-08-06 09:59:0{n}.181 box-160750:0  olmo.train:908  INFO    [step={n}/739328,epoch=0]\n"
+        "    optim/total_grad_norm=231.7\n    train/CrossEntropyLoss={y}\n    train/Perplexity=195,153\n"
+        "    throughput/device/tokens_per_second=26,668\n    System/Peak GPU Memory (MB)=46,911\n",
+        *("loss", "step", 6, 739328),
+    ),
+    (
+        "rsl_rl, https://github.com/mujocolab/mjlab/pull/1021",
+        "################################################################################\n"
+        "                          Learning iteration {n}/30000                            \n\n"
+        "                            Total steps: {n}08 \n                        Collection time: 0.183s \n"
+        "                        Mean value loss: 0.4399\n                    Mean surrogate loss: -0.1204\n"
+        "                            Mean reward: -{y}\n"
+        "--------------------------------------------------------------------------------\n"
+        "                         Iteration time: 0.24s\n                           Time elapsed: 00:00:01\n",
+        *("Mean reward", "step", 6, 30000),
+    ),
+    (
+        "rsl_rl before 5, https://github.com/leggedrobotics/rsl_rl/issues/95",
+        "################################################################################\n"
+        "                       Learning iteration {n}/400                       \n\n"
+        "                       Computation: 159372 steps/s (collection: 0.544s, learning 1.101s)\n"
+        "               Mean surrogate loss: 0.0019\n                       Mean reward: {y}\n"
+        "--------------------------------------------------------------------------------\n"
+        "                   Total timesteps: {n}9668480\n                    Iteration time: 1.05s\n",
+        *("Mean reward", "step", 6, 400),
+    ),
+    (
+        "Stable-Baselines3, https://stable-baselines3.readthedocs.io/en/master/common/logger.html",
+        "-----------------------------------------\n| rollout/                |             |\n"
+        "|    ep_rew_mean          | -{y}        |\n| time/                   |             |\n"
+        "|    fps                  | 972         |\n|    iterations           | {n}          |\n"
+        "|    total_timesteps      | {n}0000       |\n| train/                  |             |\n"
+        "|    loss                 | {y}       |\n|    n_updates            | {n}0         |\n"
+        "-----------------------------------------\n",
+        *("loss", "step", 60000, None),
+    ),
+    (
+        "nnU-Net 2, https://github.com/MIC-DKFZ/nnUNet/issues/2140",
+        "2024-04-26 09:4{n}:10.910043: Epoch {n}\n2024-04-26 09:4{n}:10.914042: Current learning rate: 0.01\n"
+        "2024-04-26 09:4{n}:39.493872: train_loss -{y}\n2024-04-26 09:4{n}:39.498914: val_loss -0.4628\n"
+        "2024-04-26 09:4{n}:39.501914: Pseudo dice [0.0, 0.0, 0.0002]\n"
+        "2024-04-26 09:4{n}:39.505914: Epoch time: 148.59 s\n",
+        *("loss", "epoch", 6, None),
+    ),
+    (
+        "deeprm, https://github.com/hongzimao/deeprm/issues/10",
+        "-----------------\nIteration: \t {n}\nNumTimesteps: \t 32549\nLoss:     \t {y}\nMaxRew: \t -199.9\n"
+        "MeanRew: \t -257.43755677655673 +- 63.18571158682983\nElapsed time\t 106.06722 seconds\n",
+        *("loss", "step", 6, None),
+    ),
+    (
+        "ESPnet, https://github.com/espnet/espnet/issues/2183",
+        "[gpu01:0/2] 2020-07-19 08:49:0{n},080 (trainer:464) INFO: {n}epoch:train:1-682batch: iter_time=2.878e-04, "
+        "loss={y}, loss_att=77.448, acc=0.013, lr_0=3.460e-06, train_time=1.816\n"
+        "[gpu01:0/2] 2020-07-19 08:54:0{n},601 (trainer:464) INFO: {n}epoch:train:683-1364batch: iter_time=5.86e-05, "
+        "loss={y}, loss_att=65.930, acc=0.125, lr_0=1.028e-05, train_time=1.790\n",
+        *("loss", "step", 6 * 1364, None),
+    ),
+    (
+        "OpenNMT-py, https://github.com/OpenNMT/OpenNMT-py/issues/1362",
+        "[2019-03-21 18:31:4{n},773 INFO] Step {n}50/200000; acc:  31.18; ppl: 57.53; xent: {y}; lr: 0.00028; "
+        "5092/261 tok/s;   6641 sec\n",
+        *("loss", "step", 650, 200000),
+    ),
+    (
+        "pith-train, https://github.com/mlc-ai/pith-train/pull/7",
+        "2026-04-01 14:06:3{n} | INFO | step 0000000{n}/00000015 | step-time 73.352 sec | cross-entropy-loss {y} | "
+        "load-balance-loss 0.001807 | learning-rate 1.000000e-06 | tokens-per-second 28,590\n",
+        *("loss", "step", 6, 15),
+    ),
+    (
+        "pytracking, https://github.com/byminji/SLTtrack/issues/5",
+        "[train: {n}, 124 / 125] FPS: 21.6 (29.1)  ,  Loss/total: {y}  ,  Loss/bbox: 0.04443  ,  mIoU: 0.84359\n",
+        *("loss", "step", 5 * 125 + 124, None),
+    ),
+    (
+        "xgboost, https://xgboost.readthedocs.io",
+        "[{n}]\ttrain-logloss:{y}\teval-logloss:0.21000\n",
+        *("loss", "step", 6, None),
+    ),
+    (
+        "llm.c, https://github.com/karpathy/llm.c/discussions/481",
+        "step    {n}/19560 | loss {y} (+nanz)| norm 15.4 (+nanz)| lr 8.57e-07 | 3056.36 ms | 34.8% bf16 MFU | "
+        "171541 tok/s\n",
+        *("loss", "step", 6, 19560),
+    ),
+    (
+        "Composer",
+        "[epoch=1][batch={n}0/1000]:\n\t Train time/epoch: 0\n\t Train time/batch: 9\n\t Train loss/train/total: {y}\n",
+        *("loss", "step", 60, None),
+    ),
+    (
+        "DeiT's log.txt",
+        '{{"train_lr": 0.0001, "train_loss": {y}, "test_acc1": 10.0, "epoch": {n}, "n_parameters": 86567656}}\n',
+        *("loss", "epoch", 6, None),
+    ),
+    (
+        "LeRobot, https://github.com/unitreerobotics/unitree_lerobot/issues/10",
+        "INFO 2026-04-01 10:00:20 ts/train.py:232 step:{n}K smpl:245K ep:2K epch:9.5{n} loss:{y} lr:7.9e-05\n",
+        *("loss", "step", 6000, None),
+    ),
+    (
+        "Marian, https://github.com/marian-nmt/marian/issues/376",
+        "[2026-07-17 12:00:33] Ep. 1 : Up. {n}000 : Sen. 965,843 : Cost {y} : Time 359.59s : 3007.81 words/s : "
+        "L.r. 3.0000e-04\n[2026-07-17 13:50:36] [valid] Ep. 1 : Up. {n}000 : cross-entropy : 130.97 : new best\n",
+        *("loss", "step", 6000, None),
+    ),
+    (
+        "PaddleDetection, https://github.com/PaddlePaddle/PaddleDetection/issues/4496",
+        "[11/06 15:00:0{n}] ppdet.engine INFO: Epoch: [{n}] [1800/1831] learning_rate: 0.000125 loss_xy: 1.201 "
+        "loss: {y} eta: 14:20:11 batch_cost: 0.6100 ips: 13.1148 images/s\n",
+        *("loss", "step", 5 * 1831 + 1800, None),
+    ),
+    (
+        "open_clip, https://github.com/mertyg/vision-language-models-are-bows/issues/27",
+        "2026-06-29,15:0{n}:00 | INFO | Train Epoch: {n} [ 12864/109468 (11%)] Loss: {y} (1.067) Data (t): 0.173 "
+        "LR: 0.000001 Logit Scale: 99.995 - V4\n",
+        *("loss", "samples", 5 * 109468 + 12864, None),
+    ),
+]
+
+
+def read_curves(text: str, path: Path, cut: int = 0) -> dict[str, Any]:
+    """Return metric or tag → (axis, xs, ys, segment); read in two parts if `cut` is given."""
+    if cut:
+        path.write_text(text[:cut])
+        reader = ConsoleReader(str(path), ended=True)
+        ConsoleReader(str(path)).read()
+    path.write_text(text)
+    reader = ConsoleReader(str(path), ended=True)
+    store, problems = read_all(reader, limit=7 if cut else 5000)
+    assert problems == []
+    tags = {tag: metric for metric, tag in choose_tags(tag for _, tag, _ in store.series).items()}
+    return {
+        tags.get(tag, tag): (axis, series.xs, series.ys, series.segment)
+        for (_, tag, axis), series in sorted(store.series.items())
+    }
+
+
+@pytest.mark.parametrize(
+    ("repeated", "metric", "axis", "last", "total"),
+    [each[1:] for each in CONSOLES],
+    ids=[each[0].partition(",")[0] for each in CONSOLES],
+)
+def test_the_curve_of_a_framework_without_a_format(
+    repeated: str, metric: str, axis: str, last: float, total: float | None, tmp_path: Path
+) -> None:
+    text = "".join(repeated.format(n=n, y=9 - n) for n in range(1, 7))
+    found = read_curves(text, tmp_path / "out.log")
+    kind, xs, ys, segment = found[metric]
+    assert (kind, xs[-1], abs(ys[-1]), segment) == (axis, last, 3, 0)
+    assert len(xs) >= 6
+    if total is not None:
+        assert found["total_steps"][2] == [total]
+    assert repr(read_curves(text, tmp_path / "parts.log", cut=len(text) // 2)) == repr(found)
+
+
+def test_columns_are_named_by_the_line_above_them(tmp_path: Path) -> None:
+    head = "epoch     train_loss  valid_loss  accuracy  time    \n"
+    rows = "".join(
+        f"{n}         {3 - n / 10:.6f}    2.500000    0.9{n}0000  00:12     \n" for n in range(5)
+    )
+    found = read_curves(head + rows, tmp_path / "fastai.log")
+    assert found["loss"][:2] == ("epoch", [0, 1, 2, 3, 4])
+    assert found["accuracy"][2][-1] == 0.94
+    assert "time" not in found
+
+
+def test_an_evaluation_keeps_its_own_name_and_the_training_s_step(tmp_path: Path) -> None:
+    lines = [
+        f"iteration {n}00: loss 1.{n}\nTest set: Average loss: 0.0{n}, Accuracy: 97.{n}\n"
+        for n in range(1, 6)
+    ]
+    found = read_curves("".join(lines), tmp_path / "out.log")
+    assert found["loss"][1] == found["eval_loss"][1] == [100, 200, 300, 400, 500]
+    assert found["test/Accuracy"][2][-1] == 97.5
+
+
+def test_the_summary_of_an_epoch_does_not_replace_a_step(tmp_path: Path) -> None:
+    lines = [
+        f"step {n}0/50 loss 2.{n}\nstep {n}5/50 loss 1.{n}\nEpoch {n} done: loss 1.9, val loss 0.{n}\n"
+        for n in range(1, 5)
+    ]
+    found = read_curves("".join(lines), tmp_path / "out.log")
+    assert found["loss"][2][-1] == 1.4
+    assert found["eval_loss"][:2] == ("step", [15, 25, 35, 45])
+
+
+def test_abbreviated_steps_never_go_back(tmp_path: Path) -> None:
+    def shortened(n: int) -> str:
+        return f"{n}" if n < 1000 else f"{n / 1000:.0f}K"
+
+    text = "".join(f"step:{shortened(n)} loss:{1 / n:.6f}\n" for n in range(200, 31001, 200))
+    _, xs, ys, segment = read_curves(text, tmp_path / "out.log")["loss"]
+    assert xs[:5] == [200, 400, 600, 800, 1000]
+    assert (xs[-1], segment, sorted(xs) == xs) == (31000, 0, True)
+    assert ys[-1] == pytest.approx(1 / 31000, abs=1e-6)
+
+
+TEXT = [
+    "GET /health 200 1.2 ms", "worker 3: fetched shard 17 in 0.5 s", "Downloading model 40.2 MB of 1.2 GB",
+    "step 3 of the tutorial: install version 2.0", "score 5 of 10 for this answer", "Processed 100 files, 3 errors",
+    "| id | name | 5 |", "  File \"train.py\", line 100, in step", "accuracy threshold: 0.9", "------------------",
+    "Processed {n} files, 3 errors", "fetched shard {n} in 0.5 s", "eval sample {n}/500", "Map {n} of 40 written",
+    "step {n}: compiling took 3.2 s", "epoch {n} begins", "[{n}] 172.16.0.4 connected", "pass {n}: ok",
+    "GPU 0: 81 C, 700 W, util 99%", "epoch,loss", "max_steps: 500", "gradient accumulation steps: 8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", TEXT)
+def test_text_with_numbers_is_no_curve(line: str, tmp_path: Path) -> None:
+    assert (
+        read_curves(
+            "".join(line.replace("{n}", str(n)) + "\n" for n in range(1, 31)), tmp_path / "out.log"
+        )
+        == {}
+    )
+
+
+def test_a_line_of_another_logger_is_a_line_of_its_own(tmp_path: Path) -> None:
+    rows = [
+        {
+            "event": "step",
+            "step": n,
+            "loss": 3 - n / 10,
+            "msg": "train",
+            "timestamp": "2026-04-01T10:00:01Z",
+        }
+        for n in range(1, 6)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    assert read_curves(text, tmp_path / "out.log")["loss"][1] == [1, 2, 3, 4, 5]
