@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet.alerting import EVERY_S, FleetAlerting
+    from rgt_tui.fleet.alerting import ALERTING_PACES, FleetAlerting
     from rgt_tui.fleet.attention import (
-        AT_A_TIME,
+        ATTENTION_PACES,
         FOR_ONE_QUESTION,
-        SLOWEST_SECONDS,
         Attention,
         MemoryBudget,
         SamplingPaces,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.fleet.billing_actions import Teardown
     from rgt_tui.fleet.box_evidence import (
-        MADE_BEFORE_S,
+        EVIDENCE_LIMITS,
         EvidenceQueries,
         ResultsRequest,
         created_at,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.changes import events_between
     from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
     from rgt_tui.fleet.connector import (
-        AT_ONCE,
+        CONNECT_PACES,
         WAITS,
         Backoff,
         ClockJump,
@@ -86,8 +85,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.history.history_keeper import HistoryRecorder
     from rgt_tui.fleet.history.moment_fleet import RecordedFleet, profile_of
     from rgt_tui.fleet.meters import (
-        LEAST_SECONDS,
-        LONGEST_SECONDS,
+        METER_LIMITS,
         BookCheck,
         FleetMeters,
         build_local_meter,
@@ -97,13 +95,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, outcome_of_action
     from rgt_tui.fleet.publisher import JudgePace, Publisher, Questions
     from rgt_tui.fleet.reducers import (
-        LOG_LINES,
-        LONGEST,
-        LONGEST_LINE,
-        MOST_FOUND,
-        MOST_RUNS,
-        MOST_SERIES,
-        RING,
+        BOX_LIMITS,
         apply_frame,
         count_frame,
         extend_log,
@@ -120,24 +112,16 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, build_bills
 
 __all__ = [
-    "AT_A_TIME",
-    "AT_ONCE",
-    "EVERY_S",
+    "ALERTING_PACES",
+    "ATTENTION_PACES",
+    "BOX_LIMITS",
+    "CONNECT_PACES",
+    "EVIDENCE_LIMITS",
     "FOR_ONE_QUESTION",
     "KEPT",
-    "LEAST_SECONDS",
-    "LOG_LINES",
-    "LONGEST",
-    "LONGEST_LINE",
-    "LONGEST_SECONDS",
-    "MADE_BEFORE_S",
-    "MOST_FOUND",
-    "MOST_RUNS",
-    "MOST_SERIES",
+    "METER_LIMITS",
     "MOST_TOLD",
-    "RING",
     "SETTLE_SECONDS",
-    "SLOWEST_SECONDS",
     "WAITS",
     "AccountWatch",
     "ActionTerms",
@@ -231,14 +215,14 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
-        "alerting": "FleetAlerting EVERY_S",
+        "alerting": "FleetAlerting ALERTING_PACES",
         "attention": (
-            "AT_A_TIME FOR_ONE_QUESTION SLOWEST_SECONDS Attention MemoryBudget SamplingPaces "
+            "ATTENTION_PACES FOR_ONE_QUESTION Attention MemoryBudget SamplingPaces "
             "sampling_interval cap_per_item "
             "settings_for_size estimate_bytes cut_to_budget describe_dropped"
         ),
         "billing_actions": "Teardown",
-        "box_evidence": "MADE_BEFORE_S EvidenceQueries ResultsRequest request_results "
+        "box_evidence": "EVIDENCE_LIMITS EvidenceQueries ResultsRequest request_results "
         "request_seal request_unseal created_at",
         "box_logs": "ExactLog ExactLogRequest",
         "box_session": "BoxSession FrameIntake",
@@ -246,8 +230,8 @@ __getattr__ = imported_later(
         "changes": "events_between",
         "check_runs": "NotRunnable run_check_command check_arguments",
         "connector": (
-            "AT_ONCE WAITS Backoff ConnectLimit Connector ConnectFailure FileAccess ClockJump Keepalive ClockTimes "
-            "clock_jump endpoint_from link_after_failure read_clocks shift_state"
+            "CONNECT_PACES WAITS Backoff ConnectLimit Connector ConnectFailure FileAccess ClockJump "
+            "Keepalive ClockTimes clock_jump endpoint_from link_after_failure read_clocks shift_state"
         ),
         "engine": "BaseFleet Fleet",
         "errands": "connected find_moved_address provider_word push_trainer connected_agent meter_text",
@@ -259,13 +243,10 @@ __getattr__ = imported_later(
         ),
         "history.history_keeper": "HistoryRecorder",
         "history.moment_fleet": "RecordedFleet profile_of",
-        "meters": "BookCheck LEAST_SECONDS LONGEST_SECONDS FleetMeters extend_book_check is_priced build_local_meter",
+        "meters": "BookCheck METER_LIMITS FleetMeters extend_book_check is_priced build_local_meter",
         "open_actions": "OpenActions SETTLE_SECONDS outcome_of_action",
         "publisher": "JudgePace Publisher Questions",
-        "reducers": (
-            "LOG_LINES LONGEST LONGEST_LINE MOST_FOUND MOST_RUNS MOST_SERIES RING apply_frame count_frame extend_log "
-            "fold_points rewind_run"
-        ),
+        "reducers": ("BOX_LIMITS apply_frame count_frame extend_log fold_points rewind_run"),
         "transfer_diary": "KEPT DiaryPage TransferNote noted_transfer read_notes",
         "unlisted": "AccountWatch ask_accounts build_bills",
     },

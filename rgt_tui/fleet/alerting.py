@@ -73,12 +73,26 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import load_profile
 
-SAVE_S = 2.0
-"""Seconds until a change is written to disk."""
-LOOK_S = 5.0
-"""Seconds between two checks whether another rgt changed the file."""
-DISK_S = LOCK_S + 5.0
-"""A disk that does not answer this long hangs: alerts continue in memory only."""
+
+class AlertingPaces(msgspec.Struct, frozen=True):
+    """How often boxes are judged, and how long the alerts' file may take, in seconds."""
+
+    save_s: float = 2.0
+    """Seconds until a change is written to disk."""
+    reread_s: float = 5.0
+    """Seconds between two checks whether another rgt changed the file."""
+    disk_s: float = LOCK_S + 5.0
+    """A disk that does not answer this long hangs: alerts continue in memory only."""
+    judge_s: float = 5.0
+    """Seconds between two judgements of an unchanged box: ages grow without new data."""
+    soonest_s: float = 1.0
+    """Seconds between two judgements of a changing box, unless a change is urgent."""
+    open_s: float = 5.0
+    """Seconds to wait for a disk at the start and the end."""
+
+
+ALERTING_PACES = AlertingPaces()
+
 
 replace = msgspec.structs.replace
 
@@ -167,10 +181,10 @@ class AlertFile:
         """Write own changes, and read those of another rgt, until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(ALERTING_PACES.reread_s):
                     await self._poke.wait()
             if self._poke.is_set():
-                await asyncio.sleep(SAVE_S)
+                await asyncio.sleep(ALERTING_PACES.save_s)
                 self._poke.clear()
                 await self._sync_file()
             elif self._changes or await self._is_another():
@@ -185,7 +199,10 @@ class AlertFile:
         if path is None:
             return False
         try:
-            return await self._disk.run_in_thread(lambda: alerts_stamp(path), DISK_S) != self._stamp
+            return (
+                await self._disk.run_in_thread(lambda: alerts_stamp(path), ALERTING_PACES.disk_s)
+                != self._stamp
+            )
         except OSError:
             return True
 
@@ -213,7 +230,7 @@ class AlertFile:
                 return alerts_stamp(path), update_alerts(path, change, now)
 
             try:
-                seen, made = await self._disk.run_in_thread(read_and_update, DISK_S)
+                seen, made = await self._disk.run_in_thread(read_and_update, ALERTING_PACES.disk_s)
             except BaseException as error:
                 # Also when cancelled: applying a change twice is harmless.
                 self._changes = changes + self._changes
@@ -230,7 +247,11 @@ class AlertFile:
 
 def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError):
-        return error.strerror or str(error) or f"the disk has not answered for {DISK_S:g} s"
+        return (
+            error.strerror
+            or str(error)
+            or f"the disk has not answered for {ALERTING_PACES.disk_s:g} s"
+        )
     return f"{type(error).__name__}: {error}; this is a fault of rgt"
 
 
@@ -291,13 +312,6 @@ class AccountAlerts:
             return _TOLD
         return _NOTHING
 
-
-EVERY_S = 5.0
-"""Seconds between two judgements of an unchanged box: ages grow without new data."""
-SOONEST_S = 1.0
-"""Seconds between two judgements of a changing box, unless a change is urgent."""
-OPEN_S = 5.0
-"""Seconds to wait for a disk at the start and the end."""
 
 replace = msgspec.structs.replace
 _NEW = AlertState()
@@ -394,7 +408,7 @@ class FleetAlerting:
         self._keys = {spec.name: key_of(spec) for spec in specs}
         self._accounts = AccountAlerts(specs)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(OPEN_S):
+            async with asyncio.timeout(ALERTING_PACES.open_s):
                 await self._file.load_file()
         self._restore_alerts(self._keys)
         work = [(f"notifying the sink {one.settings.name}", one.run) for one in self._deliveries]
@@ -451,13 +465,13 @@ class FleetAlerting:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(OPEN_S):
+            async with asyncio.timeout(ALERTING_PACES.open_s):
                 await self._file.close()
 
     def has_pending_boxes(self, now: float) -> bool:
         """Return whether a box must be judged although it sent nothing."""
         return bool(self._behind) or any(
-            not 0.0 <= now - at < EVERY_S for _, at in self._seen.values()
+            not 0.0 <= now - at < ALERTING_PACES.judge_s for _, at in self._seen.values()
         )
 
     def boxes_to_judge(self, now: float) -> frozenset[str]:
@@ -465,10 +479,14 @@ class FleetAlerting:
 
         Checks at most once a second; otherwise returns an empty set.
         """
-        if 0.0 <= now - self._checked < SOONEST_S:
+        if 0.0 <= now - self._checked < ALERTING_PACES.soonest_s:
             return frozenset()
         self._checked = now
-        old = {name for name, (_, at) in self._seen.items() if not 0.0 <= now - at < EVERY_S}
+        old = {
+            name
+            for name, (_, at) in self._seen.items()
+            if not 0.0 <= now - at < ALERTING_PACES.judge_s
+        }
         return frozenset(old | self._behind)
 
     def judge_box(
@@ -488,7 +506,7 @@ class FleetAlerting:
         last = self._seen.get(name)
         if (
             last is not None
-            and 0.0 <= now - last[1] < SOONEST_S
+            and 0.0 <= now - last[1] < ALERTING_PACES.soonest_s
             and _has_no_urgent_change(last[0], box)
         ):
             self._behind.add(name)

@@ -27,16 +27,26 @@ from rgt_tui.model import (
     Scalars,
 )
 
-STAYS_SECONDS = 3.0
-"""After this long on a box's screen a person is expected to stay: the other boxes are slowed
-down."""
-BACK_SECONDS = 0.1
-"""Delay until the rows that become fast again have been drawn."""
-AT_A_TIME = 4
-"""Boxes notified in one pass of the event loop, which takes a fraction of a millisecond."""
-SPREAD_SECONDS = 1.0
-"""Time over which all boxes are notified. A box samples as soon as it is notified, so boxes
-notified at once would send at once from then on."""
+
+class AttentionPaces(msgspec.Struct, frozen=True):
+    """How fast the boxes follow what a person looks at, in seconds."""
+
+    stays_s: float = 3.0
+    """After this long on a box's screen a person is expected to stay: the other boxes are slowed
+    down."""
+    back_s: float = 0.1
+    """Delay until the rows that become fast again have been drawn."""
+    at_a_time: int = 4
+    """Boxes notified in one pass of the event loop, which takes a fraction of a millisecond."""
+    spread_s: float = 1.0
+    """Time over which all boxes are notified. A box samples as soon as it is notified, so boxes
+    notified at once would send at once from then on."""
+    slowest_s: float = 15.0
+    """Upper limit of the seconds between two samples of a slowed box: without a watching person,
+    alerts must not be minutes late."""
+
+
+ATTENTION_PACES = AttentionPaces()
 
 
 class Attention(enum.StrEnum):
@@ -92,8 +102,6 @@ SIZES = (
         tail=60, lines=60, ring=60, stretches=240, look=5.0, cards=False,
     ),
 )  # fmt: skip
-SLOWEST_SECONDS = 15.0
-"""Upper limit of the slowdown: without a watching person, alerts must not be minutes late."""
 
 
 def settings_for_size(boxes: int) -> FleetSizeSettings:
@@ -127,7 +135,7 @@ def sampling_interval(described: float, paid: Attention, boxes: int) -> float:
         boxes: Number of boxes in the fleet.
     """
     slowed = described * settings_for_size(boxes).slower.get(paid, 1.0)
-    return max(described, min(slowed, SLOWEST_SECONDS))
+    return max(described, min(slowed, ATTENTION_PACES.slowest_s))
 
 
 replace = msgspec.structs.replace
@@ -410,14 +418,16 @@ class SamplingPaces:
                 self._asked.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(
-                        BACK_SECONDS if self._focus is None else STAYS_SECONDS
+                        ATTENTION_PACES.back_s if self._focus is None else ATTENTION_PACES.stays_s
                     ):
                         await self._asked.wait()
             names = tuple(self._sessions)
             for place, name in enumerate(names, 1):
                 self._send_interval(name)
-                if place % AT_A_TIME == 0:
-                    await asyncio.sleep(SPREAD_SECONDS * AT_A_TIME / len(names))
+                if place % ATTENTION_PACES.at_a_time == 0:
+                    await asyncio.sleep(
+                        ATTENTION_PACES.spread_s * ATTENTION_PACES.at_a_time / len(names)
+                    )
                     if self._asked.is_set():
                         break  # the focus has changed again: wait whether it stays
 

@@ -40,16 +40,25 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.transfer import LedgerError, prove_loadable_copies
 
-LOOK_SECONDS = 20.0
-"""How long to wait for a sample of a live box."""
-MADE_BEFORE_S = 300.0
-"""Files this much older than the machine's creation, as reported by the provider, still count as
-made on it."""
-RESULTS_SECONDS = 300.0
-"""Enough for a million files on a slow disk; 200,000 take a few seconds."""
-SEAL_SECONDS = 120.0
-"""Seconds after which a seal expires, unless it is removed before."""
-UNSEAL_SECONDS = 30.0
+
+class EvidenceLimits(msgspec.Struct, frozen=True):
+    """How long a box may take to answer the gate's questions, in seconds."""
+
+    sample_s: float = 20.0
+    """Seconds to wait for a sample of a live box."""
+    made_before_s: float = 300.0
+    """Files this much older than the machine's creation, as reported by the provider, still count
+    as made on it."""
+    results_s: float = 300.0
+    """Enough for a million files on a slow disk; 200,000 take a few seconds."""
+    seal_s: float = 120.0
+    """Seconds after which a seal expires, unless it is removed before."""
+    unseal_s: float = 30.0
+    """Seconds to wait for the removal of a seal."""
+
+
+EVIDENCE_LIMITS = EvidenceLimits()
+
 MOST_BYTES = 8 << 20
 T = TypeVar("T")
 
@@ -58,12 +67,12 @@ async def wait_for_sample(box: BoxSession) -> float:
     """Wait for a sample taken from now on; return the time from which one counts (steady clock)."""
     if box.state.link is not LinkState.LIVE:
         return steady_time()
-    return await box.wait_for_sample(max(LOOK_SECONDS, stale_after(box.state)))
+    return await box.wait_for_sample(max(EVIDENCE_LIMITS.sample_s, stale_after(box.state)))
 
 
 async def try_to_connect(box: BoxSession) -> None:
     """Try to connect to a box that is not connected, and wait for the result."""
-    await box.try_now(LOOK_SECONDS)
+    await box.try_now(EVIDENCE_LIMITS.sample_s)
 
 
 async def list_files_at_risk(box: BoxSession, wanted: ResultsRequest) -> BoxResults:
@@ -200,11 +209,11 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
         return None, "the provider does not say when the machine was created"
     if created > now:
         return None, "the provider reports a creation time in the future"
-    if started is not None and started < created - MADE_BEFORE_S:
+    if started is not None and started < created - EVIDENCE_LIMITS.made_before_s:
         return None, "the provider reports a start before the creation"
-    if skew is None or abs(skew) > MADE_BEFORE_S:
+    if skew is None or abs(skew) > EVIDENCE_LIMITS.made_before_s:
         return None, "the clock of the box is wrong or unknown"
-    return created + min(0.0, skew) - MADE_BEFORE_S, ""
+    return created + min(0.0, skew) - EVIDENCE_LIMITS.made_before_s, ""
 
 
 async def collect_results(
@@ -280,7 +289,7 @@ async def request_results(
     spec: BoxSpec,
     wanted: ResultsRequest | None = None,
     *,
-    seconds: float = RESULTS_SECONDS,
+    seconds: float = EVIDENCE_LIMITS.results_s,
 ) -> BoxResults:
     """Query which files on a box could be lost.
 
@@ -313,8 +322,8 @@ async def request_seal(
     spec: BoxSpec,
     wanted: ResultsRequest | None = None,
     *,
-    hold: float = SEAL_SECONDS,
-    seconds: float = RESULTS_SECONDS,
+    hold: float = EVIDENCE_LIMITS.seal_s,
+    seconds: float = EVIDENCE_LIMITS.results_s,
 ) -> Seal:
     """Seal the box: queue runners start no cell until it is unsealed or `hold` seconds have passed.
 
@@ -352,7 +361,7 @@ async def request_unseal(
     deployed: DeployedAgent,
     nonce: str,
     *,
-    seconds: float = UNSEAL_SECONDS,
+    seconds: float = EVIDENCE_LIMITS.unseal_s,
 ) -> bool:
     """Remove a seal.
 

@@ -20,8 +20,7 @@ from rgt_tui.fleet.attention import (
 )
 from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.connector import (
-    HUNG_SECONDS,
-    LIVED_SECONDS,
+    CONNECT_PACES,
     Backoff,
     ConnectFailure,
     ConnectLimit,
@@ -35,7 +34,7 @@ from rgt_tui.fleet.connector import (
 )
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
-    RECENT_PART,
+    HISTORY_GRID,
     Stretches,
     Values,
     append_slot,
@@ -46,8 +45,7 @@ from rgt_tui.fleet.history.past import (
 )
 from rgt_tui.fleet.kept_lines import KeptLines, keep_from_view
 from rgt_tui.fleet.reducers import (
-    LOG_LINES,
-    RING,
+    BOX_LIMITS,
     apply_frame,
     count_frame,
     replace,
@@ -217,7 +215,7 @@ class FrameIntake:
             if frame.path in self._kept:
                 self._kept[frame.path][0].append_frame(frame, now)
             if self.focused:
-                most = LOG_LINES
+                most = BOX_LIMITS.log_lines
             else:
                 most = self._size.lines
             return with_log(state, frame, now, most=most)
@@ -232,7 +230,7 @@ class FrameIntake:
     def apply_samples(self, state: BoxState, frames: Sequence[Sample], now: float) -> BoxState:
         """Return the state after several consecutive samples, such as a box's history."""
         if self.focused:
-            most = RING
+            most = BOX_LIMITS.samples
         else:
             most = self._size.ring
         read = kept_percentages if self._size.cards else _box_figures
@@ -240,7 +238,7 @@ class FrameIntake:
         for at, found in fresh:
             fine, done = self._stretches.add_sample(at, found, state.past.width)
             if fine is not None:
-                most = self._size.stretches // RECENT_PART
+                most = self._size.stretches // HISTORY_GRID.recent_part
                 state = replace(state, recent=append_slot(state.recent, fine, most))
             if done is not None:
                 state = replace(state, past=merge_history(state.past, done, self._size.stretches))
@@ -532,7 +530,7 @@ class BoxSession:
     def _allowed_silence(self) -> float:
         seconds = stale_after(self.state)
         if self._connection is not None:
-            watched_moved_address(self._connection, seconds + HUNG_SECONDS)
+            watched_moved_address(self._connection, seconds + CONNECT_PACES.hung_s)
         return seconds
 
     def _send_ping(self) -> None:
@@ -571,7 +569,7 @@ class BoxSession:
             failure, reason = await self._connect_once()
         finally:
             self._trying = False
-        if self._keepalive.lived_seconds > LIVED_SECONDS:
+        if self._keepalive.lived_seconds > CONNECT_PACES.lived_s:
             backoff.reset()
         wait = backoff.next_wait_s(failure)
         self._set_link(link_after_failure(failure), reason, self._clock() + wait)

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from rgt_tui.health import CHECKS
 from rgt_tui.model import clean_text
 
@@ -27,11 +29,21 @@ LOOKS: Mapping[str, frozenset[str]] = {
 }
 """Read-only commands. If verbs are listed, the command's last word must be one of them. ``rgt
 reap`` without ``--kill`` only lists."""
-SECONDS = 900.0
-LONGEST_LINE = 2_000
-MOST_LINES = 5_000
-"""Further lines of a command's output are counted, not shown."""
-GRACE_SECONDS = 3.0
+
+
+class CheckLimits(msgspec.Struct, frozen=True):
+    """How long a command of the handbook may run, and how much of its output is shown."""
+
+    run_s: float = 900.0
+    """Seconds after which the command is killed."""
+    line_characters: int = 2_000
+    lines: int = 5_000
+    """Further lines of a command's output are counted, not shown."""
+    grace_s: float = 3.0
+    """Seconds between the signal to end and the kill."""
+
+
+CHECK_LIMITS = CheckLimits()
 
 
 class NotRunnable(Exception):
@@ -71,7 +83,7 @@ async def run_check_command(
 ) -> int:
     """Run ``rgt``; return its exit status.
 
-    When cancelled, or after `SECONDS`, the process and its children are killed.
+    When cancelled, or after `CheckLimits.run_s`, the process and its children are killed.
 
     Args:
         words: Arguments of ``rgt``.
@@ -99,12 +111,12 @@ async def run_check_command(
     except OSError as error:
         raise NotRunnable(f"cannot be started: {error.strerror or error}") from error
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(CHECK_LIMITS.run_s):
             assert process.stdout is not None
             await _forward_lines(process.stdout, on_line)
             return await process.wait()
     except TimeoutError:
-        raise NotRunnable(f"ended: it took longer than {SECONDS:g} s") from None
+        raise NotRunnable(f"ended: it took longer than {CHECK_LIMITS.run_s:g} s") from None
     finally:
         await asyncio.shield(_end_process(process))
 
@@ -114,15 +126,15 @@ async def _forward_lines(stream: asyncio.StreamReader, on_line: Callable[[str], 
     rest, count = b"", 0
     while chunk := await stream.read(65_536):
         *whole, rest = (rest + chunk).split(b"\n")
-        rest = rest[:LONGEST_LINE]
+        rest = rest[: CHECK_LIMITS.line_characters]
         for row in whole:
             count += 1
-            if count <= MOST_LINES:
-                on_line(clean_text(row[:LONGEST_LINE].decode("utf-8", "replace")))
-    if rest and count < MOST_LINES:
+            if count <= CHECK_LIMITS.lines:
+                on_line(clean_text(row[: CHECK_LIMITS.line_characters].decode("utf-8", "replace")))
+    if rest and count < CHECK_LIMITS.lines:
         on_line(clean_text(rest.decode("utf-8", "replace")))
-    if count > MOST_LINES:
-        on_line(f"and {count - MOST_LINES:,} more lines")
+    if count > CHECK_LIMITS.lines:
+        on_line(f"and {count - CHECK_LIMITS.lines:,} more lines")
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
@@ -132,4 +144,4 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+            await asyncio.wait_for(process.wait(), CHECK_LIMITS.grace_s)

@@ -33,20 +33,31 @@ from rgt_tui.ssh import (
     has_sftp,
 )
 
-AT_ONCE = 10
-"""Simultaneous connects. More stall the loop, and trip sshd's MaxStartups where boxes share a jump
-host (measured)."""
-HOLD_SECONDS = 4.0
-"""A box not logged in by then hangs or waits, so another one may begin as well."""
-WOKEN_SECONDS = 10.0
-"""A connection that is silent this long after the computer slept is dead."""
-HUNG_SECONDS = 30.0
-"""An agent that does not answer this long hangs: it was stopped, or waits for a disk that is gone.
-A box that swaps may take a while to answer."""
+
+class ConnectPaces(msgspec.Struct, frozen=True):
+    """How long a connection waits for what."""
+
+    at_once: int = 10
+    """Simultaneous connects. More stall the loop, and trip sshd's MaxStartups where boxes share a
+    jump host (measured)."""
+    hold_s: float = 4.0
+    """A box not logged in after this many seconds hangs or waits, so another one may begin as well.
+    """
+    woken_s: float = 10.0
+    """A connection that is silent for this many seconds after the computer slept is dead."""
+    hung_s: float = 30.0
+    """An agent that does not answer for this many seconds hangs: it was stopped, or waits for a
+    disk that is gone. A box that swaps may take a while to answer."""
+    round_s: float = 0.5
+    """Seconds between two passes over connections without an earlier deadline."""
+    lived_s: float = 10.0
+    """A connection that lived this many seconds resets the count of failures."""
+    jump_s: float = 5.0
+    """Smaller differences between two clocks come from a busy loop, or a clock that is being
+    adjusted."""
 
 
-ROUND_SECONDS = 0.5
-"""Seconds between two passes over connections without an earlier deadline."""
+CONNECT_PACES = ConnectPaces()
 
 
 class ConnectSlot:
@@ -74,7 +85,9 @@ class ConnectLimit:
         hold: Seconds after which a slot ends automatically.
     """
 
-    def __init__(self, at_once: int = AT_ONCE, hold: float = HOLD_SECONDS) -> None:
+    def __init__(
+        self, at_once: int = CONNECT_PACES.at_once, hold: float = CONNECT_PACES.hold_s
+    ) -> None:
         self._free = asyncio.Semaphore(at_once)
         self._hold = hold
 
@@ -125,8 +138,6 @@ LINKS: dict[ConnectFailure, LinkState] = {
 }
 """Links after a failure; any other failure means unreachable."""
 
-LIVED_SECONDS = 10.0
-"""A connection that lived this long resets the count of failures."""
 
 _RNG = random.Random()
 
@@ -357,11 +368,11 @@ class _CheckRounds:
         loop = self._loop()
         if self._due and not self._goes and loop is not None:
             self._goes = True
-            loop.call_later(ROUND_SECONDS, self._run_round)
+            loop.call_later(CONNECT_PACES.round_s, self._run_round)
 
     def _run_round(self) -> None:
         self._goes = False
-        soon = time.monotonic() + ROUND_SECONDS
+        soon = time.monotonic() + CONNECT_PACES.round_s
         for one in [one for one, due in self._due.items() if due <= soon]:
             del self._due[one]
             one.check_silence()
@@ -420,7 +431,7 @@ class Keepalive:
 
     def query_after_sleep(self) -> None:
         """Query the agent at once, because the computer slept."""
-        self._query_agent(WOKEN_SECONDS)
+        self._query_agent(CONNECT_PACES.woken_s)
 
     def check_silence(self) -> None:
         """Check how long the connection has been silent."""
@@ -428,7 +439,7 @@ class Keepalive:
         if silent < patience:
             self._schedule_check(patience - silent)
         else:
-            self._query_agent(HUNG_SECONDS)
+            self._query_agent(CONNECT_PACES.hung_s)
 
     def _query_agent(self, seconds: float) -> None:
         before = self._last
@@ -445,7 +456,7 @@ class Keepalive:
             self._schedule_check(self._patience())
 
     def _schedule_check(self, seconds: float) -> None:
-        if seconds <= 2 * ROUND_SECONDS:
+        if seconds <= 2 * CONNECT_PACES.round_s:
             self._call_after(seconds, self.check_silence)
             return
         self.stop_monitoring()
@@ -457,9 +468,6 @@ class Keepalive:
         self.stop_monitoring()
         self._timer = asyncio.get_running_loop().call_later(seconds, call, *arguments)
 
-
-JUMP_SECONDS = 5.0
-"""Smaller differences come from a busy loop, or a clock that is being adjusted."""
 
 replace = msgspec.structs.replace
 
@@ -511,11 +519,11 @@ def clock_jump(before: ClockTimes, after: ClockTimes) -> ClockJump | None:
     """Return the sleep or clock change in between; None = neither."""
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)
-    if slept < JUMP_SECONDS and abs(moved) < JUMP_SECONDS:
+    if slept < CONNECT_PACES.jump_s and abs(moved) < CONNECT_PACES.jump_s:
         return None
     return ClockJump(
-        max(0.0, slept) if slept >= JUMP_SECONDS else 0.0,
-        moved if abs(moved) >= JUMP_SECONDS else 0.0,
+        max(0.0, slept) if slept >= CONNECT_PACES.jump_s else 0.0,
+        moved if abs(moved) >= CONNECT_PACES.jump_s else 0.0,
     )
 
 

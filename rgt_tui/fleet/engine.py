@@ -67,11 +67,20 @@ if TYPE_CHECKING:
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
-METER_SECONDS = 20.0
-CLOCK_SECONDS = 2.0
-"""Seconds between two reads of the computer's own clocks."""
-STOP_SECONDS = 5.0
-"""Tasks that have not ended by then are abandoned."""
+
+class EnginePaces(msgspec.Struct, frozen=True):
+    """How often the engine's own tasks run, in seconds."""
+
+    meter_s: float = 20.0
+    """Seconds between two readings of the providers' meters."""
+    clock_s: float = 2.0
+    """Seconds between two reads of the computer's own clocks."""
+    stop_s: float = 5.0
+    """Tasks that have not ended after this many seconds are abandoned."""
+
+
+ENGINE_PACES = EnginePaces()
+
 
 log = logging.getLogger("rgt.fleet")
 
@@ -167,7 +176,7 @@ class BaseFleet(FleetSource):
             task.cancel()
         self._questions.close()
         if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            _, stuck = await asyncio.wait(tasks, timeout=ENGINE_PACES.stop_s)
             for task in stuck:
                 log.warning("%s does not stop and is abandoned", task.get_name())
         closers = (
@@ -205,7 +214,7 @@ class Fleet(BaseFleet):
         audit: Path,
         clock: Callable[[], float] = time.time,
         env: Mapping[str, str] | None = None,
-        meter_seconds: float = METER_SECONDS,
+        meter_seconds: float = ENGINE_PACES.meter_s,
         remember: Remember | None = None,
         observers: Sequence[FleetObserver] = (),
         tap: Tap | None = None,
@@ -629,7 +638,7 @@ class Fleet(BaseFleet):
             task.cancel()
             self._tasks.remove(task)
         if tasks:
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            await asyncio.wait(tasks, timeout=ENGINE_PACES.stop_s)
         for name in leaving:
             del self._sessions[name], self._specs[name]
         await self._begin_boxes(wanted, again)
@@ -695,7 +704,7 @@ class Fleet(BaseFleet):
         """Detect sleep of the computer and changes of its clock, and correct the affected times."""
         before = connector.read_clocks(self._clock())
         while True:
-            await asyncio.sleep(CLOCK_SECONDS)
+            await asyncio.sleep(ENGINE_PACES.clock_s)
             after = connector.read_clocks(self._clock())
             jump = connector.clock_jump(before, after)
             before = after

@@ -65,8 +65,23 @@ from rgt_tui.providers.console import (
 )
 from rgt_tui.ssh import BoxError
 
-LONGEST_SECONDS = 300.0
-"""After a longer gap between two readings, what the box did in between is unknown."""
+
+class MeterLimits(msgspec.Struct, frozen=True):
+    """Which readings of a meter can be compared."""
+
+    longest_gap_s: float = 300.0
+    """After a gap of more seconds between two readings, what the box did in between is unknown."""
+    count_s: float = 5.0
+    """Seconds between two counts of the boxes with a fleet-file price."""
+    least_compared_s: float = 1800.0
+    """Seconds that must be compared before a difference is reported: late bookings would weigh too
+    much."""
+    cent: float = 0.01
+    """Differences up to this much money are rounding."""
+
+
+METER_LIMITS = MeterLimits()
+
 WAITING = frozenset(
     {ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN, ActionState.YOURS}
 )
@@ -122,7 +137,7 @@ def build_local_meter(box: BoxState, now: float, passed: float) -> Meter:
     until = now if reports else seen
     spent, since = old.spent, old.spent_since
     counts = until is not None and old.kind is MeterKind.COMPUTE_AND_STORAGE
-    if counts and old.per_hour is not None and 0.0 < passed <= LONGEST_SECONDS:
+    if counts and old.per_hour is not None and 0.0 < passed <= METER_LIMITS.longest_gap_s:
         spent = (spent or 0.0) + old.per_hour * passed / 3600.0
     if not reports:
         if old.kind is MeterKind.UNKNOWN and old.at is not None:
@@ -176,10 +191,6 @@ async def run_on(box: BoxSession, command: str) -> int | None:
     except (asyncssh.Error, OSError, TimeoutError):
         return None
     return done.exit_status
-
-
-COUNT_SECONDS = 5.0
-"""Seconds between two counts of the boxes with a fleet-file price."""
 
 
 class FleetMeters:
@@ -323,7 +334,9 @@ class FleetMeters:
         while True:
             self.count_prices()
             await asyncio.sleep(
-                min(soon_seconds, COUNT_SECONDS) if self._has_uncounted() else COUNT_SECONDS
+                min(soon_seconds, METER_LIMITS.count_s)
+                if self._has_uncounted()
+                else METER_LIMITS.count_s
             )
 
     def _has_uncounted(self) -> bool:
@@ -396,11 +409,6 @@ class FleetMeters:
         await self.providers.close()
 
 
-LEAST_SECONDS = 1800.0
-"""Nothing is reported before this much was compared: late bookings would weigh too much."""
-CENT = 0.01
-
-
 class BookCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison so far of the provider's books with rgt's own count."""
 
@@ -445,7 +453,10 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
         slack=max(before.slack, _booking_slack(meter)),
         last=meter,
     )
-    if meter.booked_at != before.last.booked_at and meter.at - now.since >= LEAST_SECONDS:
+    if (
+        meter.booked_at != before.last.booked_at
+        and meter.at - now.since >= METER_LIMITS.least_compared_s
+    ):
         now = msgspec.structs.replace(now, differ=_difference(now, meter.booked))
     if now.differ is None:
         return now, meter
@@ -456,8 +467,12 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
 
 def _continues_check(before: BookCheck, meter: Meter) -> bool:
     passed = (meter.at or 0.0) - (before.last.at or 0.0)
-    shrunk = (meter.booked or 0.0) < (before.last.booked or 0.0) - CENT
-    return 0.0 <= passed <= LONGEST_SECONDS and meter.currency == before.currency and not shrunk
+    shrunk = (meter.booked or 0.0) < (before.last.booked or 0.0) - METER_LIMITS.cent
+    return (
+        0.0 <= passed <= METER_LIMITS.longest_gap_s
+        and meter.currency == before.currency
+        and not shrunk
+    )
 
 
 def _booking_slack(meter: Meter) -> float:
@@ -475,7 +490,7 @@ def _difference(check: BookCheck, booked: float) -> float | None:
     differ = booked - check.base - check.own
     # Tolerated share of the own count, for rounding and prices that change between two readings.
     share = 0.02
-    if abs(differ) > check.slack + share * check.own + CENT:
+    if abs(differ) > check.slack + share * check.own + METER_LIMITS.cent:
         return differ
     return None
 

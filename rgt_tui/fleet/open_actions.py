@@ -16,7 +16,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Say
 from rgt_tui.fleet.meters import FleetMeters, is_click
 from rgt_tui.fleet.renting.rental import (
-    FIND_SECONDS,
+    SEARCH_PACES,
     MachineRental,
     account_target,
     market_of,
@@ -305,7 +305,7 @@ class OpenActions:
                     f"renting {first.box}: {taken.machine.id} exists and is billed: {advice}",
                     "error",
                 )
-            elif age >= FIND_SECONDS:
+            elif age >= SEARCH_PACES.find_s:
                 late = f"{'; '.join(taken.reasons)}; rgt up {first.box} shows how to settle it"
                 self._say_once(
                     f"{first.action} late", f"{describe_open_action(earlier)}: {late}", "error"

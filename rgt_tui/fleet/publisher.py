@@ -136,12 +136,19 @@ class Questions:
                 waiting.set_result(None)
 
 
-PUBLISH_SECONDS = 0.1
-SLICE_SECONDS = 0.004
-"""Longest time that incoming data blocks the event loop, for instance when a hundred boxes send
-their history."""
-HELD_SECONDS = 0.1
-"""Incoming data is delayed at most this long between two slices while keys are pressed."""
+class PublisherPaces(msgspec.Struct, frozen=True):
+    """How often states are published, in seconds."""
+
+    publish_s: float = 0.1
+    """Seconds between two publications."""
+    slice_s: float = 0.004
+    """Longest time that incoming data blocks the event loop, for instance when a hundred boxes send
+    their history."""
+    held_s: float = 0.1
+    """Incoming data is delayed at most this long between two slices while keys are pressed."""
+
+
+PUBLISH_PACES = PublisherPaces()
 
 
 class PublishedSession(Protocol):
@@ -299,9 +306,9 @@ class Publisher:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(look_seconds):
                         await self._dirty.wait()
-            until = time.monotonic() + PUBLISH_SECONDS
+            until = time.monotonic() + PUBLISH_PACES.publish_s
             while self._changed and time.monotonic() < until:
-                self._apply_received(SLICE_SECONDS)
+                self._apply_received(PUBLISH_PACES.slice_s)
                 if self._changed or self.busy():
                     await self._yield_to_keys()
             try:
@@ -314,7 +321,7 @@ class Publisher:
             finally:
                 self._finish_publication()  # also when cancelled: publish the pending events
             if not self._changed:
-                await asyncio.sleep(PUBLISH_SECONDS)
+                await asyncio.sleep(PUBLISH_PACES.publish_s)
 
     def _finish_publication(self) -> None:
         """Complete a publication that was interrupted between two slices."""
@@ -323,7 +330,7 @@ class Publisher:
 
     async def _yield_to_keys(self) -> None:
         """Yield the event loop, until pending key presses are painted."""
-        latest = time.monotonic() + HELD_SECONDS
+        latest = time.monotonic() + PUBLISH_PACES.held_s
         # Seconds of sleep between two slices.
         behind_seconds = 0.002
         await asyncio.sleep(behind_seconds)
@@ -405,13 +412,13 @@ class Publisher:
     ) -> Generator[None, None, tuple[tuple[BoxState, BoxState], ...]]:
         """Update the published states; return the changes as pairs (old, new)."""
         tick = time.monotonic()
-        until = tick + SLICE_SECONDS
+        until = tick + PUBLISH_PACES.slice_s
         late = self._alerting.boxes_to_judge(now) | self._pace.overdue_boxes(tick)
         changed = []
         for name in sorted(self._ready | late, key=self._order.__getitem__):
             if time.monotonic() > until:
                 yield
-                until = time.monotonic() + SLICE_SECONDS
+                until = time.monotonic() + PUBLISH_PACES.slice_s
             self._ready.discard(name)
             session, old = self.sessions.get(name), self._published.get(name)
             if session is None or old is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from rgt_tui.fleet.history.past import (
     EARLIEST,
-    STRETCHES,
+    HISTORY_GRID,
     Values,
     from_history,
     kept_percentages,
@@ -49,9 +49,33 @@ from rgt_tui.model import (
     training_of,
 )
 
-LOG_LINES = 2000
-LONGEST_LINE = 20_000
-"""Characters kept of a line; the agent truncates lines earlier, and marks that."""
+
+class BoxLimits(msgspec.Struct, frozen=True):
+    """How much of one box is kept in memory."""
+
+    log_lines: int = 2000
+    """Lines of each log."""
+    line_characters: int = 20_000
+    """Characters kept of a line; the agent truncates lines earlier, and marks that."""
+    series: int = 10_000
+    """Curves of one run; points of further curves are only counted, because thousands of names
+    cannot be metrics."""
+    samples: int = 120
+    """Values of each small graph."""
+    events: int = 100
+    counted: int = 1 << 62
+    """Upper limit of sums of a box's counts: the history stores 64 bits."""
+    runs: int = 4000
+    """Here, and for queues and logs, the longest silent entry is replaced beyond the limit, because
+    trainings come and go as long as rgt runs."""
+    event_characters: int = 4096
+    """Characters kept of an event; the agent truncates at the same length."""
+    found_runs: int = 1000
+    queues: int = 256
+    logs: int = 256
+
+
+BOX_LIMITS = BoxLimits()
 
 
 def written_at(frame: LogLines, now: float) -> float | None:
@@ -65,7 +89,9 @@ def written_at(frame: LogLines, now: float) -> float | None:
     return None
 
 
-def extend_log(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
+def extend_log(
+    old: LogView | None, frame: LogLines, now: float, most: int = BOX_LIMITS.log_lines
+) -> LogView:
     """Return the log after `frame`.
 
     Args:
@@ -80,9 +106,9 @@ def extend_log(old: LogView | None, frame: LogLines, now: float, most: int = LOG
     else:
         before = ()
     dropped = add_counts(kept.dropped if kept is not None else 0, frame.skipped)
-    lines = before + tuple(line[:LONGEST_LINE] for line in frame.lines)
+    lines = before + tuple(line[: BOX_LIMITS.line_characters] for line in frame.lines)
     if frame.partial is not None:
-        lines += (frame.partial[:LONGEST_LINE],)
+        lines += (frame.partial[: BOX_LIMITS.line_characters],)
     if len(lines) > most:
         dropped += len(lines) - most
         lines = lines[-most:]
@@ -126,9 +152,6 @@ BEST_OF = "val_loss"
 TOTAL = "total_steps"
 """Not a curve: the planned number of steps of the run, sent when it changes; 0 = no longer
 known."""
-MOST_SERIES = 10_000
-"""Most curves of one run; points of further curves are only counted, because thousands of names
-cannot be metrics."""
 
 
 def parse_point_value(value: float | str | None) -> float | None:
@@ -218,7 +241,7 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
     series = dict(run.series)
     surplus = run.surplus
     for name, points in new.items():
-        if len(series) >= MOST_SERIES and name not in series:
+        if len(series) >= BOX_LIMITS.series and name not in series:
             surplus += len(points)
             continue
         series[name] = _find_curve(series, name).with_points(points)
@@ -346,19 +369,6 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
     return changes
 
 
-RING = 120
-EVENTS = 100
-MOST_COUNTED = 1 << 62
-"""Upper limit of sums of a box's counts: the history stores 64 bits."""
-MOST_RUNS = 4000
-LONGEST = 4096
-"""Characters kept of an event; the agent truncates at the same length."""
-MOST_FOUND = 1000
-MOST_QUEUES = 256
-MOST_LOGS = 256
-"""Limits per box; beyond them the longest silent entry is replaced, because trainings come and go
-as long as rgt runs."""
-
 replace = msgspec.structs.replace
 
 T = TypeVar("T")
@@ -396,7 +406,7 @@ def with_samples(
     now: float,
     read: Callable[[Sample], Values],
     *,
-    most: int = RING,
+    most: int = BOX_LIMITS.samples,
 ) -> tuple[BoxState, list[tuple[float, Values]]]:
     """Return the state after several samples, the same as if applied one at a time.
 
@@ -437,11 +447,11 @@ def with_samples(
 
 
 def add_counts(total: int, more: int) -> int:
-    """Return the sum of two counts, limited to `MOST_COUNTED`.
+    """Return the sum of two counts, limited to `BoxLimits.counted`.
 
     A box can send any number: a negative one counts as 0.
     """
-    return min(MOST_COUNTED, total + max(0, more))
+    return min(BOX_LIMITS.counted, total + max(0, more))
 
 
 def count_frame(counters: StreamCounters, boot: str, seq: int, skipped: int) -> StreamCounters:
@@ -474,11 +484,15 @@ def _apply_log(state: BoxState, frame: LogLines, now: float) -> BoxState:
     return with_log(state, frame, now)
 
 
-def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LINES) -> BoxState:
+def with_log(
+    state: BoxState, frame: LogLines, now: float, *, most: int = BOX_LIMITS.log_lines
+) -> BoxState:
     """Return the state with a log's new lines; only its newest `most` lines are kept."""
     old = next((view for view in state.logs if view.path == frame.path), None)
     view = extend_log(old, frame, now, most)
-    logs, _ = _put_item(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
+    logs, _ = _put_item(
+        state.logs, view, lambda item: item.path, BOX_LIMITS.logs, lambda item: item.at
+    )
     return replace(state, logs=logs)
 
 
@@ -521,7 +535,7 @@ def _pattern_of(spec: BoxSpec, source: str) -> str:
 
 def _apply_queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
     queues, gone = _put_item(
-        state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at
+        state.queues, frame, lambda item: item.path, BOX_LIMITS.queues, lambda item: item.at
     )
     changed = replace(state, queues=queues, left_out=state.left_out.with_added(queues=gone))
     return replace(changed, runs=_in_queue_order(changed, changed.runs))
@@ -544,7 +558,7 @@ def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunSta
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
     listed, gone = _put_item(
-        state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at
+        state.checkpoints, frame, lambda item: item.run, BOX_LIMITS.runs, lambda item: item.at
     )
     return replace(state, checkpoints=listed, left_out=state.left_out.with_added(checkpoints=gone))
 
@@ -557,12 +571,18 @@ def _apply_event(state: BoxState, frame: BoxEvent, now: float) -> BoxState:
         counted = state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
-    event = replace(frame, text=frame.text[:LONGEST], kind=frame.kind[:LONGEST])
-    return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
+    event = replace(
+        frame,
+        text=frame.text[: BOX_LIMITS.event_characters],
+        kind=frame.kind[: BOX_LIMITS.event_characters],
+    )
+    return replace(
+        state, counters=counted, events=(*state.events[-(BOX_LIMITS.events - 1) :], event)
+    )
 
 
 def _apply_found(state: BoxState, frame: FoundRuns, now: float) -> BoxState:
-    found = frame.runs[-MOST_FOUND:]
+    found = frame.runs[-BOX_LIMITS.found_runs :]
     names = {run.name for run in state.runs}
     new = tuple(
         RunState(name=name)
@@ -581,12 +601,12 @@ def _append_newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tup
 
     Above the limit, the longest silent ones are dropped.
     """
-    over = len(runs) + len(new) - MOST_RUNS
+    over = len(runs) + len(new) - BOX_LIMITS.runs
     if over > 0:
         silent = sorted(range(len(runs)), key=lambda place: runs[place].last_at or 0.0)[:over]
         kept = set(range(len(runs))).difference(silent)
         runs = tuple(run for place, run in enumerate(runs) if place in kept)
-    return (*runs, *new)[-MOST_RUNS:]
+    return (*runs, *new)[-BOX_LIMITS.runs :]
 
 
 def _set_alive(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
@@ -616,7 +636,7 @@ def _apply_history(state: BoxState, frame: RecordedHistory, now: float) -> BoxSt
 
 
 def with_history(
-    state: BoxState, frame: RecordedHistory, *, stretches: int = STRETCHES
+    state: BoxState, frame: RecordedHistory, *, stretches: int = HISTORY_GRID.slots
 ) -> BoxState:
     """Return the state with the recorder's history of unwatched time merged in.
 

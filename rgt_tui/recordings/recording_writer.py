@@ -168,7 +168,7 @@ class FleetRecorder:
     def record_line(self, box: str, at: float, line: bytes) -> None:
         """Receive a raw line from a box."""
         self.frames[box] = self.frames.get(box, 0) + 1
-        if abs(at - self._last) > connector.JUMP_SECONDS:
+        if abs(at - self._last) > connector.CONNECT_PACES.jump_s:
             self._look_at_clock()
         self._last = at
         self._queue_line(recording_lines.frame_line(box, at, line))

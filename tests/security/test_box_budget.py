@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import status_line
-from rgt_tui.fleet import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet import (
-    LONGEST_LINE,
-    MOST_FOUND,
+    BOX_LIMITS,
     FrameIntake,
     MemoryBudget,
     cap_per_item,
@@ -280,7 +278,7 @@ def test_too_many_found_trainings_are_counted_as_they_are_now() -> None:
         )
 
     intake, state = FrameIntake(SPEC, PROFILE), BoxState(spec=SPEC)
-    for count, left in ((MOST_FOUND + 7, 7), (MOST_FOUND + 3, 3), (2, 0)):
+    for count, left in ((BOX_LIMITS.found_runs + 7, 7), (BOX_LIMITS.found_runs + 3, 3), (2, 0)):
         state = intake.apply_frame(state, found(count), NOW)
         assert state.left_out.found == left
 
@@ -292,11 +290,17 @@ def test_a_line_and_an_event_are_cut() -> None:
         LogLines(path="/l", inode=1, start=0, end=9, lines=("x" * 900_000,), partial="y" * 900_000),
         NOW,
     )
-    assert [len(line) for line in state.logs[0].lines] == [LONGEST_LINE, LONGEST_LINE]
+    assert [len(line) for line in state.logs[0].lines] == [
+        BOX_LIMITS.line_characters,
+        BOX_LIMITS.line_characters,
+    ]
     state = intake.apply_frame(
         state, BoxEvent(boot="b", seq=1, at=NOW, kind="k" * 9000, text="t" * 900_000), NOW
     )
-    assert (len(state.events[0].text), len(state.events[0].kind)) == (LONGEST_EVENT, LONGEST_EVENT)
+    assert (len(state.events[0].text), len(state.events[0].kind)) == (
+        BOX_LIMITS.event_characters,
+        BOX_LIMITS.event_characters,
+    )
 
 
 def test_places_of_logs_without_number_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

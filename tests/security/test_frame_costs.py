@@ -11,14 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import MOST_FOUND, MOST_RUNS, MOST_SERIES, FrameIntake
-from rgt_tui.fleet.history.past import (
-    LONGEST_SECONDS,
-    MOST_NAMES,
-    SlotAccumulator,
-    from_history,
-    merge_history,
-)
+from rgt_tui.fleet import BOX_LIMITS, FrameIntake
+from rgt_tui.fleet.history.past import HISTORY_GRID, SlotAccumulator, from_history, merge_history
 from rgt_tui.model import (
     MAX_FRAME_BYTES,
     BoxSpec,
@@ -89,7 +83,10 @@ def more_sources(count: int) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("full", "more"),
-    [(runs_with_a_source(MOST_RUNS), more_runs), (sources_of_one_run(MOST_SERIES), more_sources)],
+    [
+        (runs_with_a_source(BOX_LIMITS.runs), more_runs),
+        (sources_of_one_run(BOX_LIMITS.series), more_sources),
+    ],
     ids=["runs", "sources"],
 )
 def test_a_frame_more_costs_no_more_in_a_box_that_is_full(
@@ -98,8 +95,8 @@ def test_a_frame_more_costs_no_more_in_a_box_that_is_full(
     state = taken(full)
     assert growth(more, lambda sent: taken(sent, state), 100) < LINEAR_AT_MOST
     after = taken(more(9), state)
-    assert len(after.runs) == len(state.runs) in {1, MOST_RUNS}
-    assert max(len(run.cursors) for run in after.runs) <= MOST_SERIES
+    assert len(after.runs) == len(state.runs) in {1, BOX_LIMITS.runs}
+    assert max(len(run.cursors) for run in after.runs) <= BOX_LIMITS.series
 
 
 def test_an_honest_sweep_is_all_there() -> None:
@@ -110,14 +107,14 @@ def test_an_honest_sweep_is_all_there() -> None:
     assert [len(run.series) for run in sweep.runs] == [1000] * 28
     assert all(len(run.cursors) == 1000 for run in sweep.runs)
     wide = taken([*runs_with_a_source(3500), *sources_of_one_run(3500)])
-    assert len(wide.runs) == 3501 < MOST_RUNS
+    assert len(wide.runs) == 3501 < BOX_LIMITS.runs
     assert len(wide.runs[-1].series) == len(wide.runs[-1].cursors) == 3500
 
 
 def test_of_too_many_found_trainings_the_newest_are_kept() -> None:
-    state = taken(found(MOST_FOUND + 500))
+    state = taken(found(BOX_LIMITS.found_runs + 500))
     assert [run.name for run in (state.found[0], state.found[-1])] == ["run500/s", "run1499/s"]
-    assert len(state.found) == len(state.runs) == MOST_FOUND
+    assert len(state.found) == len(state.runs) == BOX_LIMITS.found_runs
 
 
 def test_a_run_below_two_trainings_is_the_nearer_one_s() -> None:
@@ -194,21 +191,21 @@ def test_a_history_of_no_time_is_nothing(at: float, skew: float) -> None:
 def test_of_a_history_the_last_day_is_looked_at() -> None:
     rows = [HistoryRow(at=NOW + n, count=1, values=((1.0, 2.0, 3.0),)) for n in range(100_000)]
     made = from_history(history(rows, 1.0), 0.0)
-    assert (made.at[-1], len(made.at)) == (NOW + 99_999, LONGEST_SECONDS + 1)
+    assert (made.at[-1], len(made.at)) == (NOW + 99_999, HISTORY_GRID.longest_s + 1)
 
 
 def test_the_figures_of_a_box_are_limited_in_number() -> None:
-    names = tuple(f"disk:/{n}" for n in range(MOST_NAMES + 9))
+    names = tuple(f"disk:/{n}" for n in range(HISTORY_GRID.names + 9))
     made = from_history(
         history(
             [HistoryRow(at=NOW, count=1, values=tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names
         ),
         0.0,
     )
-    assert made.names == names[:MOST_NAMES]
-    assert [len(values) for values in made.values] == [MOST_NAMES]
+    assert made.names == names[: HISTORY_GRID.names]
+    assert [len(values) for values in made.values] == [HISTORY_GRID.names]
     other = msgspec.structs.replace(made, names=tuple(f"x{name}" for name in made.names))
-    assert len(merge_history(made, other).names) == MOST_NAMES
+    assert len(merge_history(made, other).names) == HISTORY_GRID.names
     stretch = SlotAccumulator()
     stretch.add_sample(NOW, dict.fromkeys(names, 1.0), 60.0)
     done = stretch.add_sample(NOW + 60, {}, 60.0)

@@ -27,7 +27,7 @@ from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.files import open_regular
 from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, loading, open_place
 from rgt_tui.fleet.renting import (
-    FIND_SECONDS,
+    SEARCH_PACES,
     Candidate,
     CreationOutcome,
     CreationResult,
@@ -390,7 +390,9 @@ class _RentCommand:
         assert rent is not None
         ref = ref_of(action)
         print_error(f"{describe_open_action(action)}; searching for it, nothing is sent again")
-        late = FIND_SECONDS - action.seconds_since_state(time.time(), steady_time(), read_boot_id())
+        late = SEARCH_PACES.find_s - action.seconds_since_state(
+            time.time(), steady_time(), read_boot_id()
+        )
         least_find_seconds = 30.0
         seconds = self._arguments.find or max(least_find_seconds, late)
         with self._rental.lock_account(ref, self._name) as creation:

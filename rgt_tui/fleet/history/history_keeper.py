@@ -11,6 +11,8 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from rgt_tui.fleet.event_loop import FaultReporter, run_guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
@@ -28,13 +30,21 @@ from rgt_tui.store import (
     SlotMean,
 )
 
-BATCH_SECONDS = 4.0
-"""Seconds between two batches. Each batch also adopts boxes whose previous writer has ended."""
-MOST_EXTRA = 10
-"""Extra moments between the regular ones, stored when events happen: up to this many in a row, then
-one per minute."""
-STATE_SECONDS = 60.0
-"""Seconds between two saves of a box's curves; after a crash the box resends the missing part."""
+
+class KeeperPaces(msgspec.Struct, frozen=True):
+    """How often the history is written."""
+
+    batch_s: float = 4.0
+    """Seconds between two batches. Each batch also adopts boxes whose previous writer has ended."""
+    most_extra: int = 10
+    """Extra moments between the regular ones, stored when events happen: up to this many in a row,
+    then one per minute."""
+    state_s: float = 60.0
+    """Seconds between two saves of a box's curves; after a crash the box resends the missing part.
+    """
+
+
+KEEPER_PACES = KeeperPaces()
 
 
 class HistoryRecorder:
@@ -51,7 +61,7 @@ class HistoryRecorder:
         history: FleetHistory,
         *,
         clock: Callable[[], float] = time.time,
-        seconds: float = BATCH_SECONDS,
+        seconds: float = KEEPER_PACES.batch_s,
     ) -> None:
         self._history = history
         self._clock = clock
@@ -68,7 +78,7 @@ class HistoryRecorder:
         self._taken: FleetState | None = None
         """The newest state in `_moments`."""
         self._minute: int | None = None
-        self._extra = MOST_EXTRA
+        self._extra = KEEPER_PACES.most_extra
         self._recorded: dict[str, list[ReducedHistory]] = {}
         self._fault = FaultReporter(self._add_event).report_fault
         self._timer: asyncio.Task[None] | None = None
@@ -172,7 +182,7 @@ class HistoryRecorder:
         minute = 60.0
         if state is not None and (last or int(state.at // minute) != self._minute):
             self._minute = int(state.at // minute)
-            self._extra = min(MOST_EXTRA, self._extra + 1)
+            self._extra = min(KEEPER_PACES.most_extra, self._extra + 1)
             self._add_moment(state)
         found, self._moments = tuple(self._moments), []
         return found
@@ -219,5 +229,5 @@ def _is_due(name: str, since: float, now: float) -> bool:
 
     Each box has its own phase within the minute, so that not all are saved at once.
     """
-    phase = zlib.crc32(name.encode()) % STATE_SECONDS
-    return (since + phase) // STATE_SECONDS != (now + phase) // STATE_SECONDS
+    phase = zlib.crc32(name.encode()) % KEEPER_PACES.state_s
+    return (since + phase) // KEEPER_PACES.state_s != (now + phase) // KEEPER_PACES.state_s

@@ -23,22 +23,33 @@ from rgt_tui.profiles import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
 """Slot widths in seconds; the narrowest is used that does not exceed the number of slots."""
-LONGEST_SECONDS = 86400.0
-STRETCHES = 240
-"""Default number of slots kept."""
-MOST_NAMES = 128
-"""Figures kept of a box; a box has a handful, and two for each mount."""
+
+
+class HistoryGrid(msgspec.Struct, frozen=True):
+    """The slots into which the figures of the last hours are reduced."""
+
+    longest_s: float = 86400.0
+    """Seconds covered at most: a day."""
+    slots: int = 240
+    """Default number of slots kept."""
+    names: int = 128
+    """Figures kept of a box; a box has a handful, and two for each mount."""
+    long_gap_s: float = 120.0
+    """After a gap of more seconds the recorder's summary is requested; the agent then omits old
+    samples."""
+    recent_s: float = 20.0
+    """Width in seconds of a slot of the finer, recent history."""
+    recent_part: int = 4
+    """The recent history has this many times fewer slots: an hour in a small fleet, 20 minutes in a
+    large one."""
+
+
+HISTORY_GRID = HistoryGrid()
+
 EARLIEST, LATEST = -6e10, 6e10
 """Client clock, epoch seconds: times beyond are invalid and not put on the grid."""
-LONG_GAP_SECONDS = 120.0
-"""After a longer gap the recorder's summary is requested; the agent then omits old samples."""
 NARROWEST, WIDEST = 1.0, 3600.0
 """Valid widths of a recorder's row in seconds."""
-RECENT_SECONDS = 20.0
-"""Width in seconds of a slot of the finer, recent history."""
-RECENT_PART = 4
-"""The recent history has this many times fewer slots: an hour in a small fleet, 20 minutes in a
-large one."""
 
 Values = dict[str, float | None]
 
@@ -182,7 +193,7 @@ class SlotAccumulator:
         self._begin_sums(sums)
 
     def _finish_slot(self) -> ReducedHistory | None:
-        sums = dict(islice(self._sum_figures().items(), MOST_NAMES))
+        sums = dict(islice(self._sum_figures().items(), HISTORY_GRID.names))
         if self._place is None or not sums:
             return None
         means = tuple(round_to_tenth(total / count) for total, count in sums.values())
@@ -217,15 +228,17 @@ class Stretches:
         Returns:
             The narrow and the wide slot that are finished now.
         """
-        if self._narrow.is_in_slot(at, RECENT_SECONDS):
-            self._narrow.add_sample(at, found, RECENT_SECONDS)
+        if self._narrow.is_in_slot(at, HISTORY_GRID.recent_s):
+            self._narrow.add_sample(at, found, HISTORY_GRID.recent_s)
             return None, None
         self._wide.add_all(self._narrow)
-        return self._narrow.add_sample(at, found, RECENT_SECONDS), self._wide.begin_slot(at, width)
+        return self._narrow.add_sample(at, found, HISTORY_GRID.recent_s), self._wide.begin_slot(
+            at, width
+        )
 
 
 def build_history_request(
-    last: float | None, now: float, stretches: int = STRETCHES
+    last: float | None, now: float, stretches: int = HISTORY_GRID.slots
 ) -> HistoryRequest | None:
     """Return the request to the recorder on connecting.
 
@@ -238,12 +251,12 @@ def build_history_request(
         None when the gap is short enough to be filled sample by sample.
     """
     if last is None:
-        gap = LONGEST_SECONDS
+        gap = HISTORY_GRID.longest_s
     else:
         gap = now - last
-    if gap <= LONG_GAP_SECONDS:
+    if gap <= HISTORY_GRID.long_gap_s:
         return None
-    gap = min(gap, LONGEST_SECONDS)
+    gap = min(gap, HISTORY_GRID.longest_s)
     width = _choose_width(gap, stretches)
     points = max(2, math.ceil(gap / width))
     return HistoryRequest(seconds=points * width, points=points)
@@ -266,7 +279,7 @@ def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
     if newest is None or not NARROWEST <= frame.width <= WIDEST:
         return ReducedHistory()
     kept = []
-    first = max(0, len(frame.rows) - 1 - math.ceil(LONGEST_SECONDS / frame.width))
+    first = max(0, len(frame.rows) - 1 - math.ceil(HISTORY_GRID.longest_s / frame.width))
     for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
         if abs(row.at - by_place) <= 1.5 * frame.width:
@@ -275,13 +288,13 @@ def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
             at = by_place
         means = tuple(
             round_to_tenth(value[1]) if value is not None else None
-            for value in row.values[:MOST_NAMES]
+            for value in row.values[: HISTORY_GRID.names]
         )
         fits = len(row.values) == len(frame.names) and EARLIEST < at - skew < LATEST
         if row.count and fits:
             kept.append((at - skew, means))
     return ReducedHistory(
-        names=frame.names[:MOST_NAMES],
+        names=frame.names[: HISTORY_GRID.names],
         at=tuple(at for at, _ in kept),
         values=tuple(means for _, means in kept),
         width=frame.width,
@@ -311,7 +324,7 @@ def without_cards(frame: RecordedHistory) -> RecordedHistory:
 
 
 def merge_history(
-    old: ReducedHistory, new: ReducedHistory, stretches: int = STRETCHES
+    old: ReducedHistory, new: ReducedHistory, stretches: int = HISTORY_GRID.slots
 ) -> ReducedHistory:
     """Return `old` with its gaps filled from `new`.
 
@@ -327,7 +340,7 @@ def merge_history(
             names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width
         )
     end = max(old.at[-1:] + new.at[-1:])
-    names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
+    names = tuple(dict.fromkeys((*old.names, *new.names)))[: HISTORY_GRID.names]
     # The width never shrinks again: the lost resolution cannot be recovered.
     if old.at:
         least = min(old.width, WIDTHS[-1])
@@ -335,7 +348,7 @@ def merge_history(
         least = WIDTHS[0]
     for width in (width for width in WIDTHS if width >= least):
         known = _fill_grid(old, new, width)
-        first = math.ceil((end - LONGEST_SECONDS) / width)
+        first = math.ceil((end - HISTORY_GRID.longest_s) / width)
         places = sorted(place for place in known if place >= first)
         if len(places) <= stretches:
             break
@@ -358,7 +371,7 @@ def append_slot(old: ReducedHistory, new: ReducedHistory, most: int) -> ReducedH
     if set(new.names) <= set(old.names):
         names = old.names
     else:
-        names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
+        names = tuple(dict.fromkeys((*old.names, *new.names)))[: HISTORY_GRID.names]
     found = dict(zip(new.names, new.values[-1], strict=False))
     keep = [place for place, at in enumerate(old.at) if at < new.at[-1]][-(most - 1) :]
     return ReducedHistory(
@@ -384,7 +397,7 @@ def unwatched(old: ReducedHistory, new: ReducedHistory, now: float) -> ReducedHi
         middle = at - new.width / 2
         after = bisect_left(ends, middle)
         known = after < len(spans) and spans[after][0] <= middle
-        if not known and at <= now - LONG_GAP_SECONDS:
+        if not known and at <= now - HISTORY_GRID.long_gap_s:
             kept.append(place)
     return new.only(kept)
 
@@ -401,7 +414,7 @@ def _fill_grid(old: ReducedHistory, new: ReducedHistory, width: float) -> dict[i
 def _continues_grid(old: ReducedHistory, new: ReducedHistory) -> bool:
     if not old.at or old.width != new.width or old.names != new.names:
         return False
-    return old.at[-1] < new.at[0] <= old.at[0] - old.width + LONGEST_SECONDS
+    return old.at[-1] < new.at[0] <= old.at[0] - old.width + HISTORY_GRID.longest_s
 
 
 def _choose_width(seconds: float, stretches: int) -> float:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from rgt_tui.fleet.box_evidence import (
-    RESULTS_SECONDS,
+    EVIDENCE_LIMITS,
     ResultsRequest,
     decode_results,
     results_arguments,
@@ -96,7 +96,7 @@ async def list_results(
         chosen = [word for path in folders for word in ("--list", path)]
     words = (*results_arguments(spec, wanted), *chosen)
     reader = await _read_lines(
-        connection, "results", words, _ResultsReader(), MOST_RESULTS, RESULTS_SECONDS
+        connection, "results", words, _ResultsReader(), MOST_RESULTS, EVIDENCE_LIMITS.results_s
     )
     if reader.results is None:
         raise CommandFailed("rgt-box results: it answered nothing")

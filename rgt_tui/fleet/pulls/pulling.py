@@ -16,11 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import note_written, sync_folder
-from rgt_tui.fleet.box_evidence import (
-    RESULTS_SECONDS,
-    ResultsRequest,
-    request_results,
-)
+from rgt_tui.fleet.box_evidence import EVIDENCE_LIMITS, ResultsRequest, request_results
 from rgt_tui.fleet.fleet_source import PullResult
 from rgt_tui.fleet.pulls.box_lists import (
     FinishedPull,
@@ -299,7 +295,7 @@ async def _run_pull(
 
         folders, unclaimed = await check_copies(pulled, ledger, final_results, list_again)
     except (BoxError, TimeoutError) as error:
-        unconfirmed = str(error) or f"no answer within {RESULTS_SECONDS:g} s"
+        unconfirmed = str(error) or f"no answer within {EVIDENCE_LIMITS.results_s:g} s"
     finally:
         final_results.cancel()
         await asyncio.gather(final_results, return_exceptions=True)
@@ -339,7 +335,7 @@ async def _final_results(
 ) -> BoxResults:
     """Return the box's current results."""
     opened, deployed = await connection.reach()
-    async with asyncio.timeout(RESULTS_SECONDS):
+    async with asyncio.timeout(EVIDENCE_LIMITS.results_s):
         return await request_results(opened, deployed, spec, wanted)
 
 

@@ -2,7 +2,7 @@
 
 from rgt_tui.fleet.renting.arrival import MachineArrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.rental import (
-    FIND_SECONDS,
+    SEARCH_PACES,
     Candidate,
     CreationOutcome,
     CreationResult,
@@ -14,7 +14,7 @@ from rgt_tui.fleet.renting.rental import (
 )
 
 __all__ = [
-    "FIND_SECONDS",
+    "SEARCH_PACES",
     "Candidate",
     "CreationOutcome",
     "CreationResult",

@@ -54,11 +54,20 @@ from rgt_tui.providers import (
     creation_proof,
 )
 
-FIND_SECONDS = 600.0
-"""How long to search after a lost answer: a new machine may be missing from lists for minutes."""
-EVERY_SECONDS = 5.0
-SELDOM_SECONDS = 15.0
-"""Seconds between two searches after the first minute."""
+
+class SearchPaces(msgspec.Struct, frozen=True):
+    """How a machine is searched whose order was not answered, in seconds."""
+
+    find_s: float = 600.0
+    """How long to search: a new machine may be missing from lists for minutes."""
+    every_s: float = 5.0
+    """Seconds between two searches during the first minute."""
+    seldom_s: float = 15.0
+    """Seconds between two searches after the first minute."""
+
+
+SEARCH_PACES = SearchPaces()
+
 
 Say = Callable[[str], None]
 
@@ -162,9 +171,9 @@ async def wait_for_machine(
         if found or passed >= seconds:
             return found
         if passed < 60.0:
-            pause = EVERY_SECONDS
+            pause = SEARCH_PACES.every_s
         else:
-            pause = SELDOM_SECONDS
+            pause = SEARCH_PACES.seldom_s
         await sleep(pause)
         waited += pause
 
@@ -193,7 +202,7 @@ class MachineRental:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         ticks: Callable[[], float] = steady_time,
         readonly: bool = False,
-        find_seconds: float = FIND_SECONDS,
+        find_seconds: float = SEARCH_PACES.find_s,
     ) -> None:
         self._providers = providers
         self._journal = journal

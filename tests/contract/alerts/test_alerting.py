@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import EVERY_S, Fleet, FleetAlerting
+from rgt_tui.fleet import ALERTING_PACES, Fleet, FleetAlerting
 from rgt_tui.fleet.config.loading import parse_fleet
 from rgt_tui.health import delivery, load_alerts, parse_alerts
 from rgt_tui.model import (
@@ -68,11 +68,15 @@ async def test_a_box_is_not_judged_again_within_a_second_unless_it_matters() -> 
 async def test_a_box_that_does_not_change_is_judged_now_and_then() -> None:
     async with opened(World()) as world:
         world.see()
-        assert world.alerting.boxes_to_judge(world.now + EVERY_S - 0.1) == frozenset()
-        assert world.alerting.boxes_to_judge(world.now + EVERY_S + 1.0) == {"vast-demo"}
-        assert world.alerting.boxes_to_judge(world.now + EVERY_S + 1.5) == frozenset(), (
-            "looks once a second"
+        assert (
+            world.alerting.boxes_to_judge(world.now + ALERTING_PACES.judge_s - 0.1) == frozenset()
         )
+        assert world.alerting.boxes_to_judge(world.now + ALERTING_PACES.judge_s + 1.0) == {
+            "vast-demo"
+        }
+        assert (
+            world.alerting.boxes_to_judge(world.now + ALERTING_PACES.judge_s + 1.5) == frozenset()
+        ), "looks once a second"
 
 
 async def test_a_sink_is_told_once_and_a_restart_does_not_tell_again(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ def told(world: World) -> list[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerting, "SAVE_S", 0.0)
-    monkeypatch.setattr(alerting, "LOOK_S", 0.02)
+    paces = replace(alerting.ALERTING_PACES, save_s=0.0, reread_s=0.02)
+    monkeypatch.setattr(alerting, "ALERTING_PACES", paces)
 
 
 async def test_what_is_muted_is_not_over() -> None:
@@ -241,14 +241,16 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
         return real(*arguments)
 
     monkeypatch.setattr(alerting, "update_alerts", hang)
-    monkeypatch.setattr(alerting, "DISK_S", 0.02)
+    monkeypatch.setattr(alerting, "ALERTING_PACES", replace(alerting.ALERTING_PACES, disk_s=0.02))
     path = tmp_path / "alerts.json"
     try:
         async with opened(World(path)) as world:
             world.see(sample=FULL)
             await world.until(lambda: bool(world.ear.heard))
             assert [alert.id for alert in world.alerting.alerts] == ["alerts-file"]
-            monkeypatch.setattr(alerting, "DISK_S", 20.0)
+            monkeypatch.setattr(
+                alerting, "ALERTING_PACES", replace(alerting.ALERTING_PACES, disk_s=20.0)
+            )
             answers.set()
             await world.until(lambda: not world.alerting.alerts)
         assert mutes.load_alerts(path).told

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import HistoryRecorder
-from rgt_tui.fleet.history.history_keeper import MOST_EXTRA
+from rgt_tui.fleet.history.history_keeper import KEEPER_PACES
 from rgt_tui.fleet.history.past import unwatched
 from rgt_tui.model import (
     BoxSpec,
@@ -90,7 +90,7 @@ async def test_a_storm_of_events_does_not_make_one_of_moments(path: Path) -> Non
     await fleet.memory.close()
     ats, rows = await kept(path)
     assert len(rows) == 50
-    assert len(ats) <= MOST_EXTRA + 3
+    assert len(ats) <= KEEPER_PACES.most_extra + 3
 
 
 async def test_the_last_state_is_kept_when_rgt_ends(path: Path) -> None:

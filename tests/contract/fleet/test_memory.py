@@ -136,7 +136,7 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(
         from rgt_tui.fleet import Fleet
         from rgt_tui.model.box import BoxSpec
         from rgt_tui.store import FleetHistory
-        memory.STATE_SECONDS = 0.2
+        memory.KEEPER_PACES = msgspec.structs.replace(memory.KEEPER_PACES, state_s=0.2)
 
         async def main():
             spec = msgspec.json.decode(sys.argv[1], type=BoxSpec)
@@ -222,7 +222,9 @@ async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
 async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_a_restart(
     real_sshd: RealSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_keeper, "STATE_SECONDS", 0.1)
+    monkeypatch.setattr(
+        history_keeper, "KEEPER_PACES", replace(history_keeper.KEEPER_PACES, state_s=0.1)
+    )
     kept = make_job(tmp_path / "jobs" / "kept", ["true"], ["still"])
     dropped = make_job(tmp_path / "jobs" / "dropped", ["true"], ["old"])
     for folder, name in ((kept, "still"), (dropped, "old")):

@@ -15,7 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import WAITS, BoxSession, ConnectFailure, ConnectLimit, box_session, connector
+from rgt_tui.fleet import (
+    CONNECT_PACES,
+    WAITS,
+    BoxSession,
+    ConnectFailure,
+    ConnectLimit,
+    box_session,
+    connector,
+)
 from rgt_tui.model import BoxSpec, BoxState, Frame, LinkState, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxStream, build_agent, start_watch
@@ -162,7 +170,7 @@ async def test_a_connection_that_lived_begins_the_waits_anew(
     lived: float,
     resets: bool,
 ) -> None:
-    monkeypatch.setattr(box_session, "LIVED_SECONDS", lived)
+    monkeypatch.setattr(box_session, "CONNECT_PACES", replace(CONNECT_PACES, lived_s=lived))
     async with course(spec) as (one, _):
         hasty(one)
         for _ in range(4):
@@ -181,7 +189,7 @@ async def test_a_connection_that_lived_begins_the_waits_anew(
 async def test_a_try_that_fails_is_no_life_of_the_one_before(
     tmp_path: Path, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box_session, "LIVED_SECONDS", 0.1)
+    monkeypatch.setattr(box_session, "CONNECT_PACES", replace(CONNECT_PACES, lived_s=0.1))
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(sshd(tmp_path))
         async with course(replace(spec_of(tmp_path, port), interval=0.2)) as (one, _):
@@ -218,7 +226,7 @@ async def test_an_agent_that_does_not_get_to_speak_is_given_up_and_that_is_said(
 async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
     spec: BoxSpec, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "HUNG_SECONDS", 0.3)
+    monkeypatch.setattr(connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, hung_s=0.3))
     monkeypatch.setattr(box_session, "stale_after", lambda box: 0.6)
     async with course(spec) as (one, _):
         hasty(one)

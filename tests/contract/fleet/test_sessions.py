@@ -15,7 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import AT_ONCE, Fleet, box_session, connector, engine, meters, reducers
+from rgt_tui.fleet import CONNECT_PACES, Fleet, box_session, connector, engine, meters, reducers
 from rgt_tui.model import BoxSpec, BoxState, FleetState, LinkState, MeterKind, Scalars
 from rgt_tui.ssh import connect, start_watch
 from tests.contract.ssh.conftest import RealSshd
@@ -200,7 +200,7 @@ async def test_what_the_recorder_saw_is_asked_for_at_first_and_after_a_long_abse
     ahead, elapsed = [0.0], connector.elapsed_seconds
     # The computer sleeps: a clock that alone went ahead would be one that was set, and then nothing was absent.
     monkeypatch.setattr(connector, "elapsed_seconds", lambda: elapsed() + ahead[0])
-    monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "ENGINE_PACES", replace(engine.ENGINE_PACES, clock_s=0.05))
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         # What was seen live may fill a stretch first, where the clock stands just before the end of one.
         await run.until(lambda box: run.kinds("history") > 0 and bool(box.past.at))
@@ -278,7 +278,7 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
 async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "WOKEN_SECONDS", 60.0)
+    monkeypatch.setattr(connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, woken_s=60.0))
     async with running(spec, folder=tmp_path) as run:
         live = await run.more()
         assert live.hello is not None
@@ -291,7 +291,9 @@ async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
         )  # as when its time is over, however long the answer took
         same = await run.more(1)
         assert same.counters.connects == 1, "one that answers stays"
-        monkeypatch.setattr(connector, "WOKEN_SECONDS", 0.5)
+        monkeypatch.setattr(
+            connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, woken_s=0.5)
+        )
         os.kill(live.hello.pid, signal.SIGSTOP)
         try:
             while (
@@ -312,7 +314,7 @@ async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
 async def test_a_clock_of_ours_that_is_set_makes_nothing_old(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
-    monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "ENGINE_PACES", replace(engine.ENGINE_PACES, clock_s=0.05))
     ahead = [0.0]
     async with running(spec, folder=tmp_path, clock=lambda: time.time() + ahead[0]) as run:
         await run.more()
@@ -331,7 +333,7 @@ async def test_a_clock_of_ours_that_is_set_makes_nothing_old(
 async def test_the_price_of_a_box_that_begins_to_answer_is_there_at_once(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meters, "COUNT_SECONDS", 3600.0)
+    monkeypatch.setattr(meters, "METER_LIMITS", replace(meters.METER_LIMITS, count_s=3600.0))
     async with running(replace(spec, per_hour=1.98, currency="CNY"), folder=tmp_path) as run:
         seen = await run.until(lambda box: box.meter.kind is MeterKind.COMPUTE_AND_STORAGE)
         assert (seen.meter.per_hour, seen.meter.currency) == (1.98, "CNY")
@@ -340,7 +342,7 @@ async def test_the_price_of_a_box_that_begins_to_answer_is_there_at_once(
 async def test_a_price_of_the_fleet_file_counts_what_was_seen(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meters, "COUNT_SECONDS", 0.05)
+    monkeypatch.setattr(meters, "METER_LIMITS", replace(meters.METER_LIMITS, count_s=0.05))
     async with running(replace(spec, per_hour=3.6e6), folder=tmp_path) as run:
         seen = await run.until(lambda box: (box.meter.spent or 0.0) > 0)
         assert seen.meter.kind is MeterKind.COMPUTE_AND_STORAGE
@@ -383,7 +385,7 @@ async def silent(count: int) -> AsyncIterator[tuple[list[int], asyncio.Event]]:
 
 
 async def test_boxes_that_hang_do_not_hold_up_the_others(spec: BoxSpec, tmp_path: Path) -> None:
-    async with silent(AT_ONCE) as (ports, _):
+    async with silent(CONNECT_PACES.at_once) as (ports, _):
         hanging = [replace(spec, name=f"hangs{n}", port=port) for n, port in enumerate(ports)]
         async with running(*hanging, spec, folder=tmp_path) as run:
             await run.more(1, spec.name)

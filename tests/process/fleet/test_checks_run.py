@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rgt_tui.fleet import Fleet, NotRunnable, check_runs, run_check_command
 from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick
@@ -52,7 +53,8 @@ async def test_it_prints_line_by_line_and_its_status_is_kept(
     )
     assert told in lines and "no end" in lines
     assert (
-        not any("\x1b" in row for row in lines) and max(map(len, lines)) <= check_runs.LONGEST_LINE
+        not any("\x1b" in row for row in lines)
+        and max(map(len, lines)) <= check_runs.CHECK_LIMITS.line_characters
     )
 
 
@@ -62,7 +64,7 @@ async def test_more_than_anyone_reads_is_counted(
     env = pretend(monkeypatch, tmp_path, "print('a\\n' * 7000, end='')\n")
     lines: list[str] = []
     assert await run_check_command(("doctor", "lab"), tmp_path / "f", lines.append, env) == 0
-    assert len(lines) == check_runs.MOST_LINES + 1 and lines[-1] == "and 2,000 more lines"
+    assert len(lines) == check_runs.CHECK_LIMITS.lines + 1 and lines[-1] == "and 2,000 more lines"
 
 
 async def test_cancelled_it_takes_along_what_it_began(
@@ -75,7 +77,7 @@ async def test_cancelled_it_takes_along_what_it_began(
         "child = subprocess.Popen(['/bin/sleep', '600'])\n"
         "print(child.pid, flush=True)\ntime.sleep(600)\n",
     )
-    monkeypatch.setattr(check_runs, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(check_runs, "CHECK_LIMITS", replace(check_runs.CHECK_LIMITS, grace_s=0.2))
     lines: list[str] = []
     task = asyncio.create_task(
         run_check_command(("doctor", "lab"), tmp_path / "f", lines.append, env)
@@ -99,7 +101,7 @@ async def test_what_takes_too_long_or_cannot_be_started_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = pretend(monkeypatch, tmp_path, "import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(check_runs, "SECONDS", 0.2)
+    monkeypatch.setattr(check_runs, "CHECK_LIMITS", replace(check_runs.CHECK_LIMITS, run_s=0.2))
     with pytest.raises(NotRunnable, match="took longer than"):
         await run_check_command(("doctor", "lab"), tmp_path / "f", print, env)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rgt_tui.fleet import FleetAlerting, connector, engine
 from rgt_tui.health import parse_alerts
@@ -26,7 +27,7 @@ from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
 
 HOUR = 3600
-HUNG_SECONDS = connector.HUNG_SECONDS
+HUNG_SECONDS = connector.CONNECT_PACES.hung_s
 
 
 @dataclass
@@ -183,14 +184,18 @@ async def test_an_agent_that_hangs_is_noticed(
         os.kill(agent, signal.SIGSTOP)
         # From now on alone: one that is only slow to answer, on a busy machine, is not given up.
         said = len(ledger.links[box.place.name])
-        monkeypatch.setattr(connector, "HUNG_SECONDS", 0.5)
+        monkeypatch.setattr(
+            connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, hung_s=0.5)
+        )
         try:
             await ledger.until(
                 lambda: is_hung(ledger.since(box.place.name, said)), lambda: "given up"
             )
         finally:
             os.kill(agent, signal.SIGKILL)
-            monkeypatch.setattr(connector, "HUNG_SECONDS", HUNG_SECONDS)
+            monkeypatch.setattr(
+                connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, hung_s=HUNG_SECONDS)
+            )
         box.fleet.retry_box(box.place.name)
         await box.flows_on()
         await box.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet import SLOWEST_SECONDS, Attention, sampling_interval, settings_for_size
+from rgt_tui.fleet import ATTENTION_PACES, Attention, sampling_interval, settings_for_size
 from rgt_tui.fleet.attention import attention
 
 
@@ -39,7 +39,7 @@ def test_boxes_that_nobody_looks_at_are_sampled_more_slowly(
 
 
 def test_nothing_becomes_slower_than_alerts_can_bear_nor_faster_than_described() -> None:
-    assert sampling_interval(10.0, Attention.NOBODY, 500) == SLOWEST_SECONDS
+    assert sampling_interval(10.0, Attention.NOBODY, 500) == ATTENTION_PACES.slowest_s
     assert sampling_interval(60.0, Attention.NOBODY, 500) == 60.0
     assert sampling_interval(0.1, Attention.FOCUSED, 500) == 0.1
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import LEAST_SECONDS, LONGEST_SECONDS, BookCheck, extend_book_check
+from rgt_tui.fleet import METER_LIMITS, BookCheck, extend_book_check
 from rgt_tui.model import Meter, MeterKind
 
 NOW = 1_790_000_000.0
@@ -53,8 +53,8 @@ def test_books_that_differ_are_told_with_how_much_and_since_when(
 
 
 def test_it_takes_half_an_hour_before_anything_is_said() -> None:
-    assert run((LEAST_SECONDS - 60) / 3600, 50.0).books_differ is None
-    assert run((LEAST_SECONDS + 60) / 3600, 50.0).books_differ is not None
+    assert run((METER_LIMITS.least_compared_s - 60) / 3600, 50.0).books_differ is None
+    assert run((METER_LIMITS.least_compared_s + 60) / 3600, 50.0).books_differ is not None
 
 
 def test_what_was_found_stays_between_two_readings_of_the_books() -> None:
@@ -89,7 +89,7 @@ def test_a_reading_that_failed_changes_nothing() -> None:
 @pytest.mark.parametrize(
     "then",
     [
-        reading(LONGEST_SECONDS + 1, 9.0),
+        reading(METER_LIMITS.longest_gap_s + 1, 9.0),
         reading(-5, 9.0),
         reading(60, 9.0, currency="EUR"),
         reading(60, 1.0),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rgt_tui.fleet import (
     MOST_TOLD,
@@ -176,7 +177,7 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(engine, "ENGINE_PACES", replace(engine.ENGINE_PACES, clock_s=0.0))
     answers = iter((OverflowError("too far"), connector.ClockJump(moved=7.0)))
 
     def jump(*_: connector.ClockTimes) -> connector.ClockJump | None:

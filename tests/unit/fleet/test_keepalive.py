@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from rgt_tui.fleet import Keepalive, connector
 
@@ -38,8 +39,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connector, "HUNG_SECONDS", 0.01)
-    monkeypatch.setattr(connector, "WOKEN_SECONDS", 0.01)
+    monkeypatch.setattr(connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, hung_s=0.01))
+    monkeypatch.setattr(connector, "CONNECT_PACES", replace(connector.CONNECT_PACES, woken_s=0.01))
 
 
 async def test_one_that_says_nothing_is_asked_and_then_given_up() -> None:

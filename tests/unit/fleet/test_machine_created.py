@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet import MADE_BEFORE_S, created_at
+from rgt_tui.fleet import EVIDENCE_LIMITS, created_at
 from rgt_tui.model import Meter
 
 NOW = 1_790_000_000.0
@@ -13,9 +13,9 @@ NOW = 1_790_000_000.0
 @pytest.mark.parametrize(
     ("skew", "since"),
     [
-        (0.0, NOW - 3600 - MADE_BEFORE_S),
-        (60.0, NOW - 3600 - MADE_BEFORE_S),
-        (-60.0, NOW - 3660 - MADE_BEFORE_S),
+        (0.0, NOW - 3600 - EVIDENCE_LIMITS.made_before_s),
+        (60.0, NOW - 3600 - EVIDENCE_LIMITS.made_before_s),
+        (-60.0, NOW - 3660 - EVIDENCE_LIMITS.made_before_s),
     ],
 )
 def test_a_plausible_date_counts_by_the_earlier_of_two_clocks(skew: float, since: float) -> None:

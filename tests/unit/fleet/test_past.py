@@ -14,10 +14,7 @@ from rgt_box.recorder.ring_history import summary_figures as box_figures
 
 from rgt_tui.fleet import settings_for_size
 from rgt_tui.fleet.history.past import (
-    LONG_GAP_SECONDS,
-    LONGEST_SECONDS,
-    RECENT_SECONDS,
-    STRETCHES,
+    HISTORY_GRID,
     WIDTHS,
     SlotAccumulator,
     Stretches,
@@ -146,15 +143,15 @@ def test_a_stretch_of_another_width_ends_the_one_before() -> None:
 def test_the_past_is_asked_for_after_a_long_absence_and_at_the_first_time() -> None:
     first = build_history_request(None, START)
     assert first is not None
-    assert first.seconds >= LONGEST_SECONDS
-    assert first.points <= STRETCHES
-    assert build_history_request(START - LONG_GAP_SECONDS, START) is None
+    assert first.seconds >= HISTORY_GRID.longest_s
+    assert first.points <= HISTORY_GRID.slots
+    assert build_history_request(START - HISTORY_GRID.long_gap_s, START) is None
     hour = build_history_request(START - 3600, START)
     assert hour is not None
     assert (hour.seconds / hour.points, hour.points) == (60.0, 60)
     week = build_history_request(START - 7 * 86400, START)
     assert week is not None
-    assert week.seconds == LONGEST_SECONDS
+    assert week.seconds == HISTORY_GRID.longest_s
 
 
 def test_rows_come_to_where_their_place_says_on_the_client_s_clock() -> None:
@@ -218,10 +215,10 @@ def test_wide_rows_are_spread_over_narrow_stretches_where_there_is_room() -> Non
 
 def test_where_time_is_longer_stretches_become_wider() -> None:
     found = ReducedHistory()
-    for place in range(STRETCHES + 1):
+    for place in range(HISTORY_GRID.slots + 1):
         found = merge_history(found, past((place, 10.0 if place % 2 else 30.0)))
     assert found.width == 120.0
-    assert len(found.at) <= STRETCHES
+    assert len(found.at) <= HISTORY_GRID.slots
     assert 20.0 in {value for (value,) in found.values}
 
 
@@ -240,7 +237,7 @@ def test_it_is_bounded_ordered_and_idempotent(stretches: list[tuple[int, float]]
         found = merge_history(found, piece, 30)
         assert len(found.at) <= 30
         assert list(found.at) == sorted(set(found.at))
-        assert found.at[-1] - found.at[0] <= LONGEST_SECONDS
+        assert found.at[-1] - found.at[0] <= HISTORY_GRID.longest_s
         assert found.width in WIDTHS
         assert all(len(values) == len(found.names) for values in found.values)
         assert all(
@@ -345,7 +342,10 @@ def test_a_wide_stretch_made_of_narrow_ones_is_that_of_all_samples(
     at = START
     for seconds, found in told:  # a clock may be set back
         at += seconds
-        expected = narrow.add_sample(at, found, RECENT_SECONDS), wide.add_sample(at, found, 60.0)
+        expected = (
+            narrow.add_sample(at, found, HISTORY_GRID.recent_s),
+            wide.add_sample(at, found, 60.0),
+        )
         made = stretches.add_sample(at, found, 60.0)
         for one, other in zip(made, expected, strict=True):
             assert (one is None) == (other is None)

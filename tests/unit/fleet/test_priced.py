@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import LONGEST_SECONDS, build_local_meter, is_priced
+from rgt_tui.fleet import METER_LIMITS, build_local_meter, is_priced
 from rgt_tui.health import worst_case_of
 from rgt_tui.model import (
     FLEET_FILE,
@@ -126,7 +126,7 @@ def test_never_more_than_the_time_that_passed(steps: list[tuple[float, bool]]) -
         )
         meter = build_local_meter(state, now, passed if there else 0.0)
         grown = (meter.spent or 0.0) - before
-        assert 0.0 <= grown <= 3.6 * min(passed, LONGEST_SECONDS) / 3600 + 1e-9
+        assert 0.0 <= grown <= 3.6 * min(passed, METER_LIMITS.longest_gap_s) / 3600 + 1e-9
         seen += grown
         assert meter.kind is not MeterKind.NONE
     assert (meter.spent or 0.0) == pytest.approx(seen)

@@ -274,7 +274,9 @@ def test_of_what_is_muted_only_the_history_hears() -> None:
 def test_the_look_at_the_boxes_is_done_in_slices_and_lets_them_come_and_go_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)  # each box is a slice
+    monkeypatch.setattr(
+        module, "PUBLISH_PACES", replace(module.PUBLISH_PACES, slice_s=-1.0)
+    )  # each box is a slice
     watcher = Watcher()
     world = World(("a", "b", "c"), (watcher,))
     for name in world.sessions:
@@ -295,9 +297,11 @@ async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_t
     monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     """A single look publishes as it ends, and a dashboard that is left is cancelled: neither loses an event."""
-    monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)  # each box is a slice
     monkeypatch.setattr(
-        module, "PUBLISH_SECONDS", 3600.0
+        module, "PUBLISH_PACES", replace(module.PUBLISH_PACES, slice_s=-1.0)
+    )  # each box is a slice
+    monkeypatch.setattr(
+        module, "PUBLISH_PACES", replace(module.PUBLISH_PACES, publish_s=3600.0)
     )  # and all are taken in before the first is looked at
     watcher = Watcher()
     world = World(("a", "b", "c"), (watcher,))
@@ -328,7 +332,7 @@ async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_t
 async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "HELD_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "PUBLISH_PACES", replace(module.PUBLISH_PACES, held_s=3600.0))
     world = World()
     asked = asyncio.Event()
     painted, shown = False, asyncio.Event()
@@ -351,7 +355,7 @@ async def test_what_boxes_send_waits_until_a_key_is_painted_but_not_for_ever(
         painted = True
         await shown.wait()
         painted = False  # and somebody who holds a key down sees the boxes all the same
-        monkeypatch.setattr(module, "HELD_SECONDS", 0.0)
+        monkeypatch.setattr(module, "PUBLISH_PACES", replace(module.PUBLISH_PACES, held_s=0.0))
         shown.clear()
         world.put("a", link=LinkState.UNREACHABLE)
         world.put("a", link=LinkState.LIVE, reason="again")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import LOG_LINES, RING, apply_frame, count_frame, describe_dropped, reducers
+from rgt_tui.fleet import BOX_LIMITS, apply_frame, count_frame, describe_dropped, reducers
 from rgt_tui.fleet import reducers as module
 from rgt_tui.model import (
     EPOCH,
@@ -77,8 +77,8 @@ def test_missing_repeated_and_skipped_samples_are_told_apart() -> None:
 @pytest.mark.parametrize("skipped", [-(2**63), 2**63])
 def test_counts_that_no_box_can_have_stay_within_what_the_history_stores(skipped: int) -> None:
     counters = feed(HELLO, sample(1, skipped=skipped), sample(9, skipped=skipped)).counters
-    assert 0 <= counters.skipped <= reducers.MOST_COUNTED
-    assert 0 <= counters.gaps <= reducers.MOST_COUNTED
+    assert 0 <= counters.skipped <= reducers.BOX_LIMITS.counted
+    assert 0 <= counters.gaps <= reducers.BOX_LIMITS.counted
 
 
 def test_events_share_the_sequence_of_the_samples() -> None:
@@ -120,8 +120,8 @@ def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
         GpuReading(index=0, name="g", util=20.0, vram_used=1, vram_total=4),
         GpuReading(index=1, name="g", util=40.0, vram_used=1, vram_total=4),
     )
-    state = feed(HELLO, *(sample(i + 1, gpus=gpus) for i in range(RING + 30)))
-    assert len(state.rings.gpu_util) == RING
+    state = feed(HELLO, *(sample(i + 1, gpus=gpus) for i in range(BOX_LIMITS.samples + 30)))
+    assert len(state.rings.gpu_util) == BOX_LIMITS.samples
     assert state.rings.gpu_util[-1] == 30.0
     assert state.rings.vram_pct[-1] == 25.0
 
@@ -139,10 +139,10 @@ def log(lines: tuple[str, ...], **fields: object) -> LogLines:
 def test_log_lines_are_made_harmless_and_bounded() -> None:
     state = feed(
         clean_decoded(log(("\x1b[31mred\x1b[0m \x07bell\tTab",))),
-        log(tuple(str(i) for i in range(LOG_LINES))),
+        log(tuple(str(i) for i in range(BOX_LIMITS.log_lines))),
     )
     view = state.logs[0]
-    assert len(view.lines) == LOG_LINES
+    assert len(view.lines) == BOX_LIMITS.log_lines
     assert view.dropped == 1
     assert feed(clean_decoded(log(("\x1b]0;evil\x07ok",)))).logs[0].lines == ("ok",)
 
@@ -262,8 +262,8 @@ def test_a_total_that_is_not_known_any_more_is_unknown_and_the_step_stays(
 def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("MOST_RUNS", "MOST_LOGS", "MOST_QUEUES"):
-        monkeypatch.setattr(reducers, name, 3)
+    few = replace(reducers.BOX_LIMITS, runs=3, logs=3, queues=3)
+    monkeypatch.setattr(reducers, "BOX_LIMITS", few)
     state = feed(HELLO)
     for number in range(5):
         points = (ScalarPoint(step=1, at=1010.0 + number, epoch=None, values={"loss": 1.0}),)
@@ -285,7 +285,7 @@ def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
 
 
 def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SERIES", 2)
+    monkeypatch.setattr(module, "BOX_LIMITS", replace(module.BOX_LIMITS, series=2))
     point = ScalarPoint(step=1, at=1010.0, epoch=None, values={"a": 1.0, "b": 2.0, "c": 3.0})
     state = feed(HELLO, replace(scalars([]), points=(point, point)))
     assert {name: len(series) for name, series in state.runs[0].metrics.items()} == {"a": 2, "b": 2}

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
-from rgt_tui.fleet import AT_A_TIME, SamplingPaces, attention, settings_for_size
+from rgt_tui.fleet import ATTENTION_PACES, SamplingPaces, attention, settings_for_size
 from rgt_tui.model import BoxSpec, BoxState
 
 NEVER = 86_400.0
@@ -66,8 +67,8 @@ async def until_told(session: Session, seconds: float, every: float = 0.01) -> N
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STAYS_SECONDS", "BACK_SECONDS", "SPREAD_SECONDS"):
-        monkeypatch.setattr(attention, name, 0.0)
+    paces = replace(attention.ATTENTION_PACES, stays_s=0.0, back_s=0.0, spread_s=0.0)
+    monkeypatch.setattr(attention, "ATTENTION_PACES", paces)
 
 
 async def test_a_key_that_opens_a_box_writes_to_no_other_one() -> None:
@@ -98,7 +99,9 @@ async def test_whoever_stays_lets_the_others_sample_slowly_and_all_are_fast_agai
 
 
 async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "STAYS_SECONDS", NEVER)
+    monkeypatch.setattr(
+        attention, "ATTENTION_PACES", replace(attention.ATTENTION_PACES, stays_s=NEVER)
+    )
     boxes = fleet(200)
     paces = SamplingPaces(boxes)
     async with running(paces):
@@ -115,8 +118,10 @@ async def test_whoever_comes_back_at_once_has_told_nobody(monkeypatch: pytest.Mo
 async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attention, "STAYS_SECONDS", NEVER)
-    boxes = fleet(5 * AT_A_TIME)
+    monkeypatch.setattr(
+        attention, "ATTENTION_PACES", replace(attention.ATTENTION_PACES, stays_s=NEVER)
+    )
+    boxes = fleet(5 * ATTENTION_PACES.at_a_time)
     boxes["box-001"].told = [9.0]
     paces = SamplingPaces(boxes)
     async with running(paces):
@@ -132,7 +137,7 @@ async def test_who_opens_a_box_while_the_others_are_told_slows_none_down(
 
 
 async def test_other_things_have_their_turn_between_a_few_boxes_and_the_next() -> None:
-    boxes = fleet(5 * AT_A_TIME)
+    boxes = fleet(5 * ATTENTION_PACES.at_a_time)
     paces = SamplingPaces(boxes)
     counts: list[int] = []
     async with running(paces):
@@ -142,7 +147,7 @@ async def test_other_things_have_their_turn_between_a_few_boxes_and_the_next() -
                 await asyncio.sleep(0)
                 counts.append(sum(bool(one.told) for one in boxes.values()))
     steps = [after - before for before, after in itertools.pairwise(counts)]
-    assert max(steps) <= AT_A_TIME
+    assert max(steps) <= ATTENTION_PACES.at_a_time
 
 
 async def test_the_box_in_sight_is_fast_at_once_where_it_was_slow() -> None:
