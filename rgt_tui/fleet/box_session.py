@@ -90,6 +90,7 @@ from rgt_tui.ssh import (
     ShellProbe,
     Unreachable,
     WatchChannel,
+    start_up_cost,
     start_watch,
     watched_moved_address,
 )
@@ -631,6 +632,10 @@ class BoxSession:
         return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
     async def _start_watch(self, connection: asyncssh.SSHClientConnection) -> BoxStream:
+        slow_s = 5.0
+        warning = asyncio.get_running_loop().call_later(
+            slow_s, self._warn_of_slow_start, connection
+        )
         try:
             async with asyncio.timeout(DEPLOY_SECONDS):
                 return await start_watch(
@@ -644,7 +649,17 @@ class BoxSession:
                     self._record_arrival,
                 )
         except TimeoutError as error:
-            raise TimeoutError(f"the agent was not ready within {DEPLOY_SECONDS:g} s") from error
+            raise TimeoutError(
+                f"the agent was not ready within {DEPLOY_SECONDS:g} s{_start_up_text(connection)}"
+            ) from error
+        finally:
+            warning.cancel()
+
+    def _warn_of_slow_start(self, connection: asyncssh.SSHClientConnection) -> None:
+        """Say what the connection waits for, so that a command that gives up can say it, too."""
+        if self.state.link is LinkState.CONNECTING:
+            reason = f"ssh: the agent is being started{_start_up_text(connection)}"
+            self._set_link(LinkState.CONNECTING, reason, None)
 
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
         """Send requests made while the agent was starting."""
@@ -828,6 +843,18 @@ def _peer_address(connection: asyncssh.SSHClientConnection) -> tuple[str, int] |
 
 def _box_figures(sample: Sample) -> Values:
     return kept_percentages(sample, cards=False)
+
+
+def _start_up_text(connection: asyncssh.SSHClientConnection) -> str:
+    """Return what the box's start-up files cost, as the end of a message."""
+    cost = start_up_cost(connection)
+    if cost is None:
+        found = "have not let a command begin yet"
+    elif cost.text:
+        found = f"{cost.text} before each command"
+    else:
+        return ""
+    return f"; the start-up files of its login shell {found}: rgt doctor names the line"
 
 
 def _describe_error(error: Exception) -> str:

@@ -25,7 +25,7 @@ from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.deployment import DeployedAgent, deploy_agent
 from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
 from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
-from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh.ssh_errors import CommandNotRun, DeployFailed, NoCommands, NoPython
 
 WAITING_BYTES = 256 << 10
 """With this much data waiting to be decoded, reading pauses; the agent then leaves out samples."""
@@ -400,7 +400,7 @@ async def start_watch(
         ProbeFailed: the shell could not be used.
         CommandFailed: the box does not answer in time.
     """
-    terminal = False
+    refusal: NoCommands | None = None
     limited: tuple[str, ...]
     try:
         deployed = await deploy_agent(connection, bundle, pythons)
@@ -409,15 +409,27 @@ async def start_watch(
     except DeployFailed as error:
         limited = (f"{error}; fix that and press retry; until then {NO_HISTORY}",)
     except NoCommands as error:
-        terminal = True
-        limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)
+        refusal = error
+        limited = (f"{error}: a terminal only; {NO_HISTORY}", NO_FILES)
     else:
         command = deployed.build_command("watch")
         channel = await open_channel(
             connection, command, config, on_frame, on_bad, on_line, on_waiting
         )
         return BoxStream(channel, (deployed.note,) if deployed.note else (), deployed)
-    probe = await open_probe(
-        connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
-    )
+    try:
+        probe = await open_probe(
+            connection,
+            config,
+            on_frame,
+            on_bad,
+            on_line,
+            terminal=refusal is not None,
+            limited=limited,
+        )
+    except NoCommands as error:
+        if isinstance(refusal, CommandNotRun):
+            # The start-up files are the cause; what a terminal shows of it is not.
+            raise refusal from error
+        raise
     return BoxStream(probe, limited)

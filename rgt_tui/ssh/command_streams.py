@@ -24,6 +24,7 @@ from rgt_tui.ssh.remote_command import (
     channel_open_error,
     connection_lost_error,
     open_session,
+    run_first_script,
 )
 from rgt_tui.ssh.ssh_errors import CommandFailed
 
@@ -167,9 +168,10 @@ async def pass_through(
             it.
 
     Raises:
-        NoCommands: the box runs no commands.
+        NoCommands: the box runs no commands, so this one did not run.
         Unreachable: the connection was lost; whether the command still runs there is unknown.
     """
+    await run_first_script(connection)
     session = _StreamsSession()
     try:
         channel = await open_session(connection, lambda: session, command)

@@ -16,8 +16,8 @@ import msgspec
 
 from rgt_tui.model import clean_text, is_exact_path
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
-from rgt_tui.ssh.remote_command import run_command
-from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh.remote_command import run_command, run_first_script
+from rgt_tui.ssh.ssh_errors import DeployFailed, NoPython
 
 MOST_BYTES = 1 << 16
 NAMES = ("python3", "python", *(f"python3.{minor}" for minor in range(14, 7, -1)))
@@ -40,9 +40,7 @@ SAID = (
     "directory, /opt, /venv and /workspace"
 )
 
-_SHELL = "RGT-SHELL"
 _PROBE = """
-printf '\\nRGT-SHELL\\n'
 for p in {candidates}; do
   "$p" -I -S -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null || continue
   exit 0
@@ -124,13 +122,7 @@ async def deploy_agent(
         digest=words[1],
         spare=shlex.quote(words[2]),
     )
-    probe = await run_command(
-        connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look"
-    )
-    lines = probe.out.decode(errors="replace").splitlines()
-    if _SHELL not in lines:
-        said = clean_text(next((line for line in lines if line.strip()), "") or probe.words)[:200]
-        raise NoCommands("the box runs no commands" + (f"; its output: {said}" if said else ""))
+    probe = await run_first_script(connection, script, most_bytes=MOST_BYTES)
     row = _find_answer(probe.out)
     if row is None:
         named = "".join(f"{python}, " for python in pythons)

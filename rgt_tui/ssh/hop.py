@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -212,7 +213,12 @@ def refused_login_message(step: HopStep, login: Login) -> str:
         f"ssh: {step.label} refused the login of {step.host.user}: it accepts {methods}; {keys}"
     ]
     said += login.keyring.notes[:5]
-    if login.unanswered:
+    if login.has_expired:
+        said.append(
+            "the password has expired, and rgt types nothing into a prompt for a new one: change it with "
+            + shlex.join(["ssh", "-t", *step.by_hand])
+        )
+    elif login.unanswered:
         said.append(
             f"asked for the {login.unanswered[0]} and got no answer: open the dashboard (rgt) and answer there, "
             "or put a key on the box"

@@ -20,6 +20,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import QuestionKind
+from rgt_tui.ssh.login_shell import EXPIRED
 from rgt_tui.ssh.person import PausableDeadline, Person, PromptWaiter
 from rgt_tui.ssh.ssh_route import SshHost
 
@@ -63,6 +64,7 @@ class Login(asyncssh.SSHClient):
         patience: Waits for a person.
         keyring: The keys that were tried.
         unanswered: Prompts without an answer, except passphrases.
+        has_expired: The server wants a new password, which rgt never types.
         used: The last key offered, if only keys were used: after a login, the accepted one.
     """
 
@@ -74,6 +76,7 @@ class Login(asyncssh.SSHClient):
         self.patience = PromptWaiter(deadline, login_seconds)
         self.keyring = Keyring(host, person, self.patience)
         self.unanswered: list[str] = []
+        self.has_expired = False
         self.used: UsedKey | None = None
         self.methods: tuple[str, ...] = ()
         self._host = host
@@ -157,6 +160,9 @@ class Login(asyncssh.SSHClient):
             return None
         answers = []
         words = tuple(part for part in (name, *instructions.splitlines()) if part.strip())
+        if EXPIRED.search("\n".join((*words, *(prompt for prompt, _ in prompts)))):
+            self.has_expired = True
+            return None
         for prompt, echo in prompts:
             title = f"{prompt.strip().rstrip(':') or 'answer'} of {self._host.user_host_port}"
             if not echo and _PASSWORD.search(prompt) and not _ONCE.search(prompt):
@@ -216,7 +222,7 @@ class Login(asyncssh.SSHClient):
     @property
     def was_declined(self) -> bool:
         """Whether the person declined or was absent: another attempt would only prompt again."""
-        return bool(self.unanswered or self.keyring.locked)
+        return bool(self.unanswered or self.has_expired or self.keyring.locked)
 
     async def _put_prompt(
         self, kind: QuestionKind, title: str, words: tuple[str, ...]

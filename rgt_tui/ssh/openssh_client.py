@@ -27,6 +27,7 @@ import asyncssh
 from rgt_tui.files import replace_file
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
 from rgt_tui.ssh.login import Login, load_identity
+from rgt_tui.ssh.login_shell import reads_commands_from_stdin
 from rgt_tui.ssh.ssh_route import SshHost
 
 PIPE_BYTES = 1 << 20
@@ -125,6 +126,8 @@ def bulk_client(
         raise NotCarried("how the login was done is not known")
     if connection.get_extra_info("rgt_below") is not None or host.proxy_command is not None:
         raise NotCarried("the way there leads through another host or program")
+    if reads_commands_from_stdin(connection):
+        raise NotCarried("a start-up file on the box replaces the login shell")
     key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")

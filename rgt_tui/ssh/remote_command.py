@@ -12,7 +12,15 @@ import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
-from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, NoCommands, Unreachable
+from rgt_tui.ssh.login_shell import (
+    GUARD,
+    find_ending_line,
+    open_in_login_shell,
+    read_start_up_files,
+    reads_commands_from_stdin,
+    set_stdin_shell,
+)
+from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, CommandNotRun, NoCommands, Unreachable
 
 T = TypeVar("T")
 
@@ -140,7 +148,10 @@ async def _open_channel(
     command: str | None,
     options: dict[str, Any],
 ) -> asyncssh.SSHClientChannel[bytes]:
-    channel, _ = await connection.create_session(make, command, encoding=None, **options)
+    if command is None:
+        channel, _ = await connection.create_session(make, None, encoding=None, **options)
+    else:
+        channel = await open_in_login_shell(connection, make, command, **options)
     connection.set_extra_info(rgt_had_session=True)
     return channel
 
@@ -276,7 +287,7 @@ async def run_command(
 
     Raises:
         CommandFailed: it took too long or printed too much.
-        NoCommands: the box runs no commands.
+        NoCommands: the box runs no commands; `CommandNotRun` if its login shell ended first.
         Unreachable: the connection was lost.
     """
     collector = _Collector(most_bytes)
@@ -311,6 +322,63 @@ async def run_command(
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
     words = " ".join(clean_text(line) for line in lines[-5:])[:1000]
     return RemoteCommandResult(collector.status, bytes(collector.out), words)
+
+
+SHELL_ANSWERS = "RGT-SHELL"
+
+
+async def run_first_script(
+    connection: asyncssh.SSHClientConnection, script: str = "", *, most_bytes: int = 1 << 16
+) -> RemoteCommandResult:
+    """Run a script with ``sh``, and find out how this box starts commands.
+
+    A start-up file may end or replace the login shell, or start another one that reads the standard
+    input. Then a login shell that reads commands from its standard input may still work, and is
+    used on this connection from now on.
+
+    Args:
+        connection: An open connection.
+        script: For ``sh``; harmless to any other shell.
+        most_bytes: Maximum output.
+
+    Raises:
+        CommandNotRun: neither works; the message names the line of a start-up file if it is known.
+        BoxError: as for `run_command`.
+    """
+    began = asyncio.get_running_loop().time()
+    try:
+        return await _run_checked(connection, script, most_bytes)
+    except CommandNotRun as error:
+        if reads_commands_from_stdin(connection):
+            raise
+        first = error
+    # As long as the start-up files have just taken, and some.
+    set_stdin_shell(connection, 5.0 + 2.0 * (asyncio.get_running_loop().time() - began))
+    try:
+        return await _run_checked(connection, script, most_bytes)
+    except (CommandNotRun, CommandFailed):
+        set_stdin_shell(connection, None)
+        line = find_ending_line(await read_start_up_files(connection))
+        if line is None:
+            raise first from None
+        raise CommandNotRun(
+            f"{first}; {line.label} ends or replaces the login shell: put {GUARD} in front of it"
+        ) from None
+
+
+async def _run_checked(
+    connection: asyncssh.SSHClientConnection, script: str, most_bytes: int
+) -> RemoteCommandResult:
+    """Run the script; make sure that ``sh`` has read it from standard input."""
+    data = f"printf '\\n{SHELL_ANSWERS}\\n'\n{script}".encode()
+    done = await run_command(
+        connection, "sh -s", data=data, most_bytes=most_bytes, name="the first look"
+    )
+    if SHELL_ANSWERS.encode() not in done.out.splitlines():
+        raise CommandNotRun(
+            "the box runs no commands: its start-up files start a program that reads the input of every command"
+        )
+    return done
 
 
 NO_SFTP = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shlex
 from collections.abc import Callable
 from importlib.resources import files
@@ -84,6 +85,13 @@ STEP_SECONDS = 15.0
 MOST_LINE = 1 << 16
 
 
+_FULL_SCREEN = b"\x1b[?1049h"
+"""Switches to the alternate screen, as tmux, screen and menus do."""
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
+_QUESTION = re.compile(r"[:?：？]$|\[[yY]/[nN]\]$|\((?:yes/no|y/n)[^)]*\)$")
+"""Ends of a line that waits for an answer, in any language: of passwd, of a menu."""
+
+
 class ProbeShell(asyncssh.SSHClientSession[bytes]):
     """The running shell. Lines that arrive before the script runs are kept for messages.
 
@@ -101,6 +109,8 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
         self._early: list[str] | None = None
         """Output of the script before `set_listener`; None = it does not run yet."""
         self._marks: asyncio.Queue[str] = asyncio.Queue()
+        self._seen = b""
+        self._news = asyncio.Event()
         self._lines = LineSplitter(MOST_LINE)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self.status: int | None = None
@@ -112,6 +122,9 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Split into lines; markers go to the code that starts the script."""
         words = 20
+        if self._on_line is None:
+            self._seen = (self._seen + data)[-4096:]
+            self._news.set()
         for raw in self._lines.split_lines(data):
             line = raw.decode(errors="replace").rstrip("\r")
             mark = line.rpartition("\r")[2]
@@ -171,6 +184,28 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
         finally:
             got.cancel()
 
+    async def find_question(self, seconds: float) -> str | None:
+        """Wait until a terminal's output has paused; return what it asks if that is no shell prompt.
+
+        Args:
+            seconds: How long to wait for output.
+        """
+        pause_s = 0.5
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+                while self._news.is_set():
+                    self._news.clear()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._news.wait(), pause_s)
+        if _FULL_SCREEN in self._seen:
+            return "a full-screen program"
+        text = _ESCAPES.sub("", self._seen.decode(errors="replace"))
+        last = clean_text(re.split(r"[\r\n]", text)[-1].strip())
+        if _QUESTION.search(last):
+            return last[:200]
+        return None
+
     def shell_message(self) -> str:
         """Return what the box printed instead of running the script."""
         said = [line for line in self.said if "RGT" not in line]
@@ -227,6 +262,11 @@ async def open_shell(
 async def _start_script(shell: ProbeShell, terminal: bool) -> None:
     # How often the start line is typed into a terminal whose shell may not be ready yet.
     tries = 3
+    if terminal and (question := await shell.find_question(STEP_SECONDS / tries)):
+        raise NoCommands(
+            f"the terminal of the box shows no shell but {question!r}, and rgt types nothing into that: "
+            "answer it with ssh -t"
+        )
     for _ in range(tries if terminal else 1):
         if terminal:
             shell.write(f" {START}\n")

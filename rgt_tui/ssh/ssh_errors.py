@@ -26,6 +26,10 @@ class AuthFailed(BoxError):
     """The box refused our key or password."""
 
 
+class PasswordExpired(AuthFailed):
+    """The login works, but the box runs nothing until the password is changed."""
+
+
 class NoPython(BoxError):
     """No Python that can run the agent was found on the box."""
 
@@ -40,6 +44,10 @@ class CommandFailed(BoxError):
 
 class NoCommands(BoxError):
     """The login works, but the box runs no commands: at most it offers a terminal."""
+
+
+class CommandNotRun(NoCommands):
+    """The login shell ended before it ran the command: mostly a start-up file is the cause."""
 
 
 class ProbeFailed(BoxError):

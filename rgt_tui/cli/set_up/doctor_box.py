@@ -17,9 +17,12 @@ from rgt_tui.gate import GENERIC, SAID, describe_recognised, recognised
 from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, clean_text
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
+    GUARD,
+    TRACE_COMMAND,
     AuthFailed,
     BoxError,
     CommandFailed,
+    CommandNotRun,
     DeployedAgent,
     DeployFailed,
     HostKeyPolicy,
@@ -29,12 +32,18 @@ from rgt_tui.ssh import (
     NoPython,
     PausableDeadline,
     SshHost,
+    StartUpCost,
     build_agent,
     connect,
     deploy_agent,
     extract_record,
+    find_ending_line,
+    read_start_up_files,
+    read_trace,
+    reads_commands_from_stdin,
     resolve_hops,
     run_command,
+    start_up_cost,
 )
 
 Judged = tuple[DoctorStatus, str, str]
@@ -167,8 +176,6 @@ STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0
 MOST_BYTES = 64 << 10
 LIST_RECORDERS = ("record", "--list")
-BEGIN = "RGT-BEGIN"
-"""Printed before a command's output, to skip the output of the login shell's start-up files."""
 
 
 class BoxDoctor:
@@ -185,6 +192,7 @@ class BoxDoctor:
         self._profile: Profile = load_profile(spec.profile)
         self._found: dict[str, DoctorFinding] = {}
         self._elsewhere: MovedAddress | None = None
+        self._cost = StartUpCost()
 
     async def run_checks(self, seconds: float) -> list[DoctorFinding]:
         """Return a finding for each check, in their order, within `seconds`."""
@@ -192,7 +200,10 @@ class BoxDoctor:
             async with PausableDeadline(seconds):
                 await self._run_steps()
         except TimeoutError:
-            self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
+            advice = "try again with a longer --timeout"
+            if self._cost.is_slow:
+                advice = f"the start-up files of the login shell {self._cost.text} for each command; {advice}"
+            self._broke_off(f"no result within {seconds:g} s", advice)
         except (asyncssh.Error, OSError, BoxError) as error:
             self._broke_off(
                 str(error) or type(error).__name__, "try again; the connection was lost here"
@@ -354,7 +365,18 @@ class BoxDoctor:
         pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
             deployed = await deploy_agent(connection, build_agent(), pythons)
+        except AuthFailed as error:
+            self._add_finding("shell", DoctorStatus.FAIL, str(error), "change the password there")
+            return None
+        except CommandNotRun as error:
+            if GUARD in str(error):
+                advice = ""
+            else:
+                advice = f"does a start-up file end or replace the shell? Put {GUARD} in front of that line"
+            self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
+            return None
         except NoPython as error:
+            await self._check_shell(connection)
             self._add_finding(
                 "python",
                 DoctorStatus.FAIL,
@@ -364,9 +386,10 @@ class BoxDoctor:
             return None
         except NoCommands as error:
             advice = "use the platform's full SSH (a public port) instead of its proxied one"
-            self._add_finding("python", DoctorStatus.FAIL, str(error), advice)
+            self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
             return None
         except DeployFailed as error:
+            await self._check_shell(connection)
             self._add_finding(
                 "agent",
                 DoctorStatus.FAIL,
@@ -374,12 +397,40 @@ class BoxDoctor:
                 "free some bytes and inodes in ~/.cache, or make it writable",
             )
             return None
+        await self._check_shell(connection)
         version = await self._run_sh(
             connection, f"{shlex.quote(deployed.python)} -V 2>&1", "asking for its version"
         )
         self._add_finding("python", DoctorStatus.OK, f"{deployed.python}: {version.strip()[:200]}")
         self._add_finding("agent", DoctorStatus.OK, deployed.path)
         return deployed
+
+    async def _check_shell(self, connection: asyncssh.SSHClientConnection) -> None:
+        """Name the start-up file that hinders commands, if any does."""
+        replaced = reads_commands_from_stdin(connection)
+        self._cost = start_up_cost(connection) or self._cost
+        if not replaced and not self._cost.text:
+            self._add_finding("shell", DoctorStatus.OK, "the login shell runs commands")
+            return
+        done = await run_command(connection, TRACE_COMMAND, name="tracing the start-up files")
+        _, _, home = done.out.partition(b"RGT-HOME ")
+        trace = read_trace(
+            done.out.decode("utf-8", "replace"), home.partition(b"\n")[0].decode("utf-8", "replace")
+        )
+        found, lines = [], []
+        if replaced:
+            found.append("end or replace the login shell, or read its input")
+            lines.append(trace.ending or find_ending_line(await read_start_up_files(connection)))
+        elif self._cost.text:
+            found.append(f"{self._cost.text} before each command")
+            lines += [trace.slowest] if self._cost.is_slow else [trace.loudest]
+        named = [line.label for line in lines if line is not None]
+        text = f"its start-up files {' and '.join(found)}"
+        if named:
+            text += f": {', '.join(named)}"
+        self._add_finding(
+            "shell", DoctorStatus.WARN, text, f"put {GUARD} in front of that line on the box"
+        )
 
     async def _check_sample(
         self, connection: asyncssh.SSHClientConnection, deployed: DeployedAgent
@@ -489,12 +540,12 @@ class BoxDoctor:
 
     @staticmethod
     async def _run_sh(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
-        """Return the output of an sh command, without what any login shell prints before it."""
-        command = f"sh -c {shlex.quote(f'echo; echo {BEGIN}; {command}')}"
+        """Return the output of an sh command."""
+        command = f"sh -c {shlex.quote(command)}"
         done = await run_command(
             connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
         )
-        return done.out.decode("utf-8", "replace").rpartition(f"{BEGIN}\n")[2]
+        return done.out.decode("utf-8", "replace")
 
 
 # Recorders on a box that are no longer needed, and the commands that stop them.

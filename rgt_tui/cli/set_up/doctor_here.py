@@ -62,6 +62,7 @@ BOX_CHECKS: dict[str, str] = {
     "tcp": "its port answers as an SSH server",
     "hostkey": "the host keys of every hop match known_hosts",
     "login": "the box accepts the login",
+    "shell": "the login shell runs commands, soon and without much output of its own",
     "python": "a Python that can run the agent",
     "agent": "the agent is installed and answers",
     "disk": "free bytes and inodes for rgt and the training",

@@ -46,8 +46,8 @@ def words(done: subprocess.CompletedProcess[str], box: str) -> dict[str, str]:
 
 PROMISED = [
     "client.python", "client.terminal", "client.ssh-agent", "client.ssh-config", "config.file", "config.secrets",
-    "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.python", "box.lab.agent",
-    "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
+    "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.shell", "box.lab.python",
+    "box.lab.agent", "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
     "box.lab.recorders", "box.lab.platform",
 ]  # fmt: skip
 """Scripts look for these: a change here breaks them."""
@@ -60,7 +60,7 @@ def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(
     done = rgt.on("doctor", "--json")
     assert list(found(done)) == PROMISED
     results = words(done, "lab")
-    reached = ("dns", "tcp", "hostkey", "login", "python", "agent")
+    reached = ("dns", "tcp", "hostkey", "login", "shell", "python", "agent")
     assert {check: results[check] for check in reached} == dict.fromkeys(reached, "ok")
     assert (results["clock-skew"], results["mounts"]) == ("ok", "ok")
     failed = [

@@ -268,3 +268,13 @@ async def test_two_boxes_with_one_account_ask_once(tmp_path: Path) -> None:
     async with serve(tmp_path, house) as spec:
         await asyncio.gather(*(enter(spec, who, answers) for _ in range(5)))
     assert len(who.asked) == 1
+
+
+async def test_nothing_is_typed_into_a_prompt_for_a_new_password(tmp_path: Path) -> None:
+    house, answers, who = House(), LoginAnswers(), Somebody(secret="first")
+    house.prompts = [("Current password: ", False), ("New password: ", False)]
+    async with serve(tmp_path, house) as spec:
+        answers.keep_password(f"{spec.user}@127.0.0.1:{spec.port}", "first")
+        with pytest.raises(AuthFailed, match=r"password has expired.*ssh -t"):
+            await enter(spec, who, answers)
+    assert (house.tries, who.asked) == ([], [])
