@@ -119,7 +119,7 @@ class ConfinedChild:
         self._folder = own_temporary.make_folder()
         python = sys.executable or "python3"
         given = [place.code_root(), self._reader, self._folder, str(SECONDS), str(WALL)]
-        words = [python, "-I", "-S", "-c", CODE, *given]
+        words = [python, "-I", "-S", "-Xutf8", "-c", CODE, *given]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
         )

@@ -118,12 +118,12 @@ def agent_command(*words: str) -> list[str]:
     """Return the command line that starts another agent process of the same code.
 
     ``-I -S``: the user's environment must not shadow the standard library, and ``site`` costs start
-    time.
+    time. ``-Xutf8``: names are UTF-8 here, and other bytes kept as they are, whatever the locale.
     """
     path = code_root()
     if os.path.isdir(path):
         path = os.path.join(path, "rgt_box")
-    return [sys.executable or "python3", "-I", "-S", path] + list(words)
+    return [sys.executable or "python3", "-I", "-S", "-Xutf8", path] + list(words)
 
 
 def boot_id() -> str:

@@ -42,7 +42,7 @@ SAID = (
 
 _PROBE = """
 for p in {candidates}; do
-  "$p" -I -S -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null || continue
+  "$p" -I -S -Xutf8 -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null || continue
   exit 0
 done
 exit 7
@@ -59,10 +59,10 @@ arguments.
 """
 
 
-ALONE = ("-I", "-S")
+ALONE = ("-I", "-S", "-Xutf8")
 """Same as for each process that the agent starts (``rgt_box.place.command``): nothing in the user's
 environment shadows the standard library, and ``site``, which may take longer than everything else,
-is skipped.
+is skipped. Names are UTF-8, and other bytes are kept, whatever the locale of the box.
 """
 
 
@@ -134,7 +134,7 @@ async def deploy_agent(
     if exists == "1":
         return DeployedAgent(python, path, _describe_fallback(path, "", why), ALONE)
     writer = _landing_source().encode()
-    command = shlex.join([python, "-I", "-S", "-c", _READ, str(len(writer)), "write", *words])
+    command = shlex.join([python, *ALONE, "-c", _READ, str(len(writer)), "write", *words])
     written = await run_command(
         connection, command, data=writer + bundle.data, name="writing the agent"
     )

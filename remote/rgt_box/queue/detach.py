@@ -461,6 +461,7 @@ def _print_manifest(job: queue_file.Job, found: dict[str, Any], words: list[str]
             found["python"] or "python3",
             "-I",
             "-S",
+            "-Xutf8",
             found["agent"] or place.agent_command()[-1],
         ]
         inside += words[len(place.agent_command()) :]

@@ -27,6 +27,7 @@ from rgt_tui.ssh import (
     start_watch,
     stream_cat,
 )
+from rgt_tui.ssh.login_shell import MARKER
 from rgt_tui.ssh.sh_probe import open_shell
 from tests.contract.ssh.servers import make_keys, spec_of, trust
 
@@ -138,7 +139,8 @@ async def test_a_server_that_takes_its_leave_in_the_midst_of_a_command_is_lost(
     "said", [b"", b'{"t":"file","path":"x","inode":1,"start":0,"size":9}\n{"t":"data","n":9}\nonly']
 )
 async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
-    async with host(tmp_path, Host, lambda process: process.stdout.write(said)) as spec:
+    begun = f"\n{MARKER}\n".encode() + said
+    async with host(tmp_path, Host, lambda process: process.stdout.write(begun)) as spec:
         connection = await connect(spec)
         received = []
         with pytest.raises(

@@ -179,6 +179,7 @@ def test_the_code_is_known_by_its_file(
         sys.executable,
         "-I",
         "-S",
+        "-Xutf8",
         str(tmp_path / name),
         "watch",
         "x",
@@ -188,4 +189,4 @@ def test_the_code_is_known_by_its_file(
 def test_code_in_a_source_tree_is_started_as_a_directory() -> None:
     package = Path(place.__file__).parent
     assert place.agent_digest() == "dev"
-    assert place.agent_command() == [sys.executable, "-I", "-S", str(package)]
+    assert place.agent_command() == [sys.executable, "-I", "-S", "-Xutf8", str(package)]

@@ -1,0 +1,424 @@
+"""Starts commands under a login shell whose start-up files print, end the shell or replace it.
+
+sshd passes every command to the login shell, which reads start-up files such as ``~/.bashrc`` first.
+So a marker precedes each command: what arrives before it belongs to the start-up files and is
+dropped, and without it the command did not run, whatever the exit status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model import clean_text
+from rgt_tui.ssh.ssh_errors import BoxError, CommandNotRun, PasswordExpired
+
+MARKER = "RGT-COMMAND-BEGINS"
+_MARKER_LINE = f"\n{MARKER}\n".encode()
+MOST_SAID = 2048
+"""Bytes of a start-up file's output that are kept for messages."""
+GUARD = "[[ $- == *i* ]] || return"
+"""Ends a start-up file of bash or zsh where nobody types."""
+
+
+def mark_command(command: str) -> str:
+    """Return the command, preceded by a marker on a line of its own.
+
+    ``echo``, ``;`` and single-quoted words mean the same to sh, bash, zsh, fish, csh and busybox.
+    """
+    return f"echo; echo {MARKER}; {command}"
+
+
+class StartUpCost(msgspec.Struct, frozen=True):
+    """What the start-up files cost before a command began."""
+
+    seconds: float = 0.0
+    printed_bytes: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether they take so long that rgt has to say so."""
+        return self.seconds >= 2.0
+
+    @property
+    def text(self) -> str:
+        """The cost as text; empty if it is small."""
+        noisy_bytes = 64 << 10
+        found = []
+        if self.is_slow:
+            found.append(f"take {self.seconds:.1f} s")
+        if self.printed_bytes >= noisy_bytes:
+            found.append(f"print {self.printed_bytes / 1e6:.1f} MB")
+        return " and ".join(found)
+
+
+def start_up_cost(connection: asyncssh.SSHClientConnection) -> StartUpCost | None:
+    """Return what the start-up files cost before the last command; None if none has begun."""
+    cost: StartUpCost | None = connection.get_extra_info("rgt_start_up")
+    return cost
+
+
+class MarkedSession(asyncssh.SSHClientSession[bytes]):
+    """Forwards a command's session from the marker on.
+
+    If the login shell ends before it, `inner.connection_lost` gets the error `CommandNotRun`.
+
+    Attributes:
+        started: Resolves with whether the marker has arrived, at the latest at the end.
+    """
+
+    def __init__(
+        self, inner: asyncssh.SSHClientSession[bytes], connection: asyncssh.SSHClientConnection
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[bool] = self._loop.create_future()
+        self._inner, self._connection = inner, connection
+        self._began, self._dropped = self._loop.time(), 0
+        self._status: int | None = None
+        self._said = bytearray()
+        self._words = bytearray()
+        self._tail = b"\n"
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        """Forward the channel."""
+        self._inner.connection_made(chan)
+
+    def session_started(self) -> None:
+        """Forward that the server has accepted the command."""
+        self._inner.session_started()
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Forward standard error, and standard output after the marker."""
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            if not self.started.done():
+                self._words += data[: MOST_SAID - len(self._words)]
+            self._inner.data_received(data, datatype)
+            return
+        if self.started.done():
+            self._inner.data_received(data, datatype)
+            return
+        self._said += data[: MOST_SAID - len(self._said)]
+        data = self._tail + data
+        before, marker, rest = data.partition(_MARKER_LINE)
+        self._dropped += len(before)
+        if not marker:
+            self._tail = data[-len(_MARKER_LINE) :]
+            self._dropped -= len(self._tail)
+            return
+        self.started.set_result(True)
+        cost = StartUpCost(self._loop.time() - self._began, self._dropped)
+        self._connection.set_extra_info(rgt_start_up=cost)
+        if rest:
+            self._inner.data_received(rest, datatype)
+        if self._status is not None:  # it may overtake the output
+            self._inner.exit_status_received(self._status)
+
+    def eof_received(self) -> bool:
+        """Forward the end of the output of a command that ran."""
+        return self.started.done() and bool(self._inner.eof_received())
+
+    def exit_status_received(self, status: int) -> None:
+        """Forward the exit status of a command that ran; otherwise it is that of the shell."""
+        self._status = status
+        if self.started.done():
+            self._inner.exit_status_received(status)
+
+    def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        """Forward the signal that ended the command."""
+        self._inner.exit_signal_received(signal, core_dumped, msg, lang)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forward the end; without a marker, as the error that says that the command did not run.
+
+        If the caller itself waits for the marker, the error is its own to raise.
+        """
+        if not self.started.done():
+            self.started.set_result(False)
+            if (
+                exc is None
+                and self._status is not None
+                and not reads_commands_from_stdin(self._connection)
+            ):
+                exc = not_run_error(
+                    bytes(self._words) + b"\n" + bytes(self._said), self._status, self._connection
+                )
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Forward that the box reads no more for now."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Forward that the box reads again."""
+        self._inner.resume_writing()
+
+
+EXPIRED = re.compile(
+    r"password (has|is) expired|password change required|(must|required to) change your password|"
+    r"\b(new|current|old) (unix )?password",
+    re.IGNORECASE,
+)
+"""sshd's own messages, which it does not translate, and PAM's."""
+
+
+def not_run_error(said: bytes, status: int, connection: asyncssh.SSHClientConnection) -> BoxError:
+    """Return the error for a login shell that ended before the command.
+
+    Args:
+        said: Its standard error and output.
+        status: Its exit status.
+        connection: The connection.
+    """
+    lines = [clean_text(line) for line in said.decode(errors="replace").splitlines()]
+    text = next((line for line in lines if line.strip() and not line.startswith("RGT-")), "")[:200]
+    if EXPIRED.search("\n".join(lines)):
+        by_hand: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
+        return PasswordExpired(
+            "the password has expired, and the box runs nothing until you change it: run "
+            f"{shlex.join(['ssh', '-t', *by_hand])} (rgt types nothing into that prompt); "
+            f"its output: {text}"
+        )
+    output = f"; its output: {text}" if text else ""
+    return CommandNotRun(
+        f"the box runs no commands: its login shell ended with {status} before the command{output}"
+    )
+
+
+def _encode_command(command: str) -> Any:
+    """Return a command as bytes: names on the box need not be UTF-8. asyncssh declares only `str`."""
+    return command.encode(errors="surrogateescape")
+
+
+async def open_in_login_shell(
+    connection: asyncssh.SSHClientConnection,
+    make: Callable[[], asyncssh.SSHClientSession[bytes]],
+    command: str,
+    **options: Any,
+) -> asyncssh.SSHClientChannel[bytes]:
+    """Start a command in a session of its own, in the way that works on this connection.
+
+    Raises:
+        CommandNotRun: the shell that reads commands from standard input ended, or did not answer.
+        asyncssh.Error: the session cannot be started.
+    """
+    marked: list[MarkedSession] = []
+
+    def make_marked() -> asyncssh.SSHClientSession[bytes]:
+        marked.append(MarkedSession(make(), connection))
+        return marked[-1]
+
+    patience_s: float | None = connection.get_extra_info("rgt_stdin_shell")
+    if patience_s is None:
+        channel, _ = await connection.create_session(
+            make_marked, _encode_command(mark_command(command)), encoding=None, **options
+        )
+        return channel
+    channel, _ = await connection.create_session(make_marked, None, encoding=None, **options)
+    line = f" exec sh -c {shlex.quote(mark_command(command))}\n"
+    with contextlib.suppress(OSError):  # the shell has ended: `started` says so
+        channel.write(_encode_command(line))
+    # A shell may read ahead, so nothing else is sent before the command runs.
+    done, _ = await asyncio.wait({marked[-1].started}, timeout=patience_s)
+    if done and marked[-1].started.result():
+        return channel
+    channel.abort()
+    raise CommandNotRun("the box runs no commands: no shell answers on its standard input")
+
+
+def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float | None) -> None:
+    """Choose how commands are started on this connection.
+
+    Args:
+        connection: The connection.
+        patience_s: None = as commands. Otherwise each command is a line for the login shell's
+            standard input, which must start it within these seconds: a login shell that was given
+            no command reads other start-up files, and a shell that has replaced it reads that line.
+    """
+    connection.set_extra_info(rgt_stdin_shell=patience_s)
+
+
+def reads_commands_from_stdin(connection: asyncssh.SSHClientConnection) -> bool:
+    """Return whether commands are lines for a shell's standard input."""
+    return connection.get_extra_info("rgt_stdin_shell") is not None
+
+
+# Which line of which start-up file is the cause.
+
+
+class StartUpLine(msgspec.Struct, frozen=True):
+    """A line of a start-up file that hinders commands."""
+
+    file: str
+    line: int
+    text: str
+    """The line, printable and shortened."""
+
+    @property
+    def label(self) -> str:
+        """File, line and text for messages."""
+        return f"{self.file} line {self.line} ({self.text})"
+
+
+_SHELLS = r"(?:\S*/)?(?:ba|z|fi|da|k|tc|c|nu|xon|elvi)?sh"
+_TAKES_TERMINAL = r"(?:\S*/)?(?:tmux|screen|byobu|zellij|abduco|dtach|mosh-server)"
+_START = r"(?:^|[;&|(){]|\b(?:then|else|do)\s)\s*"
+_ENDS = tuple(
+    re.compile(_START + pattern)
+    for pattern in (
+        r"exec\s+(?![0-9]*[<>&])\S",
+        rf"(?:command\s+)?{_TAKES_TERMINAL}(?:\s|$)",
+        rf"(?:(?:newgrp|sg|su)\s+\S|{_SHELLS}(?:\s+-l|\s+--login|\s+-i)*\s*(?:$|[;&|)}}]))",
+        r"(?:exit|logout)\b",
+    )
+)
+"""Commands that end or replace a shell, the least doubtful first."""
+_GUARDS = re.compile(
+    r"\$-|\$\{-\}|\bPS1\b|\[\[?\s+(?:!\s+)?-t\s+[0-2]|status\s+(?:is-|--is-)interactive|\$\?prompt"
+)
+"""A test of whether somebody types; what it guards does not run for commands."""
+
+
+def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
+    """Return the line of a start-up file that most probably ends or replaces the shell.
+
+    Args:
+        files: Name and content of each file.
+    """
+    kept: list[tuple[int, int, StartUpLine]] = []
+    for order, (name, content) in enumerate(files):
+        lines = content.splitlines()
+        for number, text in enumerate(lines, 1):
+            code = "" if text.lstrip().startswith("#") else text
+            if _GUARDS.search(code):
+                following = "\n".join(lines[number - 1 : number + 4])
+                if re.search(r"\breturn\b", following):
+                    break
+                if not re.search(r"\bexit\b", following):
+                    continue
+            for rank, pattern in enumerate(_ENDS):
+                if pattern.search(code):
+                    found = StartUpLine(name, number, clean_text(text.strip())[:120])
+                    kept.append((rank, order, found))
+                    break
+    return min(kept, key=lambda row: row[:2])[2] if kept else None
+
+
+START_UP_FILES = (
+    ".bashrc", ".zshenv", ".config/fish/config.fish", ".tcshrc", ".cshrc", ".bash_profile",
+    ".bash_login", ".profile", ".zprofile", ".zshrc", ".login", "/etc/bash.bashrc", "/etc/bashrc",
+    "/etc/zsh/zshenv", "/etc/zshenv", "/etc/profile", "/etc/profile.d/*.sh",
+)  # fmt: skip
+"""In the order in which they matter for a command; relative to the home directory."""
+
+
+async def read_start_up_files(
+    connection: asyncssh.SSHClientConnection, seconds: float = 10.0
+) -> list[tuple[str, str]]:
+    """Return name and content of the readable start-up files; empty without SFTP.
+
+    sshd serves SFTP itself on many boxes, without the login shell.
+    """
+    most_bytes = 64 << 10
+    found: list[tuple[str, str]] = []
+    with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
+        async with asyncio.timeout(seconds), connection.start_sftp_client() as client:
+            for name in START_UP_FILES:
+                paths: list[str] = [name]
+                if "*" in name:
+                    with contextlib.suppress(asyncssh.SFTPError):
+                        paths = sorted(str(path) for path in await client.glob(name))
+                for path in paths:
+                    with contextlib.suppress(asyncssh.SFTPError):
+                        async with client.open(path, "r", errors="replace") as file:
+                            text = str(await file.read(most_bytes))
+                        shown = path if path.startswith("/") else f"~/{path}"
+                        found.append((shown, text))
+    return found
+
+
+_TRACE_BASH = (
+    "PS4='+RGT $EPOCHREALTIME $BASH_SOURCE:$LINENO '; set -x; "
+    "if [ -r /etc/bash.bashrc ]; then . /etc/bash.bashrc; fi; "
+    "if [ -r ~/.bashrc ]; then . ~/.bashrc; fi; echo RGT-END; cat"
+)
+"""bash takes no PS4 from root's environment, so it reads the start-up files of a command by hand."""
+_TRACE_SCRIPT = (
+    's=$(getent passwd "$(id -un)" 2>/dev/null | cut -d: -f7); s=${s:-$SHELL}; echo "RGT-HOME $HOME"; '
+    f"case $s in *bash) set -- --norc -c {shlex.quote(_TRACE_BASH)};; "
+    '*zsh) set -- -xc "echo RGT-END; cat";; *) exit 0;; esac; '
+    'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" LOGNAME="$USER" '
+    'PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" "$s" "$@" 2>&1 | head -c 4000000'
+)
+TRACE_COMMAND = f"sh -c {shlex.quote(_TRACE_SCRIPT)}"
+"""Reads the start-up files once more, and lets the login shell report each of their commands.
+
+A shell that a start-up file starts runs the line on standard input, so the output shows where.
+"""
+
+
+class StartUpTrace(msgspec.Struct, frozen=True):
+    """What the start-up files do, by a trace of the login shell."""
+
+    ending: StartUpLine | None = None
+    """The line that ends or replaces the shell, or starts another one that reads its input."""
+    slowest: StartUpLine | None = None
+    slowest_s: float = 0.0
+    loudest: StartUpLine | None = None
+    loudest_bytes: int = 0
+
+
+_TRACED = re.compile(r"^\++RGT (\d+[.,]\d+)? ?(\S*):(\d+) (.*)$")
+
+
+def read_trace(text: str, home: str = "") -> StartUpTrace:
+    """Return what the output of `TRACE_COMMAND` shows.
+
+    Args:
+        text: The output.
+        home: The home directory, written as ``~``.
+    """
+    steps: list[tuple[StartUpLine, float | None]] = []
+    sizes: list[int] = []
+    ending: StartUpLine | None = None
+    ended = is_eaten = True
+    for line in text.splitlines():
+        if traced := _TRACED.match(line):
+            clock, file, number, command = traced.groups()
+            if home and file.startswith(f"{home}/"):
+                file = f"~{file[len(home) :]}"
+            at = float(clock.replace(",", ".")) if clock else None
+            steps.append((StartUpLine(file, int(number), clean_text(command)[:120]), at))
+            sizes.append(0)
+        elif line == "RGT-END":
+            ended = False
+        elif line == "RGT-EATEN" and steps and ending is None:
+            ending = steps[-1][0]
+        elif line == "echo RGT-EATEN":
+            is_eaten = False
+        elif steps:
+            sizes[-1] += len(line) + 1
+    named = [step for step, _ in steps if step.file]
+    if ended and ending is None and named:
+        ending = named[-1]
+    elif is_eaten and ending is None:
+        ending = next((step for step in reversed(named) if step.text.startswith("read ")), None)
+    spans = [
+        (later - at, step)
+        for (step, at), (_, later) in itertools.pairwise(steps)
+        if at is not None and later is not None and step.file
+    ]
+    slowest_s, slowest = max(spans, key=lambda span: span[0], default=(0.0, None))
+    loudest_bytes, loudest = max(
+        zip(sizes, (step for step, _ in steps), strict=True),
+        key=lambda pair: pair[0],
+        default=(0, None),
+    )
+    return StartUpTrace(ending, slowest, slowest_s, loudest, loudest_bytes)

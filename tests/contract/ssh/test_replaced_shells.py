@@ -1,0 +1,197 @@
+"""Start-up files that end or replace the login shell, take long, or print much: commands run, or the line is named."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.cli.set_up.doctor_box import BoxDoctor
+from rgt_tui.cli.set_up.doctor_here import DoctorFinding, DoctorStatus
+from rgt_tui.model import BoxSpec, Frame, Hello, Sample, WatchConfig
+from rgt_tui.ssh import (
+    CommandNotRun,
+    HostKeyPolicy,
+    NoCommands,
+    PasswordExpired,
+    build_agent,
+    connect,
+    deploy_agent,
+    pass_through,
+    run_command,
+    start_watch,
+)
+from rgt_tui.ssh.login_shell import find_ending_line, read_trace
+from tests.contract.ssh.servers import spec_of, sshd
+
+BASHRC = {
+    "zsh": "export SHELL=/usr/bin/zsh\nexec zsh -l\n",
+    "fish": "# shells\nexec fish\n",
+    "tmux": '# mux\nif [ -z "$TMUX" ]; then exec tmux new -A -s main; fi\n',
+    "dash": "# posix\nexec dash\n",
+    "login": '# again\n[ -n "$AGAIN" ] || { export AGAIN=1; exec bash --login; }\n',
+    "exit": "# quiet\ncase $- in *i*) ;; *) exit ;; esac\n",
+    "nested": '# again\n[ -n "$AGAIN" ] || { export AGAIN=1; bash; }\n',
+    "reads": "# asks\nread -r answer\n",
+}
+"""What ends or replaces the shell is in line 2 of each."""
+SOURCES_BASHRC = '[ -n "$BASH_VERSION" ] && . "$HOME/.bashrc"\n'
+"""As in the .profile that Debian gives every user."""
+
+
+@contextlib.contextmanager
+def box(folder: Path, **start_up_files: str) -> Iterator[BoxSpec]:
+    home = folder / "home"
+    home.mkdir()
+    for name, text in start_up_files.items():
+        (home / f".{name}").write_text(text)
+    options = (
+        f'SetEnv "HOME={home}" "XDG_CACHE_HOME={home}/.cache" "PATH={os.environ["PATH"]}"\n'
+        f"Subsystem sftp internal-sftp -d {home}\n"
+    )
+    with sshd(folder, options) as port:
+        yield spec_of(folder, port)
+
+
+async def shell_finding(spec: BoxSpec) -> DoctorFinding:
+    found = await BoxDoctor(spec, HostKeyPolicy.ASK).run_checks(120)
+    return next(finding for finding in found if finding.id.endswith(".shell"))
+
+
+async def watch_once(spec: BoxSpec) -> tuple[str, ...]:
+    """Return what does not work on a box that brings a sample."""
+    frames: list[Frame] = []
+    sampled = asyncio.Event()
+
+    def keep(frame: Frame) -> None:
+        frames.append(frame)
+        if isinstance(frame, Sample):
+            sampled.set()
+
+    async with await connect(spec) as connection:
+        watching = await start_watch(
+            connection, build_agent(), (sys.executable,), WatchConfig(), keep, lambda _: None
+        )
+        await asyncio.wait_for(sampled.wait(), 90)
+        watching.channel.close()
+        if watching.deployed is not None:
+            await run_command(connection, watching.deployed.build_command("record", "--stop"))
+    assert isinstance(frames[0], Hello)
+    return watching.limited
+
+
+@pytest.mark.parametrize("name", BASHRC)
+async def test_a_replaced_shell_is_no_obstacle(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = BASHRC[name].split("exec ")[-1].split()[0] if "exec " in BASHRC[name] else "bash"
+    if not shutil.which(program):
+        pytest.skip(f"there is no {program}")
+    with box(tmp_path, bashrc=BASHRC[name]) as spec:
+        assert await watch_once(spec) == ()
+        async with await connect(spec) as connection:
+            done = await pass_through(connection, "echo ran; exit 7")
+        finding = await shell_finding(spec)
+    assert (done.status, capfd.readouterr().out) == (7, "ran\n")
+    assert finding.status is DoctorStatus.WARN
+    assert "~/.bashrc line 2 (" in finding.text, finding.text
+    assert "$- == *i*" in finding.advice
+
+
+@pytest.mark.parametrize("name", ["tmux", "exit"])
+async def test_a_command_that_did_not_run_never_succeeds(name: str, tmp_path: Path) -> None:
+    with box(tmp_path, bashrc=BASHRC[name], profile=SOURCES_BASHRC) as spec:
+        async with await connect(spec) as connection:
+            with pytest.raises(CommandNotRun, match=r"~/\.bashrc line 2 \(.*put \[\["):
+                await pass_through(connection, "echo ran")
+            with pytest.raises(CommandNotRun):
+                await deploy_agent(connection, build_agent())
+        finding = await shell_finding(spec)
+    assert finding.status is DoctorStatus.FAIL
+    assert "~/.bashrc line 2" in finding.text
+
+
+async def test_zsh_takes_commands_where_every_start_up_file_is_replaced(tmp_path: Path) -> None:
+    with box(tmp_path, bashrc="exec zsh -l\n", profile=SOURCES_BASHRC) as spec:
+        assert await watch_once(spec) == ()
+
+
+async def test_a_flood_before_a_command_is_dropped_and_named(tmp_path: Path) -> None:
+    with box(tmp_path, bashrc="# conda\nyes banner | head -c 6000000\n") as spec:
+        async with await connect(spec) as connection:
+            done = await run_command(connection, "echo ran", most_bytes=1000)
+            await deploy_agent(connection, build_agent())
+        finding = await shell_finding(spec)
+    assert done.out == b"ran\n"
+    assert finding.status is DoctorStatus.WARN
+    assert "print 6.0 MB before each command: ~/.bashrc line 2 (" in finding.text
+
+
+async def test_a_slow_start_up_file_is_named(tmp_path: Path) -> None:
+    with box(tmp_path, bashrc="# conda\nsleep 2.2\n") as spec:
+        finding = await shell_finding(spec)
+    assert finding.status is DoctorStatus.WARN
+    assert "before each command: ~/.bashrc line 2 (sleep 2.2)" in finding.text
+
+
+async def test_nothing_is_typed_into_the_prompt_for_a_new_password(tmp_path: Path) -> None:
+    script = (
+        "#!/bin/sh\n"
+        'echo "WARNING: Your password has expired."\n'
+        f'if [ -t 0 ]; then printf "Current password: "; read -r typed && echo "$typed" >{tmp_path}/typed; exit 1; fi\n'
+        'echo "Password change required but no TTY available."; exit 1\n'
+    )
+    (tmp_path / "shell").write_text(script)
+    (tmp_path / "shell").chmod(0o755)
+    with sshd(tmp_path, f"ForceCommand {tmp_path}/shell\n") as port:
+        spec = spec_of(tmp_path, port)
+        with pytest.raises(PasswordExpired, match="ssh -t"):
+            await watch_once(spec)
+        finding = await shell_finding(spec)
+    assert not (tmp_path / "typed").exists()
+    assert finding.status is DoctorStatus.FAIL
+    assert "password has expired" in finding.text
+
+
+@pytest.mark.parametrize("asks", ["当前的密码：", "Proceed? [y/N]", "\033[?1049h menu > "])
+async def test_a_terminal_that_asks_gets_no_answer(asks: str, tmp_path: Path) -> None:
+    (tmp_path / "shell").write_text(
+        "#!/bin/sh\n"
+        'if [ ! -t 0 ]; then echo "needs a PTY"; exit 1; fi\n'
+        f"printf %s '{asks}'; read -r typed && echo \"$typed\" >{tmp_path}/typed\n"
+    )
+    (tmp_path / "shell").chmod(0o755)
+    with (
+        sshd(tmp_path, f"ForceCommand {tmp_path}/shell\n") as port,
+        pytest.raises(NoCommands),
+    ):
+        await watch_once(spec_of(tmp_path, port))
+    assert not (tmp_path / "typed").exists()
+
+
+def test_the_ending_line_of_start_up_files() -> None:
+    def line_of(text: str) -> int | None:
+        found = find_ending_line([("~/.bashrc", text)])
+        return found.line if found is not None else None
+
+    assert line_of("# exec zsh\nalias a=b\n") is None
+    assert line_of("exec 3>&1\nexec > >(tee log)\n") is None
+    assert line_of("a=1\n[ -z $X ] && exec /usr/bin/fish\n") == 2
+    assert line_of("exit_code=0\nif true; then\n  newgrp docker\nfi\n") == 3
+    assert line_of("case $- in\n  *i*) ;;\n  *) return;;\nesac\nexec zsh\n") is None, "guarded"
+    assert line_of("[ -t 1 ] && exec zsh\n") is None, "guarded"
+    assert line_of("[[ $- != *i* ]] && exit\n") == 1
+    assert line_of("module load cuda\nscreen -RR\n") == 2
+
+
+def test_a_trace_without_a_cause_names_none() -> None:
+    trace = read_trace(
+        "RGT-HOME /h\n+RGT 1.0 /h/.bashrc:1 alias a=b\n+RGT 1.1 :1 echo RGT-END\nRGT-END\necho RGT-EATEN\n"
+    )
+    assert trace.ending is None
