@@ -21,13 +21,15 @@ class ProcessStat:
     Times are clock ticks, `rss` is bytes.
     """
 
-    __slots__ = ("cpu", "group", "pid", "ppid", "rss", "start", "state", "terminal", "threads")
+    __slots__ = ("cpu", "group", "pid", "ppid", "rss", "session", "start", "state", "terminal",
+                 "threads")  # fmt: skip
 
     def __init__(self, pid: int, text: bytes) -> None:
         fields = text[text.rindex(b")") + 2 :].split()  # the name may contain spaces and brackets
         self.pid = pid
         self.state = fields[0].decode("ascii", "replace")
-        self.ppid, self.group, self.terminal = int(fields[1]), int(fields[2]), int(fields[4])
+        self.ppid, self.group, self.session = int(fields[1]), int(fields[2]), int(fields[3])
+        self.terminal = int(fields[4])
         self.cpu = int(fields[11]) + int(fields[12])
         self.threads = int(fields[17])
         self.start = int(fields[19])

@@ -55,7 +55,7 @@ def list_saving_runs(
     accepted = {(pid, ticks) for pid, ticks in plan.get("accepted") or []}
     rows: dict[str, SavingRun] = {}
     for row in signs.get("processes") or []:
-        name, cell = row["run"], cells.get(processes.read_session(row["pid"]) or 0)
+        name, cell = row["run"], cells.get(processes.cell_session(row["pid"], cells) or 0)
         if cell is not None:
             name = cell[0]
         holds = row["vram"] or row["rss"] >= (1 << 30)

@@ -179,7 +179,7 @@ def list_gpu_holders(
             kill="%d:%d" % (pid, ticks or 0),
             cards=sorted(cards),
             rss=procstat.resident_bytes(pid),
-            run=cells.get(processes.read_session(pid) or 0),
+            run=cells.get(processes.cell_session(pid, cells) or 0),
             training=is_training(words, pattern),
             orphan=(pid not in listed) if comparable else None,
         )

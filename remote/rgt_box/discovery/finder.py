@@ -250,7 +250,7 @@ class TrainingFinder:
     def _leave_to_queues(self, cells: Mapping[int, str]) -> None:
         """Drop runs found before their job was named: the queue now reports them and their exit."""
         for run in self._live_runs() if cells else ():
-            if cells_of.read_session(run.pid) in cells:
+            if cells_of.cell_session(run.pid, cells) is not None:
                 del self._runs[run.name]
         if self._queued is not None:
             named = [
@@ -287,31 +287,18 @@ class TrainingFinder:
                 continue
             root = process_tree.find_root(pid, nodes)
             known.update(process_tree.run_members(root, below, nodes))
-            session = self._session_of_run(root, nodes, {**cells, **unnamed})
+            session = cells_of.cell_session(root, {**cells, **unnamed})
             if session in cells or (session not in unnamed and self._is_fresh_cell(root)):
                 continue
             new = self._new_run(root, pid, nodes)
             if new is not None:
-                if session in unnamed:
+                if session is not None and session in unnamed:
                     new.job, new.cell = unnamed[session]
                 # A restart replaces the old run and moves to the end.
                 old = self._runs.pop(new.name, None)
                 if old is not None:
                     new.copy_history(old)
                 self._runs[new.name] = new
-
-    def _session_of_run(
-        self, root: int, nodes: Mapping[int, ProcessNode], cells: Collection[int]
-    ) -> int:
-        """Return the session that a run belongs to: that of the cell above it, else its own."""
-        at = root
-        for _ in range(process_tree.DEEP):
-            if at in cells or at not in nodes:
-                break
-            at = nodes[at].ppid
-        if at in cells:
-            return at
-        return cells_of.read_session(root) or 0
 
     def _is_fresh_cell(self, root: int) -> bool:
         """Return whether a queue runner started a process just now.

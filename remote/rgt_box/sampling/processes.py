@@ -86,16 +86,24 @@ def running_cell(state: dict[str, Any]) -> str | None:
     return None
 
 
-def read_session(pid: int) -> int | None:
-    """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)).
+def cell_session(pid: int, cells: Collection[int]) -> int | None:
+    """Return the session of the cell that a process belongs to: its own, or that of an ancestor.
 
-    Return None if it has ended.
+    torchrun and others give each process that they start a session of its own.
+
+    Args:
+        pid: The process.
+        cells: Sessions of cells.
     """
-    text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
-    try:
-        return int(text[text.rindex(b")") + 2 :].split()[3])
-    except (ValueError, IndexError):
-        return None
+    deepest = 64
+    for _ in range(deepest if cells else 0):
+        stat = procstat.read_stat(pid)
+        if stat is None:
+            return None
+        if stat.session in cells:
+            return stat.session
+        pid = stat.ppid
+    return None
 
 
 WRAPPERS = frozenset(
@@ -360,7 +368,7 @@ class ProcSampler:
         else:
             run = None
         if cells and words and run is None:
-            run = cells.get(read_session(pid) or 0)
+            run = cells.get(cell_session(pid, cells) or 0)
         if not is_training(words, self._pattern) and (run is None or is_helper(words)):
             return None
         if known is not None and (known.words, known.run) == (words, run):

@@ -251,6 +251,29 @@ def test_a_cell_is_found_by_its_queue_whatever_its_command(tmp_path: Path, cell:
     assert ProcSampler("no such pattern", [str(tmp_path)]).read() == []
 
 
+def test_ranks_with_sessions_of_their_own_belong_to_the_cell(tmp_path: Path, cell: Start) -> None:
+    launcher = (
+        "import subprocess, sys; "
+        "ranks = [subprocess.Popen([sys.executable, '-c', sys.argv[1], rank], start_new_session=True, "
+        "stdout=subprocess.PIPE) for rank in '01']; "
+        "[rank.stdout.readline() for rank in ranks]; print('up', flush=True); ranks[0].wait()"
+    )
+    leader = cell([sys.executable, "-c", launcher, WAIT])
+    write_state(tmp_path, leader.pid)
+    sampler = ProcSampler("no such pattern", [str(tmp_path)])
+    found = sampler.read()
+    ranks = [proc["pid"] for proc in found if proc["ppid"] == leader.pid]
+    try:
+        assert [proc["run"] for proc in found] == ["a", "a", "a"]
+        assert len(ranks) == 2
+        leader.kill()
+        leader.wait()
+        assert {proc["pid"] for proc in sampler.read()} == set(ranks), "they outlive their launcher"
+    finally:
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_a_wrapper_gives_way_to_what_it_started(tmp_path: Path, cell: Start) -> None:
     script = f'"{sys.executable}" -c "{WAIT}"; true'
     leader = cell(["sh", "-c", script])
