@@ -42,6 +42,7 @@ from rgt_tui.model import (
     RunResume,
     RunState,
     Sample,
+    ScalarPoint,
     Scalars,
     Series,
     StreamCounters,
@@ -261,6 +262,8 @@ def fold_points(run: RunState, frame: Scalars, now: float, skew: float) -> RunSt
         cursors=_update_cursors(run.cursors, frame),
         wait=_update_wait(run, frame),
         held_s=_held_seconds(run, frame, now + skew),
+        axis=frame.axis if frame.points and not frame.source.endswith(f"#{TOTAL}") else run.axis,
+        unread_at=_find_unread_time(run, frame, now, skew),
         **changes,
         **_progress_changes(run, frame, now, skew),
     )
@@ -343,16 +346,28 @@ def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
     return run.held_s + max(0.0, ended - before.at)
 
 
+def _find_unread_time(run: RunState, frame: Scalars, now: float, skew: float) -> float | None:
+    if frame.unread is not None:
+        return min(now, frame.unread - skew)
+    if frame.points and not frame.source.endswith(f"#{TOTAL}"):
+        return None
+    return run.unread_at
+
+
 def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
     if not frame.points or frame.source.endswith(f"#{TOTAL}"):
         return {}  # the planned number of steps is not progress
     last = frame.points[-1]
+    _, found, metric = frame.source.rpartition("#")
+    if found and metric != LOSS and not frame.resumes and last.step < (run.step or 0):
+        return {}  # a curve with fewer points, such as that of an evaluation
     changes: dict[str, float] = {"step": last.step}
     if last.epoch is not None:
         changes["epoch"] = last.epoch
     if last.at is not None:
         changes["last_at"] = last.at
-    if last.step != run.step:
+    # An abbreviated step (1K) stays the same for many points.
+    if last.step != run.step or _is_corrected(run, last):
         # Never back: a clock change on the box must not make a running training look stalled.
         if last.at is None:
             at = frame.written
@@ -367,6 +382,16 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
         else:
             changes["progressed_at"] = max(moved, run.progressed_at)
     return changes
+
+
+def _is_corrected(run: RunState, point: ScalarPoint) -> bool:
+    """Return whether a point replaces the newest one of its curve by another value."""
+    for name, raw in point.values.items():
+        value, series = parse_point_value(raw), run.series.get(name)
+        if series is not None and series.last_point is not None and value is not None:
+            step, old = series.last_point
+            return step == point.step and not (old == value or (old != old and value != value))
+    return False
 
 
 replace = msgspec.structs.replace

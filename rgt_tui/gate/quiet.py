@@ -157,7 +157,7 @@ def _describe_training(
         if not names:
             return f"{text}, {quote_name(short_command(live[0].cmd), 60)}"
         return text
-    return f"{text}, step {run.step:,}, advanced {format_time_ago(run.progressed_at, now)}"
+    return f"{text}, {run.position}, advanced {format_time_ago(run.progressed_at, now)}"
 
 
 def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
@@ -191,9 +191,9 @@ def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
         return
     cells = _map_cell_states(state)
     for run in state.runs:
-        at = run.progressed_at
+        at = max((at for at in (run.progressed_at, run.unread_at) if at is not None), default=None)
         if cells.get(run.name) not in FINISHED and at is not None and now - at < LIMITS.moving_s:
-            text = f"{quote_name(run.name)} advanced to step {run.step} {format_time_ago(at, now)}"
+            text = f"{quote_name(run.name)} advanced to {run.position} {format_time_ago(at, now)}"
             yield BusyReason(f"run {run.name}", text, "advances")
 
 

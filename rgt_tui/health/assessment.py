@@ -10,7 +10,7 @@ from rgt_tui.health.condition import LifecycleCheck
 from rgt_tui.health.conditions import BY_ID, CHECKS, covered_alert_ids, ended_text
 from rgt_tui.health.facts import LIMITS, BoxFacts, facts_of, training_processes
 from rgt_tui.health.rows.conditions_link import describe_contested
-from rgt_tui.health.rows.conditions_queue import runs_awaiting_curves
+from rgt_tui.health.rows.conditions_queue import describe_unread_runs
 from rgt_tui.model import (
     Alert,
     AlertEvent,
@@ -82,13 +82,9 @@ def assess_box(box: BoxState, now: float) -> Assessment:
     else:
         seen, alerts = judge_without_history(box, now)
     health, word, why = _describe_base_state(seen)
-    unread = runs_awaiting_curves(seen)
+    unread = describe_unread_runs(seen)
     if unread:
-        why += (
-            "; its curve is still being read"
-            if len(unread) == 1
-            else "; their curves are still being read"
-        )
+        why += f"; {unread}"
     # The state and the price of a box that answers although it is called stopped are unknown.
     doubted = health is BoxHealth.WARN or (unread and health is BoxHealth.RUNNING)
     if doubted:

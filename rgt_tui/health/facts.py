@@ -181,6 +181,11 @@ class BoxFacts(msgspec.Struct, frozen=True):
         read_anew_s = 60.0
         return moved < box.since <= self.now < box.since + read_anew_s
 
+    def is_log_unread(self, run: RunState, limit_s: float) -> bool:
+        """Return whether a run's log grew within `limit_s` by lines whose step is not understood."""
+        at = run.unread_at
+        return at is not None and at > (run.progressed_at or 0.0) and self.now - at < limit_s
+
     @property
     def running_cells(self) -> tuple[Running, ...]:
         """Cells known to be running.

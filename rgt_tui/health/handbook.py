@@ -44,6 +44,13 @@ class MetricFigures(NamedTuple):
     resumed_at: int
     """Number of values before the newest resume; 0 if there was none."""
 
+    @property
+    def position(self) -> str:
+        """The position of the newest value, with its unit."""
+        if self.run.axis == "step":
+            return f"step {self.step:,}"
+        return self.run.position
+
     def current_level(self) -> float:
         """Return the current level: the median of the last `WINDOW` values."""
         return median(self.values[-WINDOW:])
@@ -69,7 +76,7 @@ def _find_odd_newest(figures: MetricFigures, odd: Callable[[float], bool], why: 
     newest = figures.values[-NEWEST:]
     if len(newest) < NEWEST or not all(map(odd, newest)):
         return None
-    return f"{figures.name} {newest[-1]:.4g} at step {figures.step:,}: {why}"
+    return f"{figures.name} {newest[-1]:.4g} at {figures.position}: {why}"
 
 
 def _perplexity(figures: MetricFigures) -> str | None:
@@ -78,20 +85,33 @@ def _perplexity(figures: MetricFigures) -> str | None:
     )
 
 
+def _is_early(figures: MetricFigures, steps: int, epochs: float) -> bool:
+    """Return whether a run is too young to be judged; where it counts epochs, these decide."""
+    run = figures.run
+    if run.axis == "epoch":
+        return (run.epoch or 0.0) <= epochs
+    return figures.step <= steps
+
+
 def _map_zero(figures: MetricFigures) -> str | None:
     loss = figures.run.series.get("loss")
     if loss is not None:
         known = [value for value in loss.backing_columns()[1][: len(loss)] if math.isfinite(value)]
     else:
         known = []
-    falls = len(known) >= LEAST and median(known[-WINDOW:]) < median(known[:WINDOW])
-    if figures.step <= 500 or not falls:
+    if figures.run.counts_epochs:
+        # A point is the mean over an epoch.
+        least, window = 6, 3
+    else:
+        least, window = LEAST, WINDOW
+    falls = len(known) >= least and median(known[-window:]) < median(known[:window])
+    if _is_early(figures, 500, 5.0) or not falls:
         return None
     return _find_odd_newest(figures, lambda value: value == 0.0, "exactly 0, while the loss falls")
 
 
 def _miou_zero(figures: MetricFigures) -> str | None:
-    if figures.step <= 200:
+    if _is_early(figures, 200, 2.0):
         return None
     return _find_odd_newest(
         figures, lambda value: value == 0.0 or math.isnan(value), "0 or no number"
@@ -121,7 +141,7 @@ def _preferences(figures: MetricFigures) -> str | None:
         margins is None
         or len(margins.values) < LEAST
         or len(figures.values) < WINDOW
-        or figures.step <= 300
+        or _is_early(figures, 300, 0.5)
     ):
         return None
     first, last = median(margins.values[-200:][:WINDOW]), margins.current_level()
@@ -129,9 +149,18 @@ def _preferences(figures: MetricFigures) -> str | None:
     if figures.current_level() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
         return None
     return (
-        f"{figures.name} {figures.current_level():.3g} at step {figures.step:,}, and "
+        f"{figures.name} {figures.current_level():.3g} at {figures.position}, and "
         f"{margins.name} stays at {last:.3g}"
     )
+
+
+def _has_fallen(usual: Sequence[float], level: float, now: float) -> bool:
+    """Return whether a reward fell by half of its level, and by more than four times its scatter.
+
+    Many rewards are negative: -200 that becomes -300 has fallen as much as 200 that becomes 100.
+    """
+    scatter = TO_SIGMA * median([abs(value - level) for value in usual])
+    return level - now > max(0.5 * abs(level), 4.0 * scatter, 1e-12)
 
 
 def _fallen_below_half(figures: MetricFigures) -> str | None:
@@ -140,10 +169,9 @@ def _fallen_below_half(figures: MetricFigures) -> str | None:
     if len(usual) < LEAST or figures.resumed_at > len(figures.values) - WINDOW - LEAST:
         return None
     level, now = median(usual), figures.current_level()
-    scatter = TO_SIGMA * median([abs(value - level) for value in usual])
-    if level <= 0.0 or now >= 0.5 * level or level - now < 4.0 * scatter:
+    if not _has_fallen(usual, level, now):
         return None
-    return f"{figures.name} {now:.4g} at step {figures.step:,}, before {level:.4g}"
+    return f"{figures.name} {now:.4g} at {figures.position}, before {level:.4g}"
 
 
 def _fallen_at_resume(figures: MetricFigures) -> str | None:
@@ -154,10 +182,7 @@ def _fallen_at_resume(figures: MetricFigures) -> str | None:
         median(figures.values[max(0, at - 200) : at]),
         median(figures.values[at : at + WINDOW]),
     )
-    scatter = TO_SIGMA * median(
-        [abs(value - level) for value in figures.values[max(0, at - 200) : at]]
-    )
-    if level <= 0.0 or now >= 0.5 * level or level - now < 4.0 * scatter:
+    if not _has_fallen(figures.values[max(0, at - 200) : at], level, now):
         return None
     return f"{figures.name} {now:.4g} since the resume, {level:.4g} before it"
 
@@ -168,22 +193,29 @@ def _divergence(figures: MetricFigures) -> str | None:
     usual = figures.usual_values()
     if len(usual) < LEAST or figures.current_level() <= 5.0 * median(usual) or median(usual) <= 0.0:
         return None
-    return f"{figures.name} {figures.current_level():.4g} at step {figures.step:,}, it was {median(usual):.4g}"
+    return f"{figures.name} {figures.current_level():.4g} at {figures.position}, it was {median(usual):.4g}"
 
 
 def _advantages(figures: MetricFigures) -> str | None:
     if len(figures.values) < 50 or (spread := pstdev(figures.values[-50:])) <= 10.0:
         return None
-    return f"{figures.name} scatters by {spread:.4g} over 50 points, up to step {figures.step:,}"
+    return f"{figures.name} scatters by {spread:.4g} over 50 points, up to {figures.position}"
 
 
-_REWARD = ("reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean")
+_REWARD = (
+    "reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean", "mean reward", "episodic_return",
+    "averageepret",
+)  # fmt: skip
 RULES = (
     MetricRule(
         "L7", ("perplexity", "ppl", "val_perplexity", "eval_perplexity", "val_ppl"), _perplexity
     ),
     MetricRule("L9", ("accuracies", "dpo_acc"), _preferences),
-    MetricRule("V3", ("map", "val_map", "map50", "map50-95", "bbox_map"), _map_zero),
+    MetricRule(
+        "V3",
+        ("map", "val_map", "map50", "map50-95", "bbox_map", "map50(b)", "map50-95(b)", "ap"),
+        _map_zero,
+    ),
     MetricRule("V5", ("miou", "val_miou", "mean_iou", "eval_mean_iou"), _miou_zero, gaps=True),
     MetricRule(
         "V6",

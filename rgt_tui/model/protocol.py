@@ -484,6 +484,11 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     newer."""
     wait: TrainingPause | None = None
     """Change of a wait; None = no change, and any new point means that the training continues."""
+    axis: str = "step"
+    """What the steps of the points count: ``step``, ``epoch`` or ``samples``."""
+    unread: float | None = None
+    """Box clock when the run's log last grew by lines of progress that its reader does not
+    understand; None = it understands them."""
 
 
 class QueueCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -145,6 +145,26 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """Entry of the box's `jobs` or `runs` in the fleet file that the run belongs to; empty = found
     by its processes."""
 
+    unread_at: float | None = None
+    """Client clock when its log last grew by lines of progress without a step that is understood:
+    until then, the step is unknown. None = every such line is understood."""
+    axis: str = "step"
+    """What `step` counts: ``step``, ``epoch`` or ``samples``."""
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether each point is an epoch, not a step or a fraction of an epoch."""
+        return self.axis == "epoch" and self.epoch is not None and self.epoch == self.step
+
+    @property
+    def position(self) -> str:
+        """How far it is, with its unit: ``step 1,200``, ``epoch 3.5``, ``5,120 samples``."""
+        if self.axis == "epoch" and self.epoch is not None:
+            return f"epoch {self.epoch:g}"
+        if self.axis == "samples":
+            return f"{self.step or 0:,} samples"
+        return f"step {self.step or 0:,}"
+
     @property
     def metrics(self) -> dict[str, Series]:
         """The curves that the run logged, without `PLACES`."""

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 import pytest
+from rgt_wire.metric_roles import best_is_highest
 
 from rgt_tui.model import (
     EPOCH,
@@ -19,7 +20,7 @@ from rgt_tui.model import (
     clean_decoded,
 )
 from rgt_tui.ui import RgtApp, list_differences, options_of, settings_of
-from rgt_tui.ui.plot import RunKey, XAxis, best_is_highest
+from rgt_tui.ui.plot import RunKey, XAxis
 from rgt_tui.ui.screens import CurvesScreen, listed_runs
 from rgt_tui.ui.widgets import CurveLegend, EventLine, text_of
 from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
@@ -366,7 +367,7 @@ def test_of_too_many_runs_those_are_listed_that_moved_last() -> None:
         ("train/val_loss", False),
         ("eval_accuracy", True),
         ("lr", None),
-        ("map_size_x", True),
+        ("map_size_x", None),
     ],
 )
 def test_which_end_of_a_metric_is_the_better_one(metric: str, highest: bool | None) -> None:

@@ -241,6 +241,12 @@ _MAYBE = re.compile(rb"\d|nan|inf|epoch|step|iter|/ *\||-{6}|={6}|\xe2\x94\x80{2
 """A piece without any of these (numbers, names of columns, rules) cannot match a format."""
 
 
+_PROGRESS = re.compile(
+    r"\d%\||(?i:loss|acc|rew|score|ppl|step|iter|epoch|update)\w{0,20}[^\w\n]{1,12}\d", re.A
+)
+"""A line of a training that goes on. If it gives no row, the reader does not understand it."""
+
+
 class ConsoleReader(AppendedFileReader):
     """Reads one log file. `source` becomes ``console:FORMAT`` once a format is chosen.
 
@@ -311,6 +317,10 @@ class ConsoleReader(AppendedFileReader):
             return
         rank, text = split_rank_prefix(piece)
         rows, over = chooser.parse_piece(rank, text)
+        if rows:
+            state.pop("unread", None)
+        elif chooser.chosen and _PROGRESS.search(text):
+            state["unread"] = state.get("unread", 0) + 1
         if over:
             place = rows[0].x_position()
         else:

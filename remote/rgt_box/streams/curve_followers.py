@@ -11,6 +11,7 @@ import os
 import time
 import zlib
 from array import array
+from bisect import bisect_right
 from itertools import chain, islice
 
 from rgt_box import jsonline
@@ -96,6 +97,11 @@ class FoundSource:
 
     def __del__(self) -> None:
         self._count_points(0)
+
+    @property
+    def unread(self) -> int:
+        """Number of lines since the last point that look like progress but are not understood."""
+        return int((self._cursor or {}).get("unread", 0))
 
     @property
     def is_cut(self) -> bool:
@@ -206,6 +212,9 @@ class FoundScalars:
         self._since = since
         self._sources: dict[tuple[str, str], FoundSource] = {}
         self._curves: dict[tuple[str, str], SentCurve] = {}
+        self._by_count: dict[str, bool] = {}
+        self._leads: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._unread: dict[str, int] = {}
         self._cursors = cursors
         self._scanned = float("-inf")
         self._due = 0.0
@@ -271,6 +280,7 @@ class FoundScalars:
                 )
                 notes.append({"t": "event", "kind": "curves-cut", "level": "warn", "text": text})
         self._read_all = left > 0 and (not self._changed or now >= self._due)
+        notes += self._unread_frames()
         if not self._changed or now < self._due:
             return iter(notes)
         self._changed = False
@@ -281,6 +291,19 @@ class FoundScalars:
             cost, self._cost
         )  # the smaller of the last two: the first merge also loads modules
         return chain(notes, self._iterate_frames(runs))
+
+    def _unread_frames(self) -> list[dict[str, Any]]:
+        """Return a frame for each run whose log still grows, but is no longer understood."""
+        frames = []
+        # Lines without a point after which a log counts as not understood.
+        least_lines = 3
+        by_path = {source.source.path: source.unread for source in self._sources.values()}
+        for path, head in self._leads.values():
+            count = by_path.get(path, 0)
+            if count >= least_lines and count > self._unread.get(path, 0):
+                frames.append({**head, "points": [], "unread": _write_time(path)})
+            self._unread[path] = count
+        return frames
 
     def _update_sources(self) -> None:
         found = self._finder.scan()
@@ -319,19 +342,30 @@ class FoundScalars:
     def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
         for run, curves in sorted(runs.items()):
             # One axis per run: a step of one curve must not be mixed with an epoch of another.
-            lead = next((metric for metric in WIRED if metric in curves), None)
-            if lead is None or lead == "total_steps":
+            leads = [metric for metric in WIRED if metric in curves and metric != "total_steps"]
+            # Without a loss, the figure that comes first: a reward, a score.
+            leads += [metric for metric in curves if metric not in METRICS]
+            if not leads:
                 continue
+            lead = leads[0]
             if not run:
                 self.is_read_exactly = preference(curves[lead].growing_part.kind) < preference(
                     "console"
                 )
+            lead_xs = curves[lead].point_columns()[0]
+            by_count = curves[lead].x_kind == "epoch" and not all(map(float.is_integer, lead_xs))
+            if self._by_count.setdefault(run, by_count) != by_count:
+                # The first fraction of an epoch: every point gets another step.
+                self._by_count[run] = by_count
+                for known in [key for key in self._curves if key[0] == run]:
+                    self._curves[known] = SentCurve(None)
+            axis = RunAxis(curves[lead].x_kind, lead_xs if by_count else None)
             for metric in (*WIRED, *sorted(set(curves) - set(METRICS))):
-                if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
-                    yield from self._frames_of(run, metric, curves[metric], metric == lead)
+                if metric in curves and curves[metric].x_kind == axis.kind:
+                    yield from self._frames_of(run, metric, curves[metric], metric == lead, axis)
 
     def _frames_of(
-        self, run: str, metric: str, curve: Curve, lead: bool
+        self, run: str, metric: str, curve: Curve, lead: bool, axis: RunAxis
     ) -> Iterator[dict[str, Any]]:
         source = f"{os.path.join(self.root, run) if run else self.root}#{metric}"
         if (run, metric) not in self._curves:
@@ -339,23 +373,27 @@ class FoundScalars:
         sent = self._curves[run, metric]
         start, points, resumes = sent.new_points(curve)
         name = wire_name(metric, curve)
-        written = _write_time(curve.growing_part.path)
+        path = curve.growing_part.path
+        written = _write_time(path)
         points_limit = 500
         for at in range(0, len(points), points_limit):
             part = points[at : at + points_limit]
-            frame: dict[str, Any] = {
+            head: dict[str, Any] = {
                 "t": "scalar",
                 "run": f"{self.name}/{run}" if run else self.name,
             }
             end = start + at + len(part)
-            frame.update(source=source, inode=sent.prefix_checksum(end), start=start + at, end=end)
+            head.update(source=source, inode=sent.prefix_checksum(end), start=start + at, end=end)
+            if axis.kind != "step":
+                head["axis"] = axis.kind
+            frame = dict(head)
             if written is not None and points[-1][2] is None:
                 frame["written"] = written
-            frame["points"] = [
-                frame_point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)
-            ]
+            frame["points"] = [axis.frame_point(each, name) for each in part]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
+            if lead:
+                self._leads[run] = path, dict(head, start=end)
             yield frame
 
 
@@ -378,21 +416,26 @@ def wire_name(metric: str, curve: Curve) -> str:
     return next((name for part, name in RATES if part in tag), "sample_s")
 
 
-def frame_point(
-    index: int, each: tuple[float, float, float | None], x_kind: str, name: str
-) -> list[Any]:
-    """Return a point of a frame.
+class RunAxis:
+    """The x axis of a run, the same for all of its curves.
 
-    For times and fractional epochs the x value is the point's index.
+    Args:
+        kind: ``step``, ``epoch`` or ``samples``.
+        counted: The positions of the leading curve, if some are fractions of epochs: a step is then
+            the number of its points so far. Otherwise a position is its own step.
     """
-    x, y, at = each
-    whole = float(x).is_integer() and x_kind != "time"
-    return [
-        int(x) if whole else index,
-        at,
-        x if x_kind == "epoch" else None,
-        {name: json_number(y)},
-    ]
+
+    def __init__(self, kind: str, counted: list[float] | None) -> None:
+        self.kind, self._counted = kind, counted
+
+    def frame_point(self, each: tuple[float, float, float | None], name: str) -> list[Any]:
+        """Return a point of a frame."""
+        x, y, at = each
+        if self._counted is None:
+            step = int(x)
+        else:
+            step = bisect_right(self._counted, x)
+        return [step, at, x if self.kind == "epoch" else None, {name: json_number(y)}]
 
 
 ROWS = 500

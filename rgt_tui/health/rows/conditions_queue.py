@@ -83,12 +83,26 @@ def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
-def runs_awaiting_curves(view: BoxFacts) -> list[str]:
-    """Return the runs that may be stuck: their data is old, and their curves are not read yet."""
-    if view.box.looked or not view.live or view.is_blind:
+def describe_unread_runs(view: BoxFacts) -> str:
+    """Return why it is unknown whether late runs are stuck: their curves, or their logs, are not read."""
+    late = _late_runs(view)
+    waiting = sum(1 for run, _ in late if view.is_curve_unread(run))
+    if waiting:
+        return (
+            "its curve is still being read" if waiting == 1 else "their curves are still being read"
+        )
+    lost = [run.name for run, limit in late if view.is_log_unread(run, limit)]
+    if lost:
+        return f"the log of {lost[0]} grows, but no step in it is understood"
+    return ""
+
+
+def _late_runs(view: BoxFacts) -> list[tuple[RunState, float]]:
+    """Return the runs without progress for too long, and how long that is."""
+    if not view.live or view.is_blind:
         return []
     late = [
-        run
+        (run, stall_after(cell, run))
         for queue, cell, run in view.running_cells
         if run is not None
         and run.progressed_at is not None
@@ -96,11 +110,11 @@ def runs_awaiting_curves(view: BoxFacts) -> list[str]:
         and view.now - run.progressed_at >= stall_after(cell, run)
     ]
     late += [
-        runs[0]
+        (runs[0], LIMITS.no_queue_stall_s)
         for runs in view.beside
         if view.now - (runs[0].progressed_at or view.now) >= LIMITS.no_queue_stall_s
     ]
-    return [run.name for run in late if view.is_curve_unread(run)]
+    return late
 
 
 def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
@@ -114,21 +128,27 @@ def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
             and run.progressed_at is not None
             and (queue.runner_alive or view.trains)
         ):
-            still = (view.now - run.progressed_at) / stall_after(cell, run)
-            found.append(
-                Reading(cell.name, None if view.is_curve_unread(run) else still, (cell, run))
-            )
+            limit = stall_after(cell, run)
+            found.append(Reading(cell.name, _count_stalls(view, run, limit), (cell, run)))
     for runs in view.beside:
         newest = runs[0]
         if newest.wait is not None:
             continue
-        still = (view.now - (newest.progressed_at or view.now)) / LIMITS.no_queue_stall_s
-        found.append(
-            Reading(newest.name, None if view.is_curve_unread(newest) else still, (None, newest))
-        )
+        stalls = _count_stalls(view, newest, LIMITS.no_queue_stall_s)
+        found.append(Reading(newest.name, stalls, (None, newest)))
     if view.live and not view.is_blind:
         return found
     return None
+
+
+def _count_stalls(view: BoxFacts, run: RunState, limit_s: float) -> float | None:
+    """Return how many times its limit a run has not advanced; None while that is unknown.
+
+    A log that grows although no step in it is understood does not show a run that is stuck.
+    """
+    if view.is_curve_unread(run) or view.is_log_unread(run, limit_s):
+        return None
+    return (view.now - (run.progressed_at or view.now)) / limit_s
 
 
 def say_stalled(view: BoxFacts, reading: Reading, since: float) -> str:
@@ -144,7 +164,7 @@ def say_stalled(view: BoxFacts, reading: Reading, since: float) -> str:
     else:
         usual = f", usually {per_step:.1f} s a step"
     still = format_duration(view.now - (run.progressed_at or view.now))
-    return f"{run.name} stuck at step {run.step or 0:,} for {still}{usual}"
+    return f"{run.name} stuck at {run.position} for {still}{usual}"
 
 
 def read_holding(view: BoxFacts) -> Sequence[Reading] | None:

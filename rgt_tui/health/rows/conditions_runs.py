@@ -330,8 +330,10 @@ def check_progress(view: BoxFacts) -> Verdict:
         return waiting_verdict("a running cell has logged no step yet", view.box.sample_at)
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
-    text = f"{cell.name} step {run.step or 0:,} advanced {format_duration(still)} ago"
+    text = f"{cell.name} {run.position} advanced {format_duration(still)} ago"
     limit = stall_after(cell, run)
+    if view.is_log_unread(run, limit):
+        return unread_verdict(view, f"{text}; its log grows, but no step in it is understood")
     if still > LIMITS.hopeless_stalls * limit:
         return failed_verdict(text, at)
     if still > limit:

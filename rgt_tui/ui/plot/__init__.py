@@ -47,7 +47,6 @@ if TYPE_CHECKING:
         RunKey,
         ShownRun,
         XAxis,
-        best_is_highest,
         metrics_of,
         run_tag,
     )
@@ -75,7 +74,6 @@ __all__ = [
     "ShownRun",
     "ValueScale",
     "XAxis",
-    "best_is_highest",
     "board",
     "canvas",
     "clock_labels",
@@ -109,6 +107,6 @@ __getattr__ = imported_later(
         "picture": "draw_svg",
         "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",
         "trace": "AxisKnots MOST_LOST CurvePath CurveTrace",
-        "view": "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow best_is_highest metrics_of run_tag",
+        "view": "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow metrics_of run_tag",
     },
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rgt_wire.metric_roles import best_is_highest
+
 from rgt_tui.model import TIME, RunState
 from rgt_tui.ui.plot.canvas import DASHES
 from rgt_tui.ui.plot.frame import PlotCurve, PlotFrame, curves_extent, draw_plot
@@ -16,7 +18,6 @@ from rgt_tui.ui.plot.view import (
     RunKey,
     ShownRun,
     XAxis,
-    best_is_highest,
     place_series,
     run_tag,
 )

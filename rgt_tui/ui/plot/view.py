@@ -108,26 +108,11 @@ NO_CURVE = frozenset({"step", "epoch", "total_steps", TIME, EPOCH})
 """Logged like metrics, but not offered as curves."""
 LOG_BY_DEFAULT = frozenset({"loss", *EVALUATIONS, "lr"})
 TAGS = "123456789abcdefghijklmnopqrstuvwxyz"
-LOWER = ("loss", "nll", "ppl", "perplexity", "bpb", "error", "wer", "cer", "fid")
-HIGHER = ("accuracy", "acc", "f1", "bleu", "rouge", "map", "auc", "reward", "score", "psnr")
 
 
 def run_tag(number: int) -> str:
     """Return the one character that identifies a run on the plot and in the legend."""
     return TAGS[number % len(TAGS)]
-
-
-def best_is_highest(metric: str) -> bool | None:
-    """Return whether a higher value of a metric is better, by its name.
-
-    None if the name is unknown.
-    """
-    words = set(metric.lower().replace("/", "_").replace("-", "_").replace(".", "_").split("_"))
-    if words & set(LOWER):
-        return False
-    if words & set(HIGHER):
-        return True
-    return None
 
 
 class XAxis(enum.StrEnum):

@@ -251,7 +251,7 @@ def _progress_text(run: RunState | None) -> str:
         share = f" ({percent_or_dash(ratio(run.step, run.total_steps))})"
     else:
         share = ""
-    return f"step {format_thousands(run.step)}{total}{share}"
+    return f"{run.position}{total}{share}"
 
 
 def _expected_duration(run: RunState | None, took: float | None) -> str:

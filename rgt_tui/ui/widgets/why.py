@@ -420,7 +420,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
         total = ""
     parts = [
         Span(run.name, Tone.STRONG),
-        Span(f"step {format_thousands(run.step)}{total}"),
+        Span(run.position + total),
         Span(
             f"loss {number_or_dash(run.loss)}"
             + ("" if run.best is None else f"  best val {number_or_dash(run.best)}")

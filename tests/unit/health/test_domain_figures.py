@@ -44,6 +44,7 @@ WRONG: list[tuple[str, dict[str, list[float]]]] = [
     ("V6", {"val_minority_recall": [0.0] * 3, "val_accuracy": [0.95] * 3}),
     ("DF3", {"latent_std": [0.18] * 3}),
     ("R1", {"train__reward": [*about(10.0, 300), *about(3.0, 30)]}),
+    ("R1", {"Mean reward": [*about(-200.0, 300), *about(-400.0, 30)]}),
     ("R2", {"approx_kl": [*about(0.02, 300), *about(0.5, 30)]}),
     ("R2", {"objective__kl": [60.0, 61.0, 62.0]}),
     ("R3", {"advantages": [NOISE.gauss(0, 40) for _ in range(80)]}),
@@ -74,6 +75,8 @@ WELL: list[dict[str, list[float]]] = [
     {"reward": about(10.0)},
     {"reward": [NOISE.gauss(1.0, 3.0) for _ in range(MANY)]},
     {"reward": about(-10.0)},
+    {"reward": [*about(-200.0, 300), *about(-100.0, 30)]},
+    {"reward": [*about(-200.0, 300), *about(-250.0, 30)]},
     {"reward": [*about(10.0, 40), *about(1.0, 20)]},
     {"reward": [*about(10.0, 300), *about(3.0, 5)]},
     {"kl": about(0.3)},
@@ -98,6 +101,18 @@ def test_map_is_no_matter_before_anything_could_be_found() -> None:
     zero = Series().with_points([(i, 0.0) for i in range(90, 100)])
     state = box(runs=(msgspec.structs.replace(early, series={**early.series, "map": zero}),))
     assert diagnose_box(state, NOW, ()) == ()
+
+
+@pytest.mark.parametrize(("epochs", "there"), [(4, False), (8, True)])
+def test_a_detector_that_counts_epochs_is_judged_by_epochs(epochs: int, there: bool) -> None:
+    """The results.csv of Ultralytics: one row an epoch; 500 steps are never reached."""
+    base = run(step=epochs, losses=[4.0 - i / 2 for i in range(epochs)])
+    zero = Series().with_points([(i, 0.0) for i in range(1, epochs + 1)])
+    series = {**base.series, "metrics/mAP50-95(B)": zero}
+    counted = msgspec.structs.replace(base, series=series, axis="epoch", epoch=float(epochs))
+    found = diagnose_box(box(runs=(counted,)), NOW, ())
+    assert [one.gotcha for one in found] == (["V3"] if there else [])
+    assert not there or f"at epoch {epochs}" in found[0].evidence
 
 
 def test_every_rule_is_tried() -> None:
