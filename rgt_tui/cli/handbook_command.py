@@ -16,6 +16,7 @@ from rgt_tui.handbook import (
     ACTION_WORDS,
     HandbookError,
     HandbookPage,
+    TextIndex,
     all_pages,
     find_pages,
     own_directory,
@@ -66,7 +67,8 @@ def run_handbook(arguments: HandbookArguments) -> int:
         found = list(pages.values())
     traps: list[tuple[Profile, Gotcha]] = []
     try:
-        traps += () if term.upper() in pages else _find_traps(term)
+        if term.upper() not in pages:
+            traps = _find_traps(term)
     except ProfileError as error:
         print_error(error)  # the pages are useful without the profiles
         if not found:
@@ -129,18 +131,26 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
         yield f"Sources: {', '.join(page.sources)}"
 
 
-def _find_traps(term: str) -> Iterator[tuple[Profile, Gotcha]]:
-    """Yield the platform traps for a term: the one with that id, else those with all its words."""
-    words = term.lower().split()
-    if words:
-        known = [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas]
-    else:
-        known = []
+def _find_traps(term: str) -> list[tuple[Profile, Gotcha]]:
+    """Return the platform traps for a term: the one with that id, else those about most of its words."""
+    known = [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas]
     exact = [one for one in known if one[1].id.lower() == term.lower()]
-    for profile, trap in exact or known:
-        text = f"{trap.id} {trap.symptom} {trap.cause} {trap.fix} {trap.example}".lower()
-        if exact or all(word in text for word in words):
-            yield profile, trap
+    if exact or not term:
+        return exact
+    index = TextIndex(
+        [
+            [(f"{profile.id} . {profile.name} . {trap.id}", 1.0)]
+            + [(text, 1.0) for text in (trap.symptom, trap.cause, trap.fix, trap.example or "")]
+            for profile, trap in known
+        ]
+    )
+    enough, most = 0.7, 5
+    found = [
+        (score, number)
+        for number, (score, share) in index.score_texts(term).items()
+        if share >= enough
+    ]
+    return [known[number] for _, number in sorted(found, reverse=True)[:most]]
 
 
 def _trap_lines(profile: Profile, trap: Gotcha) -> Iterator[str]:

@@ -21,13 +21,13 @@ from rgt_tui.handbook.line_search import (
     LiteralSearch,
     LogSearcher,
     compiled_by_re2,
-    find_pages,
     hits_of,
     in_order,
     search_text,
     states_of,
     writer_of,
 )
+from rgt_tui.handbook.page_search import TextIndex, build_page_index, find_pages
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
     AdvisedAction,
@@ -55,8 +55,10 @@ __all__ = [
     "LogJudge",
     "LogSearcher",
     "PageRole",
+    "TextIndex",
     "Unreadable",
     "all_pages",
+    "build_page_index",
     "compiled_by_re2",
     "curve_findings",
     "find_last_exception",

@@ -6,7 +6,6 @@ The first pass uses one RE2 automaton for all literals, whose time is linear in 
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -38,19 +37,6 @@ _ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0
 """A traceback inside a JSON string, with escaped line ends."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
-_WORD = re.compile(r"\w+(?:[._-]\w+)*")
-_WEIGHTS = (("id", 12), ("title", 6), ("symptom", 4), ("topic", 3), ("cause", 2), ("never", 1))
-_ENDING = re.compile(r"(?<=\w{4})(?:ions?|ings?|ed|ers?|e?s|e)$")
-"""Word endings that do not change the meaning: hang, hangs, hanging."""
-_SAY_NOTHING = frozenset(
-    re.findall(
-        r"\w+",
-        "a after am an and are at be by can cannot do does doesn don error for from get got has have how i if in is "
-        "isn it my of on or s t than that the this to was wasn what when where while why with without won",
-    )
-)
-_SHORT = {"oom": "out of memory", "hf": "hugging face", "vram": "gpu memory"}
-"""Common abbreviations → their form in the pages."""
 
 
 class LineHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -497,98 +483,3 @@ def search_text(text: str | bytes, pages: Iterable[HandbookPage]) -> list[LineHi
         data = text.encode("utf-8", "surrogateescape")
     found = [*searcher.feed(data), *searcher.close()]
     return sorted(found, key=lambda hit: hit.line_no)
-
-
-# Finds the pages of the handbook for a few words, or a line of a log.
-
-
-def find_pages(term: str, pages: Iterable[HandbookPage]) -> list[HandbookPage]:
-    """Return the pages about `term`, the best first.
-
-    Args:
-        term: An id, words, or a line of a log; pages matching the line come first.
-        pages: The handbook.
-    """
-    known = list(pages)
-    exact = [page for page in known if page.id.lower() == term.strip().lower()]
-    if exact:
-        return exact
-    by_line = {hit.id for hit in search_text(term, known)}
-    said = [part for word in _WORD.findall(term.lower()) for part in _SHORT.get(word, word).split()]
-    # Maximum words of a term that are used, from its beginning: log lines are long.
-    most_words = 16
-    fits = _score_pages(
-        ([word for word in said if word not in _SAY_NOTHING] or said)[:most_words], known
-    )
-    # Minimum share of the term's information that a page must match.
-    enough = 0.5
-    whole = enough if not by_line else 1.0
-    general = {loser for page in known for loser in page.beats}
-    # Weight factor for general pages: a few words rarely mean one of their special cases.
-    general_limit = 1.2
-    scored = [
-        (
-            fit * share * share * (general_limit if page.id in general else 1.0)
-            + 100 * (page.id in by_line),
-            page,
-        )
-        for page, (fit, share) in zip(known, fits, strict=True)
-        if share >= whole or page.id in by_line
-    ]
-    return [page for score, page in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
-
-
-def _score_pages(words: Sequence[str], pages: Sequence[HandbookPage]) -> list[tuple[float, float]]:
-    """Return each page's score, and its share of the words, weighted by their rarity."""
-    texts = [_list_weighted_texts(page) for page in pages]
-    columns = [
-        [_weigh_word(fields, begins) for fields in texts] for begins in map(_compile_stem, words)
-    ]
-    rare = [
-        math.log(1 + len(pages) / having) if (having := sum(map(bool, one))) else 0.0
-        for one in columns
-    ]
-    every = sum(rare) or 1.0
-    return [
-        (
-            sum(one[place] * worth for one, worth in zip(columns, rare, strict=True)),
-            sum(worth for one, worth in zip(columns, rare, strict=True) if one[place]) / every,
-        )
-        for place in range(len(pages))
-    ]
-
-
-@functools.cache
-def _list_weighted_texts(page: HandbookPage) -> tuple[tuple[str, int], ...]:
-    """Return the texts of a page with their weights, the highest first."""
-    fields = [(getattr(page, key).lower(), weight) for key, weight in _WEIGHTS]
-    fields.append((" ".join(f"{fix.text} {fix.command or ''}" for fix in page.fixes).lower(), 1))
-    fields.append((" ".join(page.needles), 3))
-    return tuple(sorted(fields, key=lambda field: -field[1]))
-
-
-def _compile_stem(word: str) -> re.Pattern[str]:
-    """Return a pattern for words with this stem; its group matches only whole words."""
-    stem = _ENDING.sub("", word)
-    # Minimum letters of a word that may also be written as two words.
-    long = 7
-    if len(stem) >= long:
-        between = "[ -]?"
-    else:
-        between = ""
-    spelt = between.join("[sz]" if letter == "z" else re.escape(letter) for letter in stem)
-    return re.compile(rf"(?<!\w){spelt}((?:{stem[-1:]}?(?:ions?|ings?|ed|ers?|e?s|e))?\b)?")
-
-
-def _weigh_word(fields: Iterable[tuple[str, int]], begins: re.Pattern[str]) -> int:
-    """Return a word's weight in a page: it must begin one of its words.
-
-    A whole word counts twice.
-    """
-    best = 0
-    for text, weight in fields:
-        if 2 * weight <= best:
-            break
-        if (match := begins.search(text)) is not None:
-            best = max(best, weight * (2 if match[1] is not None else 1))
-    return best

@@ -80,6 +80,8 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     fixes: tuple[FixStep, ...]
     """In the order in which to try them; commands are shown, never run."""
     never: str
+    asked: tuple[str, ...] = ()
+    """Words and questions that lead to it, where its texts use others."""
     resource: str = ""
     """What ran out or broke, in a few words; ``{name}`` is replaced with the first group of the
     pattern.

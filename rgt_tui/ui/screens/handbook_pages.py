@@ -19,6 +19,7 @@ from rgt_tui.handbook import (
     HandbookError,
     HandbookPage,
     all_pages,
+    build_page_index,
     find_pages,
     shipped_pages,
 )
@@ -195,6 +196,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             self._pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
             self.hint(str(error), 15.0)
+        await asyncio.to_thread(build_page_index, tuple(self._pages.values()))
         self._found = None
         self.redraw_now()
 

@@ -526,7 +526,7 @@ def test_a_profile_that_is_damaged_hides_no_page(
     path.parent.mkdir(parents=True)
     path.write_text('id = "mine"\n')
     status, out, err = rgt(capsys, "handbook", "no", "space")
-    assert status == 0 and "U7 " in out and "mine.toml: name, kind" in err
+    assert status == 0 and "U7" in out and "mine.toml: name, kind" in err
     status, out, err = rgt(capsys, "handbook", "xyzzy")
     assert (status, out) == (2, "") and "mine.toml: name, kind" in err, (
         "a trap of it may be about that"

@@ -1,9 +1,10 @@
 """People's own questions find the page that answers them.
 
 The questions are from public threads, in the words of their authors; a row is the ids of the pages that answer it
-(`none`: no page does), the question, its source. They were labelled by reading the pages, and split once by a fixed
-seed, before the search was changed. Labels never change. The search may be adapted to `tuning.tsv`; `kept_back.tsv`
-only measures: do not look at which of its questions fail.
+(`none`: no page does), the question, its source. They were labelled by reading the pages, before they were searched
+for. Labels never change. `tuning.tsv` and `kept_back.tsv` are halves of 200, split by a fixed seed before the search
+was changed; `tuning_2.tsv` came later, about other topics. The search and the words that lead to a page may be
+adapted to the files for tuning; `kept_back.tsv` only measures: do not look at which of its questions fail.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from rgt_tui.handbook import find_pages, shipped_pages
 QUESTIONS = Path(__file__).parents[2] / "fixtures" / "questions"
 
 
-def share_found(name: str, among: int) -> float:
+def share_found(name: str, rows_expected: int, among: int) -> float:
     """Return the share of a file's questions that find one of their pages among the first ones."""
     pages = list(shipped_pages().values())
     rows = [
         line.split("\t") for line in (QUESTIONS / name).read_text(encoding="utf-8").splitlines()
     ]
     asked = [(set(ids.split()), question) for ids, question, _ in rows if ids != "none"]
-    assert len(rows) == 100 and len(asked) >= 88
+    assert len(rows) == rows_expected and len(asked) >= 0.88 * rows_expected
     found = [
         bool(ids & {page.id for page in find_pages(question, pages)[:among]})
         for ids, question in asked
@@ -32,9 +33,14 @@ def share_found(name: str, among: int) -> float:
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize(("name", "least"), [("tuning.tsv", 0.32), ("kept_back.tsv", 0.37)])
-def test_a_question_finds_its_page_among_the_first_three(name: str, least: float) -> None:
-    assert share_found(name, among=3) >= least
+@pytest.mark.parametrize(
+    ("name", "rows", "least"),
+    [("tuning.tsv", 100, 0.95), ("tuning_2.tsv", 69, 0.9), ("kept_back.tsv", 100, 0.9)],
+)
+def test_a_question_finds_its_page_among_the_first_three(
+    name: str, rows: int, least: float
+) -> None:
+    assert share_found(name, rows, among=3) >= least
 
 
 def test_the_labels_name_pages_that_exist() -> None:
