@@ -334,8 +334,6 @@ class Teardown:
         """
         if ordered_at is None:
             ordered_at = self._ticks()
-        else:
-            ordered_at = ordered_at
         provider = self._provider_of(box)
         consent = Consent(typed=typed, **said)
         with self._locked_action(box, verb) as action:

@@ -221,9 +221,7 @@ class FrameIntake:
                 most = self._size.lines
             return with_log(state, frame, now, most=most)
         if isinstance(frame, RecordedHistory):
-            if self._size.cards:
-                frame = frame
-            else:
+            if not self._size.cards:
                 frame = without_cards(frame)
             return with_history(state, frame, stretches=self._size.stretches)
         return apply_frame(state, frame, now)

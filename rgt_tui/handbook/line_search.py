@@ -379,9 +379,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
         )
     ]
     order = by_writer([row.before for row in rows])
-    if order is None:
-        rows = rows
-    else:
+    if order is not None:
         rows = [rows[place] for place in order]
     # Maximum characters before each line of a traceback.
     most_before = 120

@@ -335,9 +335,7 @@ def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockRe
         elif bound is ClockBound.AT_LEAST:
             since = format_duration(now - (span.earliest or now))
             said += f" or more: {event} at most {since} ago"
-            if span.sure:
-                said = said
-            else:
+            if not span.sure:
                 said = (
                     f"if it has stopped, {_about_prefix(clock)}{format_duration(left)} left "
                     f"or more: last seen {since} ago"

@@ -213,8 +213,6 @@ def diagnose_box(
     resources = {finding.resource for finding in full if not finding.cleared}
     if seen is None:
         seen = facts_of(box, now)
-    else:
-        seen = seen
     hit = {"log": logged, "any": logged | {finding.run for finding in full}}
     groups += [
         [one]

@@ -315,8 +315,6 @@ class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return the call of a request; calls with fewer variable parts take precedence."""
         if self.any_slash:
             path = path.rstrip("/")
-        else:
-            path = path
         found = [one for one in self.calls if one.matches_request(method, path)]
         return min(found, key=lambda one: one.path.count("{"), default=None)
 

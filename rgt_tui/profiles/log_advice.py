@@ -168,8 +168,6 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
         if 0 < place < last and not any(needle in low for needle in _NEEDLES):
             if "<" in line and "/" in line:
                 bar = line
-            else:
-                bar = bar
             continue
         left -= 1
         if not left:
@@ -189,8 +187,6 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
             clock = time
             if seen.since is None:
                 seen.since = time
-            else:
-                seen.since = seen.since
             here.ran_s = max(here.ran_s, time - seen.since)
         _read_line(seen, here, line, time)
     return seen

@@ -632,9 +632,7 @@ def open_http(
         keyless: A server on the loopback without a key in the fleet file is used without one.
     """
     base_url = ref.base_url or vendor
-    if base_url == vendor:
-        console = console
-    else:
+    if base_url != vendor:
         console = base_url
     # The vendor's file has the vendor's key, which must not be sent to a server on the loopback.
     files = (

@@ -532,8 +532,6 @@ class KubernetesAccount:
                 words = live[0].status.phase
             if any(pod.status.phase == "Running" for pod in live):
                 life = Lifecycle.RUNNING
-            else:
-                life = life
         actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
         return self._build_meter(life, words, pods, actions)
 

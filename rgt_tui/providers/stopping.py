@@ -106,8 +106,6 @@ async def carry_out(
             )
         if meter.error is None:
             shown = meter
-        else:
-            shown = shown
         phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:
             yield build_progress(

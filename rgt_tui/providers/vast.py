@@ -520,8 +520,6 @@ def _find_ssh_endpoint(box: Mapping[str, object]) -> tuple[str | None, int | Non
     host, proxy = parse_text(box.get("ssh_host"), 200), parse_port(box.get("ssh_port"))
     if "jupyter" in str(box.get("image_runtype")) and proxy:
         proxy = parse_port((proxy or 0) + 1)
-    else:
-        proxy = proxy
     if host is None or proxy is None:
         return (None, None)
     return (host, proxy)

@@ -109,8 +109,6 @@ def resolve_hops(
     """
     if around is None:
         around = _surroundings_of(spec)
-    else:
-        around = around
     if spec.user is not None:
         with _blame_fleet_key(spec, "user"):
             check_user(spec.user)

@@ -528,8 +528,6 @@ class _VerificationWork:
             sha256, stamp, proof = _unpacked(self.files[path].now if before is None else before)
             if before is None:
                 proof = self.files[path].proof
-            else:
-                proof = proof
             yield VerifiedFile(path=encode_path(path), sha256=sha256, stamp=stamp, proof=proof)
 
 

@@ -500,11 +500,8 @@ def _shorten_value(value: str | None, other: str | None) -> str:
         head, name = value.rpartition("/")[::2]
         if name and name != other.rpartition("/")[2]:
             value = name
-        elif head:
-            if len(value) > longest:
-                value = f"{current_glyphs().ellipsis}{value[-longest:]}"
-            else:
-                value = value
+        elif head and len(value) > longest:
+            value = f"{current_glyphs().ellipsis}{value[-longest:]}"
     if len(value) <= longest:
         return value
     return value[: longest - 1] + current_glyphs().ellipsis

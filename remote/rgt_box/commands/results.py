@@ -117,8 +117,6 @@ class ResultSearch:
             no_since = why_machine_is_older(self._since, at, folders_to_walk()[:1], found["job"])
             if no_since:
                 self._since = None
-            else:
-                self._since = self._since
         self.walk = self._new_walk(result_walk.ResultWalk)
         self.walk.walk_roots(folders_to_walk())
         self.answer = result_walk.walk_answer(self.walk, at, self._since, no_since)
@@ -196,8 +194,6 @@ def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result
                 owners.claim_path(path, f"results {pattern}")
                 if os.path.isdir(path):
                     inside = path.rstrip("/") + "/"
-                else:
-                    inside = inside
     work_folders.claim_work_folders(owners, loaded)
     return owners
 

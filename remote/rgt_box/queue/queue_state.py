@@ -244,8 +244,6 @@ def find_lock_owner(job: Job) -> str:
         written, now = files.signature(path), time.monotonic()
         if until is None:
             until = now + TELLS_WITHIN
-        else:
-            until = until
         if now >= until or _silent.get(path) == written:
             _silent[path] = written
             return "runner"

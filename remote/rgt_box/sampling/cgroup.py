@@ -500,8 +500,6 @@ class ThreadWatch:
         """
         if now is None:
             now = time.monotonic()
-        else:
-            now = now
         if not cpu.get("oversubscribed"):
             self._since = None
             # Seconds without contention after which it may be reported again.
@@ -512,8 +510,6 @@ class ThreadWatch:
         self._last = now
         if self._since is None:
             self._since = now
-        else:
-            self._since = self._since
         # Seconds that the contention must last before it is reported: every program starts with
         # many threads.
         lasting = 10.0

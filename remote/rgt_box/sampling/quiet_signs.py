@@ -118,8 +118,6 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     """
     if lines is None:
         lines = CommandLines().read()
-    else:
-        lines = lines
     found: list[dict[str, Any]] = []
     for pid in sorted(lines, reverse=True):
         name = _cached_transfer_name(lines[pid])

@@ -206,8 +206,6 @@ class RankWatch:
         """
         if now is None:
             now = time.monotonic()
-        else:
-            now = now
         before, self._known = self._known, {}
         for proc in procs:
             pid, key = proc["pid"], (proc["started"], proc["cmd"])

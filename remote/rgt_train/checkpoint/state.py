@@ -390,8 +390,6 @@ class RunState:
         found = Collected()
         if random is None:
             random = self.random
-        else:
-            random = random
         try:
             models = {name: self._collect_model(found, name) for name in self.models}
             with self.epoch_end_settings():

@@ -667,8 +667,6 @@ def total_lengths(
     else:
         most = (epochs or 1) * steps_per_epoch
     whole = -(-most // steps_per_epoch)
-    if epochs is None:
-        whole = whole
-    else:
+    if epochs is not None:
         whole = min(epochs, whole)
     return whole, min(most, whole * steps_per_epoch)

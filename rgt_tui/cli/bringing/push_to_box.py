@@ -157,8 +157,6 @@ class ProgressLine:
         now = time.monotonic()
         if self._began is None:
             self._began = now
-        else:
-            self._began = self._began
         if sys.stderr.isatty() and (now - self._last > 0.1 or done >= total):
             sys.stderr.write(f"\r{progress_text(done, total, now - self._began)}\x1b[K")
             sys.stderr.flush()

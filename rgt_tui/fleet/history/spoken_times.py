@@ -64,9 +64,7 @@ def coming_time(text: str, now: float) -> float:
             found = _at_clock_time(here + timedelta(days=1), rest.strip() or "00:00")
         elif _CLOCK.fullmatch(words):
             found = _at_clock_time(here, words)
-            if found > here:
-                found = found
-            else:
+            if found <= here:
                 found = _at_clock_time(here + timedelta(days=1), words)
         else:
             found = _parse_dated(words, here)

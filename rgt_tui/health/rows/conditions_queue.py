@@ -278,8 +278,6 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
             continue
         if runs is None:
             runs = {run.name: run for run in view.box.runs}
-        else:
-            runs = runs
         run = runs.get(cell.name)
         if run is None or run.step is None or not run.total_steps:
             continue

@@ -364,8 +364,6 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
         counted += n - start
         if newest is None:
             newest = run.progressed_at
-        else:
-            newest = newest
     if counted:
         return passed_verdict(f"the last {counted} are finite", newest)
     return unread_verdict(view, "no loss logged yet")

@@ -37,8 +37,6 @@ def written_before(of_day: float, behind: float) -> float | None:
     out_of_order = 2.0
     if apart > DAY - out_of_order:
         apart = apart - DAY
-    else:
-        apart = apart
     # Maximum seconds between two lines that have only a time of day. After a longer pause it is
     # unknown whether another day has passed.
     most_apart = 3600.0

@@ -280,9 +280,7 @@ class LogRows:
             latest = float("-inf")
             for number in every[index]:
                 at = log.ordered_by(number, zone)
-                if at is None:
-                    latest = latest
-                else:
+                if at is not None:
                     latest = max(latest, at)
                 keyed.append((latest, index, number))
         keyed.sort()
@@ -462,8 +460,6 @@ class LogCursor:
         here = self.current_row(rows)
         if here is None:
             here = first + height - 1
-        else:
-            here = here
         self._stop_following(rows, first, min(max(here, first), first + height - 1))
 
     def go_to_row(self, row: int, rows: LogRows, height: int, *, keep_sight: bool = False) -> None:

@@ -588,9 +588,7 @@ class CurvesScreen(FleetAwareScreen):
             return
         now = self.settings.pinned
         pace = 2 * frame.per_dot
-        if self.settings.axis is XAxis.EPOCH:
-            pace = pace
-        else:
+        if self.settings.axis is not XAxis.EPOCH:
             pace = max(1.0, pace)
         if now is None:
             x = frame.window[1]

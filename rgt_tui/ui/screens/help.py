@@ -102,9 +102,7 @@ def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]
             tone = Tone.WARN
         else:
             tone = Tone.ACCENT
-        if row.command is not None:
-            tone = tone
-        else:
+        if row.command is None:
             tone = Tone.TEXT
         for index, part in enumerate(wrap_text(row.text, room, Tone.DIM)):
             lead, name = (row.lead, row.name) if index == 0 else ("", "")
