@@ -116,6 +116,14 @@ class DemoFleet(FleetSource):
         """Return a log on its box."""
         return self._running_fleet.box_log(box, path)
 
+    def shell_arguments(self, box: str) -> tuple[str, ...]:
+        """Return the arguments of ``ssh`` that lead to a box."""
+        return self._running_fleet.shell_arguments(box)
+
+    async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
+        """Run a command that a person has typed."""
+        return await self._running_fleet.run_command(words, on_line)
+
     def set_box_paused(self, box: str, paused: bool) -> None:
         """Disconnect from a box, or connect again."""
         self._running_fleet.set_box_paused(box, paused)

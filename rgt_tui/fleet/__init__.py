@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         FleetSource,
         GateClosed,
         NoControlPlane,
+        NotOffered,
         PlatformAccount,
         PullResult,
         Tap,
@@ -156,6 +157,7 @@ __all__ = [
     "Keepalive",
     "MemoryBudget",
     "NoControlPlane",
+    "NotOffered",
     "NotRunnable",
     "OpenActions",
     "PlatformAccount",
@@ -238,7 +240,7 @@ __getattr__ = imported_later(
         "event_loop": "FaultReporter MOST_TOLD reduce_collection run_guarded new_loop",
         "fleet_source": (
             "PlatformAccount Beginnings Chronicle FirstSteps FleetSource GateClosed ActionTerms "
-            "NoControlPlane FleetObserver "
+            "NoControlPlane NotOffered FleetObserver "
             "PullResult Tap"
         ),
         "history.history_keeper": "HistoryRecorder",

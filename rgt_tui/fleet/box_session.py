@@ -463,6 +463,17 @@ class BoxSession:
             self._slower_samples = on_the_way
 
     @property
+    def connection(self) -> asyncssh.SSHClientConnection:
+        """The open connection.
+
+        Raises:
+            Unreachable: there is none now.
+        """
+        if self._connection is None:
+            raise Unreachable(f"{self.state.spec.name} is not connected: {self.state.reason}")
+        return self._connection
+
+    @property
     def agent(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
         """The open connection and its agent, for requests outside the stream.
 

@@ -1,6 +1,7 @@
-"""Run a check on request: the command that a person would type, in a process that can be killed.
+"""Run a check or work on request: the command that a person would type, in a process of its own.
 
-Only read-only commands are run: no command that bills, ends, copies, starts or removes anything.
+For a check only read-only commands are run: none that bills, ends, copies, starts or removes
+anything.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class CheckLimits(msgspec.Struct, frozen=True):
 
 
 CHECK_LIMITS = CheckLimits()
+
+
+WORK: frozenset[str] = frozenset(("pull", "push", "run", "queue"))
+"""Commands that a person can start from a screen: they bill nothing and end nothing."""
 
 
 class NotRunnable(Exception):

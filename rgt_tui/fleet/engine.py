@@ -23,7 +23,7 @@ from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import EvidenceQueries
 from rgt_tui.fleet.box_logs import BoxLog
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
+from rgt_tui.fleet.check_runs import WORK, NotRunnable, check_arguments, run_check_command
 from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import reduce_collection, run_guarded
@@ -33,6 +33,7 @@ from rgt_tui.fleet.fleet_source import (
     Chronicle,
     FleetObserver,
     FleetSource,
+    NotOffered,
     PullResult,
     Remember,
     Tap,
@@ -57,7 +58,14 @@ from rgt_tui.model import (
     StopProgress,
 )
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
-from rgt_tui.ssh import DeployedAgent, HostKeyPolicy, LoginAnswers, build_agent
+from rgt_tui.ssh import (
+    DeployedAgent,
+    HostKeyPolicy,
+    LoginAnswers,
+    Unreachable,
+    build_agent,
+    pinned_ssh_arguments,
+)
 from rgt_tui.store import TicksError, save_tick, ticks_of, with_ticks
 
 if TYPE_CHECKING:
@@ -332,6 +340,13 @@ class Fleet(BaseFleet):
         self._paces = SamplingPaces(self._sessions)
         self._collect_again: Callable[[], None] | None = None
 
+    def shell_arguments(self, box: str) -> tuple[str, ...]:
+        """Return the arguments of ``ssh`` that lead to a box."""
+        try:
+            return pinned_ssh_arguments(self._sessions[box].connection, box, self._env)
+        except Unreachable as error:
+            raise NotOffered(str(error)) from error
+
     def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now, with a person's ticks."""
         found = super().evaluate_checks(box)
@@ -366,9 +381,18 @@ class Fleet(BaseFleet):
         words = check_arguments(check, box, self._copies)
         if words is None:
             raise NotRunnable("no command that only looks belongs to it")
+        return await self._run_rgt(words, on_line)
+
+    async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
+        """Run a command that a person has typed in a separate process."""
+        if words[0] not in WORK:
+            raise NotRunnable(f"only {', '.join(sorted(WORK))} run here: type it in a shell")
+        return await self._run_rgt(words, on_line)
+
+    async def _run_rgt(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         if self._fleet_file is None:
             raise NotRunnable("these boxes are in no fleet file; type the command yourself")
-        if self._sessions[box].state.spec.untrusted:
+        if any(session.state.spec.untrusted for session in self._sessions.values()):
             raise NotRunnable("the fleet file is not trusted: rgt trust")
         return await run_check_command(words, self._fleet_file, on_line, self._env)
 

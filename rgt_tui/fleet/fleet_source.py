@@ -350,6 +350,14 @@ class FleetSource(Protocol):
         """
         return None
 
+    def shell_arguments(self, box: str) -> tuple[str, ...]:
+        """Return the arguments of ``ssh`` that lead to a box, pinned to the verified host key.
+
+        Raises:
+            NotOffered: it is not connected now; the message says why.
+        """
+        raise NotOffered
+
     async def transfers(self) -> tuple[TransferNote, ...]:
         """Return all remembered transfers, the newest first; reads the disk in a worker thread.
 
@@ -384,6 +392,21 @@ class FleetSource(Protocol):
 
         Raises:
             NotRunnable: it cannot be run; the message says why.
+        """
+        raise NotOffered
+
+    async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
+        """Run ``rgt`` with words that a person has typed; return its exit status.
+
+        Cancelling ends the command here; what it has started on a box keeps running.
+
+        Args:
+            words: Its arguments: pull, push, run or queue, and theirs.
+            on_line: Called with each line that it prints.
+
+        Raises:
+            NotOffered: these boxes are a recording or an earlier moment.
+            NotRunnable: it cannot be run from here; the message says why.
         """
         raise NotOffered
 

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
         connect,
         connection_label,
         resolve_hops,
-        ssh_arguments,
         watched_moved_address,
     )
     from rgt_tui.ssh.deployment import (
@@ -89,7 +88,7 @@ if TYPE_CHECKING:
         BulkClient,
         NotCarried,
         bulk_client,
-        pinned_host_key,
+        pinned_ssh_arguments,
         refuses_host,
     )
     from rgt_tui.ssh.person import LoginAnswers, PausableDeadline, Person, answered_by
@@ -179,7 +178,7 @@ __all__ = [
     "open_bulk",
     "open_channel",
     "pass_through",
-    "pinned_host_key",
+    "pinned_ssh_arguments",
     "read_frame",
     "read_start_up_files",
     "read_trace",
@@ -191,7 +190,6 @@ __all__ = [
     "resolve_host",
     "run_command",
     "scan_config",
-    "ssh_arguments",
     "start_up_cost",
     "start_watch",
     "stream_cat",
@@ -207,14 +205,14 @@ __getattr__ = imported_later(
     {
         "channel": "NO_FILES WatchChannel BoxStream open_channel read_frame start_watch",
         "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
-        "connection": "MovedAddress ssh_arguments config_blocks connect resolve_hops "
+        "connection": "MovedAddress config_blocks connect resolve_hops "
         "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line read_start_up_files read_trace "
         "reads_commands_from_stdin start_up_cost",
-        "openssh_client": "BulkClient NotCarried bulk_client pinned_host_key refuses_host",
+        "openssh_client": "BulkClient NotCarried bulk_client pinned_ssh_arguments refuses_host",
         "person": "LoginAnswers PausableDeadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",
         "remote_command": "NO_SFTP RemoteCommandResult LineSplitter decode_answer has_sftp "

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import asyncssh
 
-from rgt_tui.files import replace_file
+from rgt_tui.files import replace_file, state_directory
+from rgt_tui.ssh.connection import ssh_arguments
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
 from rgt_tui.ssh.login import Login, load_identity
 from rgt_tui.ssh.login_shell import reads_commands_from_stdin
@@ -193,6 +194,26 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
         "GlobalKnownHostsFile=/dev/null", "UpdateHostKeys=no", "CheckHostIP=no",
     )  # fmt: skip
     return tuple(word for option in said for word in ("-o", option))
+
+
+def pinned_ssh_arguments(
+    connection: asyncssh.SSHClientConnection, box: str, env: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the arguments of a person's own ``ssh`` to the place of an open connection.
+
+    Its verified host key is stored in rgt's state directory. If that is impossible, ``ssh`` finds
+    the key in the known_hosts files that the connection has read.
+
+    Args:
+        connection: An open connection.
+        box: Name of the box.
+        env: The process's environment.
+    """
+    words = ssh_arguments(connection)
+    try:
+        return (*pinned_host_key(connection, state_directory(env) / "verified-hosts" / box), *words)
+    except (OSError, NotCarried):
+        return words
 
 
 def _ssh_arguments(

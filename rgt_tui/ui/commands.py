@@ -98,6 +98,7 @@ _NAMES = {
     "question_mark": "?",
     "slash": "/",
     "ampersand": "&",
+    "asterisk": "*",
     "colon": ":",
     "escape": "esc",
     "plus": "+",
@@ -206,15 +207,37 @@ BOX_TARGET: tuple[Command, ...] = (
 )  # fmt: skip
 """For a box: the selected one on the fleet screen, the shown one elsewhere."""
 
+BOX_SHELL: tuple[Command, ...] = (
+    Command("box.shell", ("s",), "shell",
+            "Open a shell on the box; rgt comes back when it ends. Inside tmux: in a new window.", "shell(False)",
+            needs=("box", "live")),
+    Command("box.shell-there", ("S",), "shell there",
+            "Open a shell in the directory of the box's run; in a log, the log at this line in its pager.",
+            "shell(True)", needs=("box", "live")),
+)  # fmt: skip
+"""For a box to which rgt is connected."""
+
+BOX_WORK: tuple[Command, ...] = (
+    Command("box.work", ("w",), "work",
+            "Pull, push, run or queue on the box: the command's dry run first.", "work", needs=("box", "live")),
+)  # fmt: skip
+"""For a box on which work is to start."""
+
 FLEET: tuple[Command, ...] = (
     Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1, needs=("box",)),
     Command("fleet.filter", ("slash",), "filter",
             "Show only some boxes: state:running gpu<50 platform:autodl cost>1 age>5m text.", footer=6),
     Command("fleet.kept-filter", ("F",), "kept filters", "The next kept filter; save:NAME in a filter keeps it."),
-    Command("fleet.sort", ("o",), "sort", "Sort by the next column; after the last, as in the fleet file.", footer=7),
+    Command("fleet.sort", ("o",), "sort", "Sort by a column: a letter picks it, o takes the next one.", footer=7),
     Command("fleet.trouble-first", ("t",), "trouble first", "Sort by trouble again, the worst box on top."),
     Command("fleet.turn-order", ("O",), "reverse", "Reverse the sort order."),
     Command("fleet.group", ("b",), "group", "Group by platform, state or account, or not at all."),
+    Command("fleet.mark", ("space",), "mark", "Mark the box or unmark it; in a replay, pause or resume."),
+    Command("fleet.mark-range", ("v",), "mark range", "Begin a range of marks here; again: mark up to here.",
+            needs=("live",)),
+    Command("fleet.mark-all", ("asterisk",), "mark all", "Mark all shown boxes, or unmark them.", needs=("live",)),
+    Command("fleet.with-marked", ("m",), "with marked",
+            "Pull, mute, connect, disconnect or tear down all marked boxes.", footer=8, needs=("live",)),
     Command("fleet.next-pane", ("tab",), "next pane",
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
@@ -414,7 +437,7 @@ LOG: tuple[Command, ...] = (
 
 LOG_TARGET: tuple[Command, ...] = tuple(
     command
-    for command in (*BOX_TARGET, *BOX_CARE)
+    for command in (*BOX_TARGET, *BOX_SHELL, *BOX_CARE)
     if command.id not in {"box.log", "box.connect", "box.pause", "box.interval"}
 )
 """Commands of a box that also work in its log."""

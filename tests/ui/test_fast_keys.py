@@ -296,7 +296,7 @@ async def test_a_beat_draws_the_state_that_it_judged_and_judges_no_box_twice(
         assert app.screen.fleet_state is fleet.state
         names = [box.spec.name for box in fleet.state.boxes]
         assert judged == names
-        await pilot.press("o")
+        await pilot.press("o", "o")
         await settle(pilot)
         assert judged == names, "what a key sorts anew was judged a moment ago"
         fleet.advance(1.0)

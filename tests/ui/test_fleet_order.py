@@ -21,7 +21,7 @@ from rgt_tui.model import (
     LinkState,
 )
 from rgt_tui.ui import ASCII, UNICODE, assess_box, current_glyphs, health_mark, status_label
-from rgt_tui.ui.screens import FleetScreen
+from rgt_tui.ui.screens import ChoiceScreen, FleetScreen
 from rgt_tui.ui.widgets import Tone, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
     COLUMNS,
@@ -46,6 +46,7 @@ from rgt_tui.ui.widgets.fleet_rows import (
     read_view,
     row_line,
     save_view,
+    sort_choices,
     sort_rows,
     state_cell,
     view_path,
@@ -169,7 +170,7 @@ def test_what_is_kept_comes_back_and_a_damaged_file_is_left_alone(tmp_path: Path
 async def test_a_damaged_view_is_said_and_the_screen_works_all_the_same(state_home: Path) -> None:
     state_home.mkdir(parents=True)
     (state_home / "fleet-view.json").write_text("{")
-    async with running(many_boxes(3), size=(300, 34), keys=("o",)) as (app, _pilot, _):
+    async with running(many_boxes(3), size=(300, 34), keys=("o", "o")) as (app, _pilot, _):
         assert "not kept:" in screen_text(app) and "fleet-view.json cannot be read" in screen_text(
             app
         )
@@ -193,7 +194,7 @@ async def test_trouble_that_an_order_hides_is_counted_and_one_key_shows_it() -> 
 
 
 async def test_an_order_is_kept_for_its_own_fleet_alone(state_home: Path) -> None:
-    async with running(many_boxes(3), size=(120, 34), keys=("o",)) as (_app, pilot, _):
+    async with running(many_boxes(3), size=(120, 34), keys=("o", "o")) as (_app, pilot, _):
         path = state_home / "fleet-view.json"
         await wait_for(pilot, path.exists)
     other = FakeFleet(many_boxes(3))
@@ -224,7 +225,7 @@ async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(
     async with running(many_boxes(6), size=size) as (app, pilot, _):
         seen: list[str] = []
         for _ in range(len(KEYS)):
-            await pilot.press("o")
+            await pilot.press("o", "o")
             await settle(pilot)
             line = screen_text(app).splitlines()[1]
             assert line.count("▾") + line.count("▴") == (
@@ -233,6 +234,33 @@ async def test_o_goes_through_the_columns_and_the_sorted_one_has_the_glyph(
             seen.append(screen_text(app).splitlines()[-2].strip())
         assert len(set(seen)) == len(KEYS)
         assert seen[-1] == "sorted trouble first; O reverses it"
+
+
+async def test_o_and_a_letter_sort_by_that_column_and_other_keys_leave_the_order() -> None:
+    async with running(many_boxes(6), size=(120, 34)) as (app, pilot, _):
+        screen = app.screen
+        assert isinstance(screen, FleetScreen)
+        await pilot.press("o")
+        await settle(pilot)
+        assert "sort by  n box  s state  g gpu" in screen_text(app)
+        await pilot.press("x")
+        assert isinstance(app.screen, ChoiceScreen), "no choice has this letter"
+        await pilot.press("d")
+        await settle(pilot)
+        assert screen._arrangement.sort_order == SortOrder("disk")
+        await pilot.press("o", "d")
+        await settle(pilot)
+        assert screen._arrangement.sort_order == SortOrder("disk", flipped=True), "again: reversed"
+        await pilot.press("o", "escape")
+        await settle(pilot)
+        assert isinstance(app.screen, FleetScreen)
+        assert screen._arrangement.sort_order.key == "disk"
+
+
+def test_no_two_columns_have_the_same_letter() -> None:
+    choices = sort_choices()
+    assert {key for _, _, key in choices} == {*KEYS}
+    assert len({letter for letter, _, _ in choices} | {"o"}) == len(choices) + 1
 
 
 async def test_headings_are_no_rows() -> None:

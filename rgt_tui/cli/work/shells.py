@@ -26,7 +26,6 @@ from rgt_tui.cli.work.work_arguments import (
     SshArguments,
     TunnelArguments,
 )
-from rgt_tui.files import state_directory
 from rgt_tui.fleet import connected, find_moved_address, provider_word
 from rgt_tui.fleet.work.tunneling import BoxTunnels, CannotListen
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, is_exact_path, parse_tunnel
@@ -35,16 +34,14 @@ from rgt_tui.ssh import (
     AuthFailed,
     CommandFailed,
     NoCommands,
-    NotCarried,
     PausableDeadline,
     SshHost,
     Unreachable,
     config_blocks,
     pass_through,
-    pinned_host_key,
+    pinned_ssh_arguments,
     resolve_hops,
     run_command,
-    ssh_arguments,
 )
 
 FILE = "ssh_config"
@@ -132,12 +129,7 @@ async def build_ssh_arguments(spec: BoxSpec, arguments: SshArguments) -> tuple[s
             PausableDeadline(arguments.timeout),
             connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
         ):
-            words = ssh_arguments(connection)
-            file = state_directory(os.environ) / "verified-hosts" / spec.name
-            try:
-                return (*pinned_host_key(connection, file), *words)
-            except (OSError, NotCarried):
-                return words  # the key is in the known_hosts files that rgt has read
+            return pinned_ssh_arguments(connection, spec.name)
     except TimeoutError as error:
         raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
     except AuthFailed:

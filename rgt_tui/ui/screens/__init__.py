@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.screens.audit_log import AuditScreen
     from rgt_tui.ui.screens.base import FleetAwareScreen
     from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, WantedHeights, place_panes
+    from rgt_tui.ui.screens.choice import ChoiceScreen
     from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
     from rgt_tui.ui.screens.event_journal import (
         HappeningList,
@@ -53,6 +54,7 @@ __all__ = [
     "AlertsScreen",
     "AuditScreen",
     "BoxScreen",
+    "ChoiceScreen",
     "CurvesScreen",
     "FirstContactScreen",
     "FleetAwareScreen",
@@ -123,6 +125,7 @@ __getattr__ = imported_later(
         "audit_log": "AuditScreen",
         "base": "FleetAwareScreen",
         "box": "BoxScreen LEAST_LOG WantedHeights place_panes",
+        "choice": "ChoiceScreen",
         "curves": "CurvesScreen listed_runs",
         "event_journal": "HappeningList JournalScreen alert_of find_durations pack_words",
         "fleet": "FleetScreen",

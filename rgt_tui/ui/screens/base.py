@@ -28,6 +28,7 @@ from rgt_tui.ui.legends import LegendRow, legend_of
 from rgt_tui.ui.mouse import BACK_KEY, MouseSelection
 from rgt_tui.ui.notation import current_glyphs, format_position_time
 from rgt_tui.ui.preferences import UNCHANGED, Preferences
+from rgt_tui.ui.shells import ShellKeys
 from rgt_tui.ui.widgets.fixed_lines import (
     BACK,
     CrumbChosen,
@@ -43,7 +44,7 @@ from rgt_tui.ui.widgets.selectable_list import SelectableList
 from rgt_tui.ui.widgets.spans import Span, Tone, make_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from textual import events
     from textual.widget import Widget
@@ -229,7 +230,7 @@ def past_moment_parts(fleet: FleetSource | None) -> Parts:
     return [(-1, make_line(Span(f"{g.earlier} {fleet.moment_text} {g.later}", Tone.MATCH)))]
 
 
-class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGround):
+class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, PaintedGround):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands) and `BINDINGS = bindings(KEYS)`, returns its middle
@@ -612,7 +613,7 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
 
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next retry."""
-        box = self._target_state()
+        box = self.find_target()
         if box is None:
             return
         if box.link is LinkState.LIVE:
@@ -626,7 +627,7 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
 
     def action_pause(self) -> None:
         """Disconnect from the box, or connect again."""
-        box = self._target_state()
+        box = self.find_target()
         if box is None:
             return
         paused = box.link is not LinkState.PAUSED
@@ -640,7 +641,7 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
 
     def action_interval(self) -> None:
         """Use the next sampling interval."""
-        box = self._target_state()
+        box = self.find_target()
         if box is None:
             return
         if box.interval is not None:
@@ -650,6 +651,25 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
         self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
+
+    def work_boxes(self) -> Sequence[str]:
+        """Return the boxes on which ``w`` starts work; a hint and none if there is no box."""
+        box = self.find_target()
+        return () if box is None else (box.spec.name,)
+
+    def action_work(self) -> None:
+        """Offer the commands that start work on the box, and open the chosen one."""
+        from rgt_tui.ui.screens.choice import ChoiceScreen
+        from rgt_tui.ui.screens.command import WORK, CommandScreen
+
+        boxes = self.work_boxes()
+
+        def open_command(text: str | None) -> None:
+            if text is not None:
+                self.app.push_screen(CommandScreen(self.fleet, boxes, text))
+
+        if boxes:
+            self.app.push_screen(ChoiceScreen("start", WORK), open_command)
 
     def _is_replay(self) -> bool:
         """Return whether this is a replay; say so if it is not."""
@@ -701,7 +721,7 @@ class FleetAwareScreen(EntrySupport, FaultTolerant, MouseSelection, PaintedGroun
         except ValueError as error:
             self.hint(str(error))
 
-    def _target_state(self) -> BoxState | None:
+    def find_target(self) -> BoxState | None:
         """Return the box to act on.
 
         None, with a hint, if there is none or the screen shows the past.

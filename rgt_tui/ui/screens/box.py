@@ -20,7 +20,9 @@ from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX,
     BOX_CARE,
+    BOX_SHELL,
     BOX_TARGET,
+    BOX_WORK,
     LOG_LINES,
     MOVE,
     REPLAY,
@@ -167,7 +169,16 @@ class BoxScreen(LogKeys):
     """Vitals, trouble, queue and log of one box."""
 
     PLACE = "box"
-    KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (
+        *BOX_TARGET,
+        *BOX_SHELL,
+        *BOX_WORK,
+        *LOG_LINES,
+        *BOX,
+        *BOX_CARE,
+        *REPLAY,
+        *MOVE,
+    )
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = "#log"
     PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue", "loss", "past")

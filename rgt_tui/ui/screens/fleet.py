@@ -20,7 +20,9 @@ from rgt_tui.ui.box_status import build_failed_assessment, choose_log
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX_CARE,
+    BOX_SHELL,
     BOX_TARGET,
+    BOX_WORK,
     FLEET,
     MOVE,
     REPLAY,
@@ -37,6 +39,8 @@ from rgt_tui.ui.screens.base import (
     MoveKeys,
     StateAssessments,
 )
+from rgt_tui.ui.screens.choice import Choice, ChoiceScreen
+from rgt_tui.ui.screens.fleet_marks import MarkKeys
 from rgt_tui.ui.widgets.box_context import (
     PANE_SHARE,
     PANES,
@@ -71,6 +75,7 @@ from rgt_tui.ui.widgets.fleet_rows import (
     read_view,
     save_view,
     since_section,
+    sort_choices,
     sort_rows,
     view_path,
     with_arrangement,
@@ -145,11 +150,19 @@ class AssessedRows(NamedTuple):
     worst: FleetWorstCase | None = None
 
 
-class FleetScreen(MoveKeys, FleetAwareScreen):
+class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     """Table of boxes, and panes that explain the selected one."""
 
     PLACE = "fleet"
-    KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *REPLAY, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (
+        *FLEET,
+        *BOX_TARGET,
+        *BOX_SHELL,
+        *BOX_WORK,
+        *BOX_CARE,
+        *REPLAY,
+        *MOVE,
+    )
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AT_ONCE = 50
     AUTO_FOCUS = ""
@@ -333,6 +346,7 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
             words = f"{current_glyphs().trouble} {hidden} out of sight: {key_for('fleet.trouble-first')}"
             shown.append((0, make_line(Span(words, Tone.TROUBLE))))
         return [
+            *self.marked_parts(),
             *shown,
             *super().build_summary(state, now),
             *unlisted_parts(state),
@@ -548,6 +562,11 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
         self.redraw_now()
         return step.copy_text
 
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Open the next tear-down page of the marked boxes when one has closed."""
+        super().on_screen_resume(event)
+        self.call_after_refresh(self.open_next_teardown)
+
     def on_loss_pane_opened(self, message: LossPane.Opened) -> None:
         """Open the curves of the selected box."""
         self.action_open_for_box("curves")
@@ -616,6 +635,20 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
             self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:
+        """Offer the columns to sort by."""
+        choices = [Choice(*one) for one in sort_choices()]
+        next_one = Choice(key_for("fleet.sort"), "next", "")
+        self.app.push_screen(ChoiceScreen("sort by", [*choices, next_one]), self._sort_by)
+
+    def _sort_by(self, key: str | None) -> None:
+        if key is None:
+            return
+        if key:
+            self.on_sort_asked(SortAsked(key))
+        else:
+            self._sort_by_next()
+
+    def _sort_by_next(self) -> None:
         """Sort by the next column, which then stays visible.
 
         After the last one, as in the fleet file.
@@ -700,6 +733,8 @@ class FleetScreen(MoveKeys, FleetAwareScreen):
 
     def clear_on_escape(self) -> bool:
         """Clear the filter; return whether there was one."""
+        if self.clear_marks():
+            return True
         had = bool(self._filter)
         self._filter, self._asked, self._wrong = "", FleetFilter(), ""
         self.redraw_now()

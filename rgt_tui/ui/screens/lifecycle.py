@@ -19,7 +19,15 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
 from rgt_tui.model import CheckResult, CheckStatus, FleetState, PersonTick
 from rgt_tui.ui.clipboard import ClipboardText
-from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.commands import (
+    BOX_CARE,
+    BOX_SHELL,
+    BOX_TARGET,
+    MOVE,
+    Command,
+    build_bindings,
+    key_for,
+)
 from rgt_tui.ui.enduring import shorten_path
 from rgt_tui.ui.exports import NotExported, export_name, phases_markdown, write_export
 from rgt_tui.ui.screens.base import FleetAwareScreen, MoveKeys
@@ -68,6 +76,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = (
         *LIFECYCLE,
         *(replace(c, footer=c.footer and c.footer + 2) for c in BOX_TARGET if c.id != "box.phases"),
+        *BOX_SHELL,
         *(replace(c, footer=8 if c.id == "box.alerts" else 0) for c in BOX_CARE),
         *MOVE,
     )

@@ -20,7 +20,14 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.box_logs import BoxLog, NothingOlder
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
-from rgt_tui.model import BoxState, FleetState, LinkState, LogView, ScreenPosition
+from rgt_tui.model import (
+    BoxState,
+    FleetState,
+    LinkState,
+    LogView,
+    ScreenPosition,
+    is_exact_path,
+)
 from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
@@ -29,6 +36,7 @@ from rgt_tui.ui.logs.line_finder import LineSheet, finder_for, search_box
 from rgt_tui.ui.logs.log_rows import ShownLog, step_of
 from rgt_tui.ui.notation import format_thousands, size_or_dash
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, MoveKeys
+from rgt_tui.ui.shells import CannotOpenShell, page_from
 from rgt_tui.ui.widgets.fixed_lines import EntryLine, KeyLine
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.log_pane import TIMES, LogPane
@@ -689,6 +697,19 @@ class LogScreen(LogKeys):
             cast("Dashboard", self.app).open_screen(
                 "handbook", self.box_name, ScreenPosition(gotcha=page)
             )
+
+    def find_shell_command(self, box: BoxState) -> str:
+        """Return the command that shows the log in the box's pager, at the selected line."""
+        here = self.log_pane.cursor_place
+        if here is None:
+            return super().find_shell_command(box)
+        kept, number = here
+        if not is_exact_path(kept.path):
+            raise CannotOpenShell("this log has a name that a shell cannot be given")
+        before = kept.lines_before
+        if before is None:
+            return page_from(kept.path, None)
+        return page_from(kept.path, before + number - kept.first_number + 1)
 
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the box; the curves at the step in the selected line."""

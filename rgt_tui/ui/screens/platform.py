@@ -19,6 +19,7 @@ from rgt_tui.profiles.platform_page import KNOWN
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     ALERTS_TOO,
+    BOX_SHELL,
     BOX_TARGET,
     FIRST,
     MOVE,
@@ -228,6 +229,7 @@ class PlatformScreen(PlatformPage):
     KEYS: ClassVar[tuple[Command, ...]] = (
         *PLATFORM,
         *(command for command in BOX_TARGET if command.id != "box.platform"),
+        *BOX_SHELL,
         *ALERTS_TOO,
         *MOVE,
     )

@@ -248,7 +248,11 @@ async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_
     )
     reader = FleetHistory(tmp_path / "history.db")
     async with asyncio.timeout(60):
-        while len((await reader.recall_states([spec]))["real"].checkpoints) < 2:  # noqa: ASYNC110 - another process writes it
+        # the runs may be stored after the checkpoints
+        while True:
+            stored = (await reader.recall_states([spec]))["real"]
+            if len(stored.checkpoints) == 2 and len(stored.runs) >= 3:
+                break
             await asyncio.sleep(0.05)
     await reader.close()
     less = replace(spec, jobs=(str(kept),), runs=())

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         group_rows,
         read_view,
         save_view,
+        sort_choices,
         sort_rows,
         view_path,
         with_arrangement,
@@ -119,6 +120,7 @@ __all__ = [
     "save_view",
     "since_lines",
     "since_section",
+    "sort_choices",
     "sort_rows",
     "state_cell",
     "story_section",
@@ -141,7 +143,7 @@ __getattr__ = imported_later(
         "fleet_filter": "FilterError TEXTS filter_rows parse_filter",
         "fleet_table": (
             "FILE GROUPS Arrangement FleetTable FleetView SortOrder Unreadable can_sort group_rows save_view "
-            "sort_rows read_view view_path with_arrangement with_filter"
+            "sort_choices sort_rows read_view view_path with_arrangement with_filter"
         ),
         "loss_pane": "BARE BOARD LossPane measure_drawn frame_still_fits telling_run",
         "since_lines": "MOST_EVENTS complete_from group_events idle_foot since_section story_section",

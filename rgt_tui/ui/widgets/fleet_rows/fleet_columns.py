@@ -137,6 +137,8 @@ class FleetColumn(msgspec.Struct, frozen=True):
     """(rank, cells) pairs for dividing the spare cells of a table of 120 and more."""
     keeps_tone: bool = False
     """Keep its colour in a row whose values are old."""
+    sort_letter: str = ""
+    """The key after ``o`` that sorts by it; empty = the first free letter."""
 
 
 _DISK_PCT = (LIMITS.disk_warn_pct, LIMITS.disk_error_pct)
@@ -144,50 +146,56 @@ _MEMORY_PCT = (LIMITS.memory_warn_pct, LIMITS.memory_error_pct)
 
 COLUMNS: list[FleetColumn] = [
     FleetColumn("name", "  box", 14, 0, cells.name_cell, "the box, as named in the fleet file", right=False,
-           wishes=((1, WIDEST_NAME),), keeps_tone=True),
+           wishes=((1, WIDEST_NAME),), keeps_tone=True, sort_letter="n"),
     FleetColumn("state", "state", 11, 0, cells.state_cell, "its state in one word; +2 = two more alerts", right=False,
-           wishes=((6, 2), (16, 1)), keeps_tone=True),
+           wishes=((6, 2), (16, 1)), keeps_tone=True, sort_letter="s"),
     FleetColumn("gpu", "gpu", 8, 80, cells.gpu_cell,
            "the last minute of utilisation, and the newest mean; 1/8 = one of eight GPUs is dead "
            "or idle; sorted by the worst GPU",
-           percent_value(cells.worst_util, "utilisation of the worst GPU", 10.0, rising=True), wishes=((15, 4),)),
+           percent_value(cells.worst_util, "utilisation of the worst GPU", 10.0, rising=True), wishes=((15, 4),),
+           sort_letter="g"),
     FleetColumn("vram", "vram", 6, 120, cells.vram_cell, "GPU memory in use, of all GPUs together",
-           percent_value(cells.vram_pct, "video memory", 5.0), right=False),
+           percent_value(cells.vram_pct, "video memory", 5.0), right=False, sort_letter="v"),
     FleetColumn("temp", "temp", 4, WISHED, cells.number_cell(cells.hottest_gpu, cells.heat_text), "the hottest GPU",
-           FilterValue(cells.hottest_gpu, FilterUnit.PLAIN, "temperature", 5.0), wishes=((8, 0),)),
+           FilterValue(cells.hottest_gpu, FilterUnit.PLAIN, "temperature", 5.0), wishes=((8, 0),),
+           sort_letter="t"),
     FleetColumn("power", "power", 5, WISHED, cells.power_cell, "power of all GPUs together",
-           FilterValue(cells.total_watts, FilterUnit.PLAIN, "power", 20.0), wishes=((9, 0),)),
+           FilterValue(cells.total_watts, FilterUnit.PLAIN, "power", 20.0), wishes=((9, 0),),
+           sort_letter="w"),
     FleetColumn("disk", "disk", 4, 120, cells.full_cell(cells.bytes_full, *_DISK_PCT),
-           "the fullest file system, in bytes", percent_value(cells.bytes_full, "disk")),
+           "the fullest file system, in bytes", percent_value(cells.bytes_full, "disk"), sort_letter="d"),
     FleetColumn("inode", "inode", 5, 0, cells.full_cell(cells.inodes_full, *_DISK_PCT),
            "the fullest file system, in inodes: at 100% no new file can be created, even with free bytes",
-           percent_value(cells.inodes_full, "inodes")),
+           percent_value(cells.inodes_full, "inodes"), sort_letter="i"),
     FleetColumn("cgroup", "cgroup", 6, 0, cells.full_cell(cells.memory_full, *_MEMORY_PCT),
            "memory of the container against its limit, not that of the host",
-           percent_value(cells.memory_full, "memory", 2.0)),
+           percent_value(cells.memory_full, "memory", 2.0), sort_letter="m"),
     FleetColumn("cell", "cell", 4, 0, cells.cell_cell, "the current line of the queue, and the number of lines",
-           percent_value(_cell_progress, "share of its cells")),
+           percent_value(_cell_progress, "share of its cells"), sort_letter="q"),
     FleetColumn("step", "ep·step", 8, 120, cells.step_cell, "epoch and step of the current run",
-           FilterValue(_current_step, FilterUnit.PLAIN, "step"), wishes=((4, 2),)),
+           FilterValue(_current_step, FilterUnit.PLAIN, "step"), wishes=((4, 2),), sort_letter="p"),
     FleetColumn("eta", "eta", 6, WISHED, cells.eta_cell, "time to the last step of the current run, at its own pace",
            FilterValue(cells.seconds_to_end, FilterUnit.TIME, "time to the last step", 60.0, rising=True), narrow=2,
-           wishes=((3, 0),)),
+           wishes=((3, 0),), sort_letter="e"),
     FleetColumn("age", "age", 6, 0, cells.age_cell,
            "since the run last made progress; for old values, how old they are",
-           FilterValue(_data_age, FilterUnit.TIME, "time without progress", 10.0), wishes=((10, 1),), keeps_tone=True),
+           FilterValue(_data_age, FilterUnit.TIME, "time without progress", 10.0), wishes=((10, 1),), keeps_tone=True,
+           sort_letter="a"),
     FleetColumn("loss", "loss", 6, 120, cells.loss_cell, "the newest loss, and the whole curve",
-           FilterValue(_current_loss, FilterUnit.PLAIN, "loss"), narrow=3, wishes=((2, 7),)),
+           FilterValue(_current_loss, FilterUnit.PLAIN, "loss"), narrow=3, wishes=((2, 7),),
+           sort_letter="l"),
     FleetColumn("rate", "/h", 6, 120, cells.money_cell(cells.hourly_cost), "price per hour now",
-           amount_value(cells.hourly_cost, "price per hour"), word="cost", narrow=1, wishes=((11, 1),)),
+           amount_value(cells.hourly_cost, "price per hour"), word="cost", narrow=1, wishes=((11, 1),),
+           sort_letter="r"),
     FleetColumn("per1k", "/1k", 6, WISHED, cells.money_cell(cells.thousand_steps),
            "cost of 1,000 steps of the current run", amount_value(cells.thousand_steps, "cost of 1,000 steps"),
-           wishes=((7, 0),)),
+           wishes=((7, 0),), sort_letter="1"),
     FleetColumn("spent", "spent", 6, 120, cells.money_cell(cells.cost_so_far), "cost of the box so far",
-           amount_value(cells.cost_so_far, "spent"), wishes=((12, 1),)),
+           amount_value(cells.cost_so_far, "spent"), wishes=((12, 1),), sort_letter="c"),
     FleetColumn("clock", "clock", 6, 120, cells.clock_cell,
            "time until the platform or the box stops or deletes something",
            FilterValue(lambda row: cells.next_end(row).seconds, FilterUnit.TIME, "time to the next clock", rising=True),
-           wishes=((13, 14),), keeps_tone=True),
+           wishes=((13, 14),), keeps_tone=True, sort_letter="k"),
     FleetColumn("why", "alerts", 0, 80, cells.why_cell, "the worst alert; else what the box is doing", right=False,
            wishes=((5, 24), (14, 60)), keeps_tone=True),
 ]  # fmt: skip
@@ -350,3 +358,18 @@ def row_line(row: FleetRow, columns: Sequence[tuple[FleetColumn, int]]) -> Line:
     if out:
         return merge_spans(out)
     return make_line(EMPTY)
+
+
+def mark_line(line: Line) -> Line:
+    """Return the line of a box with a mark between its state and its name."""
+    mark_at = 2  # after the cell of the cursor and the glyph of the state, each one cell wide
+    out: list[Span] = []
+    begin = 0
+    for span in line:
+        place = mark_at - begin
+        begin += len(span.text)
+        if 0 <= place < len(span.text):
+            out += [Span(span.text[:place], span.tone), Span("+", Tone.MATCH)]
+            span = Span(span.text[place + 1 :], span.tone)
+        out.append(span)
+    return tuple(span for span in out if span.text)

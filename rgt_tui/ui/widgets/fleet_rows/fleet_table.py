@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import ascii_letters
 from typing import NamedTuple
 
 import msgspec
@@ -19,10 +20,12 @@ from rgt_tui.ui.enduring import describe_error, report_fault_to_app
 from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow, clock_cells
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import (
+    COLUMNS,
     FleetColumn,
     VisibleRange,
     choose_columns,
     draw_heading,
+    mark_line,
     row_line,
     value_of,
 )
@@ -54,6 +57,50 @@ class FleetTable(SelectableList[str]):
         self._clock = 0
         """Cells of the longest clock."""
         self._held = False
+        self._marks: set[str] = set()
+        self._range_from: str | None = None
+        """Name of the box at which a range of marks begins; None = no range is being marked."""
+
+    @property
+    def marked_names(self) -> list[str]:
+        """Names of the shown boxes that are marked, in their order."""
+        marked = self._marks | self._names_in_range()
+        return [name for name in self._keys if name in marked]
+
+    def _names_in_range(self) -> set[str]:
+        if self._range_from not in self._keys:
+            return set()
+        begin, end = sorted((self._keys.index(self._range_from), self.selected_index))
+        return {*self._keys[begin : end + 1]}
+
+    def toggle_mark(self) -> None:
+        """Mark the selected box, or unmark it, and select the next one."""
+        if self._picked is not None:
+            self._marks ^= {self._picked}
+            self.move_by(1)
+
+    def mark_range(self) -> bool:
+        """Begin a range at the selected box, and return True; a second call marks the range."""
+        begins = self._range_from is None
+        self._marks |= self._names_in_range()
+        self._range_from = self._picked if begins else None
+        self.hold_selection()
+        return begins
+
+    def toggle_all_marks(self) -> None:
+        """Mark all shown boxes; if all are marked, unmark them."""
+        shown = {*self._keys}
+        if shown <= self._marks:
+            self._marks -= shown
+        else:
+            self._marks |= shown
+        self.redraw()
+
+    def clear_marks(self) -> bool:
+        """Unmark all boxes; return whether one was marked."""
+        had = bool(self._marks) or self._range_from is not None
+        self._marks, self._range_from = set(), None
+        return had
 
     def show_boxes(
         self,
@@ -175,7 +222,14 @@ class FleetTable(SelectableList[str]):
         out = [draw_heading(columns, self._order.key, rising=self._order.is_ascending, shown=seen)]
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
-        out += [self._drawn_row(self._boxes[one]) if isinstance(one, int) else one for one in shown]
+        marked = {*self.marked_names}
+        for one in shown:
+            if not isinstance(one, int):
+                out.append(one)
+            elif self._keys[one] in marked:
+                out.append(mark_line(self._drawn_row(self._boxes[one])))
+            else:
+                out.append(self._drawn_row(self._boxes[one]))
         self._owners = [None, *(self._keys[one] if isinstance(one, int) else None for one in shown)]
         return out
 
@@ -256,6 +310,19 @@ class SortOrder(NamedTuple):
         if self.flipped:
             return "trouble last"
         return "trouble first"
+
+
+def sort_choices() -> list[tuple[str, str, str]]:
+    """Return the keys that rows can be sorted by: the letter to press, the title, the key."""
+    columns = [column for column in COLUMNS if can_sort(column.key)]
+    taken = {"o", "f", *(column.sort_letter for column in columns)}
+    found: list[tuple[str, str, str]] = []
+    for column in columns:
+        free = (one for one in column.key + ascii_letters if one not in taken)
+        letter = column.sort_letter or next(free)
+        taken.add(letter)
+        found.append((letter, column.title.strip(), column.key))
+    return [*found, ("f", "fleet file", FILE)]
 
 
 def can_sort(key: str) -> bool:

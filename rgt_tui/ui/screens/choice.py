@@ -1,0 +1,103 @@
+"""A line of choices, each with the letter that picks it, above the key line of a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import ModalScreen
+
+from rgt_tui.ui.commands import Command, build_bindings, key_for
+from rgt_tui.ui.enduring import FaultTolerant
+from rgt_tui.ui.widgets.lines import FittedLines
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line, width_of
+
+CHOICE: tuple[Command, ...] = (
+    Command("choice.cancel", ("escape", "q"), "cancel", "Choose nothing.", "cancel", footer=1),
+)
+
+
+class Choice(NamedTuple):
+    """One choice."""
+
+    letter: str
+    """Textual's name of the key that picks it."""
+    title: str
+    value: str
+    """What the screen is dismissed with."""
+
+
+def lay_out_choices(label: str, choices: Sequence[Choice], width: int) -> list[Line]:
+    """Return the lines with a label and all choices, wrapped between two choices."""
+    rows: list[list[Span]] = [[Span(f" {label} ", Tone.STRONG)]]
+    for choice in choices:
+        part = [Span(f" {choice.letter}", Tone.ACCENT), Span(f" {choice.title} ")]
+        if width_of(tuple(rows[-1])) + width_of(tuple(part)) > width:
+            rows.append([Span(" " * (len(label) + 2))])
+        rows[-1] += part
+    rows[-1].append(dim_span(f" {key_for('choice.cancel')} cancels"))
+    return [make_line(*row) for row in rows]
+
+
+class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
+    """Shows the choices; a letter or a click picks one, and every other key is ignored.
+
+    Args:
+        label: What is chosen.
+        choices: In their order; no two have the same letter.
+    """
+
+    PLACE = "choice"
+    KEYS: ClassVar[tuple[Command, ...]] = CHOICE
+    BINDINGS: ClassVar[list[BindingType]] = build_bindings(CHOICE)
+    DEFAULT_CSS = """
+    ChoiceScreen { align: left bottom; background: transparent; }
+    ChoiceScreen > FittedLines { margin: 0 0 1 0; background: $rgt-raised; }
+    """
+
+    def __init__(self, label: str, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self._label, self._choices = label, tuple(choices)
+
+    @classmethod
+    def commands(cls) -> tuple[Command, ...]:
+        """The keys besides the letters."""
+        return CHOICE
+
+    def compose(self) -> ComposeResult:
+        """Lay out the line."""
+        yield FittedLines(lambda width: lay_out_choices(self._label, self._choices, width))
+
+    def on_key(self, event: events.Key) -> None:
+        """Pick the choice of a letter."""
+        picked = next((one for one in self._choices if one.letter == event.key), None)
+        if picked is not None:
+            event.stop()
+            self.dismiss(picked.value)
+
+    def on_click(self, event: events.Click) -> None:
+        """Pick the clicked choice; a click elsewhere cancels."""
+        lines = self.query_one(FittedLines)
+        row, column = event.screen_y - lines.region.y, event.screen_x
+        drawn = lay_out_choices(self._label, self._choices, lines.size.width)
+        value = None
+        if 0 <= row < len(drawn):
+            value = self._choice_at(drawn[row], column)
+        self.dismiss(value)
+
+    def _choice_at(self, line: Line, column: int) -> str | None:
+        x = 0
+        for span in line:
+            x += width_of((span,))
+            if column < x:
+                words = span.text.strip()
+                found = (one.value for one in self._choices if words in (one.letter, one.title))
+                return next(found, None)
+        return None
+
+    def action_cancel(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)

@@ -1,0 +1,136 @@
+"""A shell on a box: the app steps aside and comes back; inside tmux, it gets a window of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import SuspendNotSupported
+
+from rgt_tui.fleet import NotOffered
+from rgt_tui.model import BoxState, is_exact_path
+from rgt_tui.ui.box_status import choose_log
+from rgt_tui.ui.commands import key_for
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from rgt_tui.ui.screens.base import FleetAwareScreen
+
+
+class CannotOpenShell(Exception):
+    """No shell can be opened; the message says why and what to do."""
+
+
+def shell_in(folder: str) -> str:
+    """Return the command line that opens a login shell in a directory of a box."""
+    return f'cd {shlex.quote(folder)} && exec "${{SHELL:-/bin/sh}}" -l'
+
+
+def page_from(path: str, line: int | None) -> str:
+    """Return the command line that shows a file of a box in its pager, at a line (1 = first)."""
+    file = shlex.quote(path)
+    start = "" if line is None else f"+{line} "
+    return f"less {start}-- {file} || more {start}{file}"
+
+
+def ssh_words(arguments: Sequence[str], command: str = "") -> list[str]:
+    """Return the words that start ``ssh``.
+
+    Args:
+        arguments: Where it leads.
+        command: Command line for the box's shell, run in the terminal; empty = a login shell.
+
+    Raises:
+        CannotOpenShell: There is no ``ssh`` program on this machine.
+    """
+    program = shutil.which("ssh")
+    if program is None:
+        raise CannotOpenShell("no ssh program on this machine: install OpenSSH's client")
+    if command:
+        return [program, "-t", *arguments, command]
+    return [program, *arguments]
+
+
+async def open_in_terminal(
+    app: App[Any], title: str, words: Sequence[str], env: Mapping[str, str] = os.environ
+) -> str:
+    """Run a program in the terminal until it ends; return what to say afterwards.
+
+    Inside tmux the program gets a window of its own, and the app stays where it is. Meanwhile the
+    fleet is watched on; nothing is drawn.
+
+    Args:
+        app: The running app.
+        title: Name of the tmux window.
+        words: The program and its arguments.
+        env: The process's environment.
+
+    Raises:
+        CannotOpenShell: The app has no terminal that it could leave, or the program cannot start.
+    """
+    try:
+        if env.get("TMUX") and shutil.which("tmux", path=env.get("PATH")):
+            # `exec`: tmux runs its words in a shell
+            opening = ("tmux", "new-window", "-n", title, f"exec {shlex.join(words)}")
+            process = await asyncio.create_subprocess_exec(
+                *opening, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            )
+            _, errors = await process.communicate()
+            if process.returncode == 0:
+                return f"{title}: a shell in a new tmux window"
+            raise CannotOpenShell(f"tmux: {errors.decode(errors='replace').strip()}")
+        with app.batch_update(), app.suspend():
+            print(f"rgt: {title}; exit brings rgt back", file=sys.__stdout__, flush=True)
+            process = await asyncio.create_subprocess_exec(*words)
+            status = await process.wait()
+    except SuspendNotSupported:
+        raise CannotOpenShell("this terminal belongs to another program: use rgt ssh") from None
+    except OSError as error:
+        raise CannotOpenShell(f"{words[0]}: {error.strerror or error}") from error
+    if status == 255:  # of ssh itself, not of the shell
+        return f"{title}: ssh could not connect, or lost the connection"
+    return f"{title}: the shell has ended"
+
+
+class ShellKeys:
+    """The keys of a screen that open a shell on the box that its keys act on."""
+
+    def find_shell_command(self, box: BoxState) -> str:
+        """Return what ``S`` runs in the terminal: here a shell in the directory of the box's run.
+
+        Raises:
+            CannotOpenShell: Nothing is known to go to.
+        """
+        log = choose_log(box, None)
+        if log is None or not is_exact_path(log.path):
+            raise CannotOpenShell(f"no run of {box.spec.name} is known: {key_for('box.shell')}")
+        return shell_in(posixpath.dirname(log.path))
+
+    def action_shell(self, at_run: bool) -> None:
+        """Open a shell on the box, in its home directory or in that of its run."""
+        screen = cast("FleetAwareScreen", self)
+        box = screen.find_target()
+        if box is None:
+            return
+        name = box.spec.name
+        try:
+            command = self.find_shell_command(box) if at_run else ""
+            words = ssh_words(screen.fleet.shell_arguments(name), command)
+        except (CannotOpenShell, NotOffered) as error:
+            screen.hint(str(error) or "there is no box to connect to here")
+        else:
+            screen.run_worker(_open_and_report(screen, name, words), group="shell")
+
+
+async def _open_and_report(screen: FleetAwareScreen, box: str, words: Sequence[str]) -> None:
+    try:
+        screen.hint(await open_in_terminal(screen.app, box, words))
+    except CannotOpenShell as error:
+        screen.hint(f"{box}: {error}")
