@@ -68,10 +68,9 @@ def cells(box: BoxState, now: float) -> Iterator[str]:
     yield percent(disk.bytes_used, disk.bytes_total) if disk else "?"
     yield percent(disk.inodes_used, disk.inodes_total) if disk else "?"
     yield percent(sample.mem.used, sample.mem.limit)
+    done = 0
     if queue:
         done = sum(cell.state == "done" for cell in queue.cells)
-    else:
-        done = 0
     yield f"{done}/{len(queue.cells)}" if queue else "–"
     yield f"{run.step:,}" if run and run.step is not None else "–"
     yield f"{now - run.progressed_at:.0f}s" if run and run.progressed_at else "–"

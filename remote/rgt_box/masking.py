@@ -89,10 +89,9 @@ def mask_words(words: list[str]) -> list[str]:
         elif word.startswith("-") or _NAME.fullmatch(word):
             hide = _secret_name(word)
         before, sign, value = word.partition("=")
+        named = ""
         if sign and value and _OPTION_NAME.match(before):
             named = _secret_name(before)
-        else:
-            named = ""
         if named and not _is_harmless(named, value):
             found.append(f"{before}={HIDDEN}")
             continue

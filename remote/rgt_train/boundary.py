@@ -143,10 +143,9 @@ class StepBoundary:
         """Return why the state is no longer that of the last step; empty if it is unchanged."""
         if self.is_touched:
             return "an optimizer has changed weights without a run.step"
+        changed = ""
         if self._state.epoch_end:
             changed = self._state.epoch_end.describe_changed()
-        else:
-            changed = ""
         return (
             changed
             and f"{changed} changed after the last step of the epoch; a relaunch does that again"

@@ -109,14 +109,12 @@ class SaveCadence:
             durable_s: Seconds until it was on the disk.
             waited_s: The seconds of `stall_s` that are part of a step (which waited for the copy).
         """
+        usual = 0.0
         if self._steps:
             usual = median(self._steps)
-        else:
-            usual = 0.0
+        slower = 0.0
         if usual:
             slower = sum(seconds - usual for seconds in self._beside)
-        else:
-            slower = 0.0
         self._beside.clear()
         self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
         self._writes.append(durable_s)
@@ -132,10 +130,9 @@ class SaveCadence:
         if self._fixed:
             return SaveInterval(self._fixed, f"every {_steps_text(self._fixed)}, as asked")
         known = self._steps or self._beside
+        step = 0.0
         if known:
             step = max(median(known), 1e-6)
-        else:
-            step = 0.0
         first_steps = 10
         if not self._costs or not known:
             if known:

@@ -274,10 +274,9 @@ def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
+        hint = ""
         if isinstance(error, FileNotFoundError):
             hint = f" (shipped are {' and '.join(SHIPPED)})"
-        else:
-            hint = ""
         raise UsageError(f"cannot read the config {path}: {error}{hint}") from error
     try:
         yaml: Any = importlib.import_module("yaml")  # here: a box may lack it

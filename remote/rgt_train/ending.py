@@ -92,14 +92,12 @@ class RunEnding:
             self._leave_by_signal()
         self.files.report.append_event("done", p.step)
         self._note_end("done")
+        loss = ""
         if p.loss is not None:
             loss = f"  loss {p.loss:.4f}"
-        else:
-            loss = ""
+        best = ""
         if p.best is not None:
             best = f"  best {p.best:.4f} of step {p.best_step}"
-        else:
-            best = ""
         self.files.report.print_line(f"done: step {p.step}{loss}{best}")
 
     def save_and_leave(self, stop: exits.TrainingStop) -> None:
@@ -184,10 +182,9 @@ class RunEnding:
     def _is_spoilt(self) -> bool:
         """Return whether the unsaved state is of no step, and report it."""
         self.files.saver.wait_for_save()
+        spoilt = ""
         if self.files.saver.last_good != self.progress.step:
             spoilt = self.spoilt()
-        else:
-            spoilt = ""
         if spoilt:
             self.files.report.print_line(
                 f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"

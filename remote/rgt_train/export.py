@@ -89,10 +89,9 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
     else:
         state = "the run had not finished then"
     which = "best" if best else "newest"
+    left = ""
     if others:
         left = f"; left out, being no tensors: {', '.join(others)}"
-    else:
-        left = ""
     return (
         f"exported {count} tensor{'' if count == 1 else 's'} ({size:,} bytes, {kind}) of step {step} to {to}: "
         f"the {which} checkpoint {path}; {state}{left}"

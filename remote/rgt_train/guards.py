@@ -394,10 +394,9 @@ class Watchdog:
     def limit_s(self) -> float:
         """Return the seconds after which a step is stalled."""
         times = list(self._times)
+        usual = 0.0
         if times:
             usual = statistics.median(times)
-        else:
-            usual = 0.0
         return max(self._rules.floor_s, self._rules.factor * usual)
 
     def close(self) -> None:

@@ -430,10 +430,9 @@ class Run:
         self._proof.after_step(self.progress.step, shown)
         if self._replay is not None:
             self._replay.after_step(self.progress.step, shown, self._state.models)
+        stop = 0
         if self._stop.requested:
             stop = launch.STOP
-        else:
-            stop = 0
         agreed = self._ranks.agree_on_flags(stop | self._files.saver.wishes(self.progress.step))
         if not agreed & launch.STOP:
             if agreed & launch.SAVE:
@@ -464,10 +463,9 @@ class Run:
             return
         # the copy is known to be good: it need not wait for the next step
         self._files.persister.before_change()
+        stop = 0
         if self._stop.requested:
             stop = launch.STOP
-        else:
-            stop = 0
         agreed = self._ranks.agree_on_flags(
             stop | (launch.MIDSTEP if self._boundary.is_touched else 0)
         )

@@ -161,10 +161,9 @@ def describe_existing_names(box: BoxState, name: str) -> str:
     # Maximum names in a message.
     named = 20
     near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
+    more = ""
     if len(there) > named:
         more = f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
-    else:
-        more = ""
     return f"; there are: {', '.join(near)}{more}"
 
 
@@ -181,10 +180,9 @@ def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[s
     shown_limit = 5
     if len(found) > 1:
         others = ", ".join(clean_text(file.path) for file in found[1 : 1 + shown_limit])
+        more = ""
         if len(found) - 1 > shown_limit:
             more = f" and {len(found) - 1 - shown_limit} more"
-        else:
-            more = ""
         say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
     return found[0].path
 

@@ -544,10 +544,9 @@ def _describe_sample(sample: Sample | None) -> list[str]:
     if sample is None:
         return []
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
+    sim = ""
     if any(gpu.sim for gpu in sample.gpus):
         sim = " SIM"
-    else:
-        sim = ""
     if utils:
         parts = [f"gpu {pct(sum(utils) / len(utils))}{sim}"]
     else:

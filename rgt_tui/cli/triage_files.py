@@ -121,10 +121,9 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
                 yield f"         $ {fix.command}"
         yield f"  proof  {one.line[:400]}"
     for advice in told:
+        page = ""
         if advice.page:
             page = f" ({advice.page})"
-        else:
-            page = ""
         yield f"{name}: advice: {advice.text}{page}"
 
 

@@ -184,10 +184,9 @@ class _StoryWatcher:
 
     def report_state(self, state: FleetState) -> None:
         events = list(state.events)
+        start = 0
         if self._last in events:
             start = events.index(self._last) + 1
-        else:
-            start = 0
         for event in events[start:]:
             write_progress(f"{event.box} {event.text}")
         if events:

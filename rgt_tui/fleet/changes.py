@@ -144,10 +144,9 @@ def _queue_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterat
 
 def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText]:
     if cell.state == "running":
+        again = ""
         if cell.attempts > 1:
             again = f", attempt {cell.attempts}"
-        else:
-            again = ""
         yield EventText(f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ""
@@ -156,10 +155,9 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
                 proof = ", copy verified, but erased with the box"
             else:
                 proof = ", copy on the durable disk verified"
+        why = ""
         if cell.reason and cell.state != "done":
             why = f": {cell.reason}"
-        else:
-            why = ""
         if stopped_by_person(cell):
             level = "info"
         else:
@@ -180,10 +178,9 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
     after = {finding_key(finding): finding for finding in new.findings if not finding.guess}
     for key, finding in after.items():
         muted = f"finding:{key}" in quiet
+        whose = ""
         if finding.run:
             whose = f" ({finding.run})"
-        else:
-            whose = ""
         if not _is_among(finding, old.findings):
             text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
             yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)

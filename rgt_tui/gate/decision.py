@@ -362,10 +362,9 @@ def _describe_tier_mounts(
     parts = []
     for mount in mounts:
         disk = disks.get(mount)
+        used = ""
         if disk and disk.bytes_used is not None:
             used = f", {size(disk.bytes_used)} used"
-        else:
-            used = ""
         parts.append(f"({quote_name(mount)}{used})")
     return " ".join(parts) or "(if there is one)"
 

@@ -278,10 +278,9 @@ def check_queues(
                     about, False, f"by the queue, {quote_name(cell.name)} is running", at
                 )
             elif cell.state not in ("done", "waiting") and not park:
+                why = ""
                 if cell.reason:
                     why = f" ({quote_name(cell.reason, 80)})"
-                else:
-                    why = ""
                 yield build_item(
                     about,
                     False,
@@ -363,10 +362,9 @@ def _build_console_item(
 
 
 def _check_keeps_running(item: Callable[..., EvidenceItem], native: BillingAction) -> EvidenceItem:
+    note = ""
     if native.note:
         note = f": {native.note}"
-    else:
-        note = ""
     text = f"{bilingual_verb(native)} does not stop the GPU meter{note}"
     return item(False, text, "the meter keeps running", forfeitable=True)
 

@@ -215,10 +215,9 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
                 about, f"no training process found, but {_describe_held_memory(gpu)}", "held"
             )
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
+            why = ""
             if gpu.error:
                 why = f" ({quote_name(gpu.error)})"
-            else:
-                why = ""
             yield BusyReason(
                 about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread"
             )

@@ -165,10 +165,9 @@ def receipt_of(
 
 
 def _to_end(profile: Profile) -> str:
+    where = ""
     if profile.home_url:
         where = f" ({profile.home_url})"
-    else:
-        where = ""
     if profile.stops_all:
         return f"{profile.stops_all}{where}"
     return f"on the console of {profile.name}{where}"
@@ -293,9 +292,8 @@ def _describe_kept(one: KeptResults) -> str:
     what = f"{one.path} ({one.owner or 'nobody owns it'}, {how_many(one.files, 'file')}, {size(one.bytes)})"
     text = f"{what}: {KEPT.get(one.by, one.by)}"
     if one.where:
+        loads = ""
         if one.checkpoints:
             loads = f", {how_many(one.checkpoints, 'checkpoint')} loaded"
-        else:
-            loads = ""
         text += f" in {one.where}{loads}, sha256 {one.sha256}"
     return text

@@ -307,10 +307,9 @@ def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
             f"{quote_name(path)}: {quote_name(reason)}"
             for path, reason in proof.errors[:MOST_NAMED]
         ]
+        more = ""
         if len(proof.errors) > len(bad):
             more = f"; and {len(proof.errors) - len(bad)} more"
-        else:
-            more = ""
         return f"its copy in {quote_name(proof.where)} is incomplete: {'; '.join(bad)}{more}"
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
         return (

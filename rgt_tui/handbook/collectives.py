@@ -66,10 +66,9 @@ class PeerMessage(NamedTuple):
 
     def __str__(self) -> str:
         what = " ".join(word for word in (self.call.sizes, self.call.dtypes) if word) or "something"
+        at = ""
         if self.call.where:
             at = f" at {self.call.where}"
-        else:
-            at = ""
         return f"{'sends' if self.sends else 'waits for'} {what} {'to' if self.sends else 'from'} rank {self.peer}{at}"
 
 
@@ -301,10 +300,9 @@ def _end_of_chain(
             f"{describe_ranks(sorted(ring))} wait for each other: {words}", SURE
         )
     behind = sorted(set(held) - {rank})
+    rest = ""
     if behind:
         rest = f"; {describe_ranks(behind)} wait{'s' * (len(behind) == 1)} as well"
-    else:
-        rest = ""
     if peer not in by_rank:
         return CollectiveVerdict(f"{told}, which has no counterpart here{rest}", MAYBE, (peer,))
     return CollectiveVerdict(
@@ -325,10 +323,9 @@ def _describe_other_action(dump: RankDump) -> str:
 
 def describe_ranks(ranks: Sequence[int]) -> str:
     """Return ``ranks 0, 1 and 5 more``."""
+    more = ""
     if len(ranks) > MOST_NAMED:
         more = f" and {len(ranks) - MOST_NAMED} more"
-    else:
-        more = ""
     return f"{noun(len(ranks), 'rank')} {', '.join(map(str, ranks[:MOST_NAMED]))}{more}"
 
 
@@ -529,10 +526,9 @@ def _judge_communicator(
         if len(by_count) > 1:
             low, behind = min(by_count), by_count[min(by_count)]
             ranks = sorted(rank for rank, _ in behind)
+            at = ""
             if behind and behind[0][1]:
                 at = f" ({behind[0][1]})"
-            else:
-                at = ""
             if ranks:
                 who = describe_ranks(ranks)
             else:

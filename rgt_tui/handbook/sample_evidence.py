@@ -137,10 +137,9 @@ def weigh_findings(
         one.confidence > SYMPTOM and one.severity == "fatal" for one in told
     ):
         at = next(sample for sample in samples if sample.get("boot") == boots[1])
+        when = ""
         if isinstance(at.get("seq"), int):
             when = f", first read as sample {at['seq']:,} of it"
-        else:
-            when = ""
         text = f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
         told.insert(0, FileFinding.from_page(pages["BOOT1"], text, SYMPTOM))
     return told

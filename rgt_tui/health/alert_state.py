@@ -115,10 +115,9 @@ def _advance_counter(
     if reading is GONE:
         if machine.rung == 0:
             return REST  # counting restarts after that, e.g. after a reboot
+        value = 0.0
         if machine.count is not None:
             value = machine.count
-        else:
-            value = 0.0
     if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
             return AlertMachine(count=value)

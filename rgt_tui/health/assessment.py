@@ -99,10 +99,9 @@ def assess_box(box: BoxState, now: float) -> Assessment:
         else:
             raised = BoxHealth.WARN
         if _ORDER[raised] < _ORDER[health]:
+            blind = ""
             if health is BoxHealth.UNKNOWN:
                 blind = f"; {why}"
-            else:
-                blind = ""
             health, word, why = raised, worst.word, f"{worst.text}{blind}"
             if worst.kind == HOLDING and len(loud) > 1:
                 # name the cause of the wait: that is what to repair
@@ -133,10 +132,9 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         else:
             read = f", read {format_duration(seen.now - meter.at)} ago"
         word = "stopped" if stopped else "gone"
+        own = ""
         if stopped:
             own = describe_self_stop(box, seen.now)
-        else:
-            own = ""
         why = meter.state_text(f"{read}; {own}" if own else read)
         return (BoxHealth.STOPPED if stopped else BoxHealth.GONE), word, why
     if seen.contested and (meter.at is None or meter.at >= box.since - LIMITS.answers_s):
@@ -144,10 +142,9 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         return BoxHealth.WARN, word, describe_contested(seen)
     if box.link in _LINKS:
         health, word = _LINKS[box.link]
+        says = ""
         if meter.at is not None:
             says = f"; {meter.source} says {meter.lifecycle.value}"
-        else:
-            says = ""
         if seen.sample_age is None:
             last = ""
         else:
@@ -414,10 +411,9 @@ def _remedy_of_finding(finding: Finding, known: dict[str, Remedy], now: float) -
 
 def _remedy_of_alert(alert: Alert) -> Remedy:
     kind = BY_ID.get(alert.kind)
+    advice = ""
     if kind is not None:
         advice = kind.advice
-    else:
-        advice = ""
     return Remedy(key=alert.id, title=alert.text, steps=(FixStep(advice),) if advice else ())
 
 

@@ -47,16 +47,14 @@ def describe_clock(reading: AutostopReading) -> str:
             left = f"in {format_duration(reading.stops_in_s)}"
         return f"{does} {left} (lease of {limit})"
     if reading.idle_s is None:
+        why = ""
         if reading.why:
             why = f": {reading.why[0]}"
-        else:
-            why = ""
         return f"{does} when idle {limit}; unknown whether it is idle{why}"
     if reading.idle_s <= 0.0:
+        why = ""
         if reading.why:
             why = f", now: {reading.why[0]}"
-        else:
-            why = ""
         return f"{does} when idle {limit}{why}"
     if reading.stops_in_s is None:
         left = ""
@@ -162,10 +160,9 @@ def describe_reported_park(known: SelfStopState) -> str:
     # Smallest saving that is mentioned, in any currency.
     least_saved = 0.01
     worth = known.saved is not None and known.saved >= least_saved
+    money_saved = ""
     if worth:
         money_saved = f"; {format_money(known.saved, armed.currency, True)} of compute saved"
-    else:
-        money_saved = ""
     return f"parked itself at {time_of_day(at)}: {'; '.join((what, *done))}{money_saved}"
 
 

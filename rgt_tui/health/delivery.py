@@ -188,10 +188,9 @@ def build_digest_event(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     """Return one message for many events."""
     worst = min((event.level for event in events), key=LEVELS.__getitem__)
     boxes = len({event.box for event in events if event.box})
+    on = ""
     if boxes:
         on = f" on {how_many(boxes, 'box', 'boxes')}"
-    else:
-        on = ""
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
     lines = _fit_lines([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(

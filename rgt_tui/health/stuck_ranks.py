@@ -141,10 +141,9 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
         )
     else:
         shown = None
+    told = ""
     if shown is not None:
         told = shown.text
-    else:
-        told = ""
     if away or stopped:
         waited = min(_waited_seconds(proc, quiet) for proc in rest)
         # A single remaining rank may be finishing, e.g. uploading, while the others have exited.
@@ -361,10 +360,9 @@ def _waits_in(proc: TrainingProcess, names: Sequence[str]) -> bool:
 
 def _waited_seconds(proc: TrainingProcess, quiet: float | None) -> float:
     """Return for how long a rank has waited. Spinning counts as work while the curve advances."""
+    spun = 0.0
     if quiet is not None:
         spun = min(_spin_seconds(proc), quiet - WAITED_S)
-    else:
-        spun = 0.0
     return max(
         _still_seconds(proc)
         if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE)
@@ -400,10 +398,9 @@ def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float
 
 def _format_ranks(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[:MOST_NAMED]))
+    more = ""
     if len(numbers) > MOST_NAMED:
         more = f" and {len(numbers) - MOST_NAMED} more"
-    else:
-        more = ""
     return f"{noun(len(numbers), 'rank')} {shown}{more}"
 
 
@@ -414,18 +411,16 @@ def _build_proof(found: StuckTraining) -> EntryProof:
     where = [
         told for told in (describe_phase(found.wait[0]) if found.away else "", first.wait) if told
     ]
+    at = ""
     if where:
         at = f" ({'; '.join(where)})"
-    else:
-        at = ""
     if len(waiting) > 1:
         verb = "wait"
     else:
         verb = "waits"
+    by_record = ""
     if found.told:
         by_record = f"; {found.told}"
-    else:
-        by_record = ""
     if not found.away:
         text = f"all {len(waiting)} ranks here wait{at}, and {_describe_stall(found)}{by_record}"
         return EntryProof(

@@ -360,10 +360,9 @@ class Meter(msgspec.Struct, frozen=True):
         if "not in the list" in (self.native_status or ""):
             text = f"{source} no longer lists it{detail}"
         else:
+            native = ""
             if self.native_status:
                 native = f" ({self.native_status})"
-            else:
-                native = ""
             text = f"{source} says {self.lifecycle.value}{native}{detail}"
         if note:
             return f"{text}. {note[0].upper()}{note[1:]}"

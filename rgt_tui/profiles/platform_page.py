@@ -178,14 +178,12 @@ def _describe_size(tier: StorageTier) -> str:
 
 
 def _describe_price(price: StoragePrice) -> str:
+    grade = ""
     if price.grade:
         grade = f"{price.grade}, "
-    else:
-        grade = ""
+    above = ""
     if price.above_gb:
         above = f" above {price.above_gb:,.0f} GB"
-    else:
-        above = ""
     amount = f"{format_price(price)} per {UNITS[price.per]}"
     return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
 
@@ -200,10 +198,9 @@ def _describe_storage_bill(tier: StorageTier) -> str:
         describe_tier_prices(tier, running=True),
         describe_tier_prices(tier, running=False),
     )
+    figures = ""
     if tier.prices:
         figures = f"; {running} running, {still} stopped"
-    else:
-        figures = ""
     return stopped[tier.bills_while_stopped] + figures
 
 
@@ -277,10 +274,9 @@ def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> 
     else:
         weight = RowWeight.PLAIN
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
+    where = ""
     if clock.in_scripts:
         where = " (only in scripts)"
-    else:
-        where = ""
     yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
     if clock.dispute_text is not None:
         yield PageRow(
@@ -307,10 +303,9 @@ _BEGINNINGS: dict[ClockStart, tuple[str, str]] = {
 
 def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -> str:
     """Return when a danger applies: its start, the state in which it runs, or what watches it."""
+    about = ""
     if clock.is_approximate:
         about = "about "
-    else:
-        about = ""
     if not clock.after_s:
         after = ""
     else:
@@ -495,14 +490,12 @@ def _gotcha_rows(profile: Profile) -> Iterator[PageRow]:
         yield PageRow(gotcha.id, gotcha.symptom, RowWeight.STRONG)
         yield PageRow("cause", gotcha.cause, RowWeight.ASIDE)
         yield PageRow("fix", gotcha.fix)
+        where = ""
         if gotcha.signature_in:
             where = f" in {gotcha.signature_in}"
-        else:
-            where = ""
+        guess = ""
         if gotcha.inferred:
             guess = ", as the tools are known to print it"
-        else:
-            guess = ""
         yield PageRow(
             "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", RowWeight.ASIDE
         )

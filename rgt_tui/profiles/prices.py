@@ -92,10 +92,9 @@ def thing_price(thing: UnlistedItem) -> str:
 
 def describe_unlisted_item(thing: UnlistedItem) -> str:
     """Return a short description of a thing that no box names: kind, name, id, size, state."""
+    cards = ""
     if thing.gpu_count and thing.gpu_count > 1:
         cards = f"{thing.gpu_count} × "
-    else:
-        cards = ""
     details = (
         f"{cards}{thing.gpu}" if thing.gpu else "",
         f"{thing.size_gb:g} GB" if thing.size_gb is not None else "",

@@ -126,10 +126,9 @@ def find_sample_interval(box: BoxState) -> float:
     min_interval = 1.0
     if box.interval is not None:
         return max(box.interval, min_interval)
+    agreed = 0.0
     if box.hello is not None:
         agreed = box.hello.interval
-    else:
-        agreed = 0.0
     return max(box.spec.interval, agreed, min_interval)
 
 

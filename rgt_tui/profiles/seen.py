@@ -96,10 +96,9 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
     said = [profile.top_danger]
     for tier in profile.tiers:
         if tier.region_lock:
+            scope = ""
             if tier.scope:
                 scope = f" ({tier.scope})"
-            else:
-                scope = ""
             said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
     park, destroy = action_for(profile, BillingVerb.PARK), action_for(profile, BillingVerb.DESTROY)
     if park is None or not park.stops_gpu_meter:

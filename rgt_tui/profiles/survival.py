@@ -267,10 +267,9 @@ def until_clock(profile: Profile, per_hour: MoneyAmount) -> str:
     if clock is None or not clock.after_s:
         return ""
     sum_ = project_cost(per_hour, clock.after_s)
+    about = ""
     if clock.is_approximate:
         about = "about "
-    else:
-        about = ""
     length = f"{about}{format_duration(clock.after_s)}"
     return f"{format_money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
 

@@ -103,10 +103,9 @@ class CommandLine:
         if out is None or err is None:
             raise BadAnswer(f"{words[0]} on {self.location} printed more than {MOST >> 20} MiB")
         told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
+        said = ""
         if told:
             said = make_printable(told[-1])
-        else:
-            said = ""
         # ssh's own exit status if it could not connect, or lost the connection.
         lost = 255
         if self._via is not None and status == lost:

@@ -347,10 +347,9 @@ class AccountHttp:
                 console=console,
                 status=status,
             )
+        why = ""
         if 300 <= status < 400:
             why = ", a redirect, which is not followed"
-        else:
-            why = ""
         return BadAnswer(
             f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
         )

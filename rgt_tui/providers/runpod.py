@@ -295,10 +295,9 @@ def _volume_line(pod: Pod) -> str:
     what = f"volume disk {pod.volume_path}, {size:g} GB"
     if stopped is None:
         return f"{what}, price unknown"
+    against = ""
     if running:
         against = f", {stopped / running:.2g} times its running rate"
-    else:
-        against = ""
     month = stopped * HOURS["GB-month"]
     until = until_clock(load_profile("runpod"), MoneyAmount(stopped))
     return (

@@ -181,10 +181,9 @@ def _describe_last_state(
         last = f"last shown: {shown.native_status or shown.lifecycle}"
     else:
         last = "never shown"
+    trouble = ""
     if meter.error is not None:
         trouble = f"; now: {meter.error}"
-    else:
-        trouble = ""
     if confirmed:
         what = "stopped, but not the remaining charges"
     else:

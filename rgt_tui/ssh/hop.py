@@ -194,10 +194,9 @@ async def unreachable_message(
             f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
             "run the command separately to test it"
         )
+    through = ""
     if tunnel is not None:
         through = f"not reached through {tunnel.get_extra_info('rgt_label')}: "
-    else:
-        through = ""
     return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
 
 
@@ -530,10 +529,9 @@ class ProxyProcess:
             await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
             await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
         lines = self._words.decode(errors="replace").strip().splitlines()
+        said = ""
         if lines:
             said = clean_text(lines[-1])[:300]
-        else:
-            said = ""
         status = self._process.returncode
         if status is None:
             ended = ""

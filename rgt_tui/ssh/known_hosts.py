@@ -560,10 +560,9 @@ def _describe_acceptance(
     host: SshHost, others: tuple[KnownHostLine, ...], by_hand: tuple[str, ...], box: str
 ) -> str:
     """Return how the key can be accepted under the rules for this server."""
+    strict = ""
     if host.strict == "yes" or (host.strict == "accept-new" and others):
         strict = host.strict
-    else:
-        strict = ""
     if strict:
         options = ["-o", "StrictHostKeyChecking=ask"]
     else:

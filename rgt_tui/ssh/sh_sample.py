@@ -124,10 +124,9 @@ def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
     if not _PYTHON.fullmatch(program):
         return _TRAINS.search(program) is not None
     rest = words[_script_index(words) :]
+    name = ""
     if rest:
         name = rest[0].rpartition("/")[2].removesuffix(".py")
-    else:
-        name = ""
     return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(
         rest[1:5]
     )

@@ -164,10 +164,9 @@ def parse_jumps(text: str) -> tuple[JumpHost, ...]:
 
 def _parse_jump(text: str) -> JumpHost:
     found = _JUMP.fullmatch(text)
+    host = ""
     if found is not None:
         host = found["literal"] or found["host"]
-    else:
-        host = ""
     if found is None or text.startswith("-") or host.startswith("-"):
         raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
     if found["port"]:

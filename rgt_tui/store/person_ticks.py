@@ -127,8 +127,7 @@ def _apply_ticks(result: CheckResult, said: tuple[PersonTick, ...]) -> CheckResu
             result, status=CheckStatus.PASSED, evidence=evidence, at=last.at, by=by
         )
     before = next((tick for tick in reversed(said) if tick.ticked), None)
+    note = ""
     if before is not None and before.note:
         note = f", was: {before.note}"
-    else:
-        note = ""
     return msgspec.structs.replace(result, evidence=f"unticked by {by}{note}", at=last.at)

@@ -163,10 +163,9 @@ class CostMetering:
         day = day_of(now - seconds - (box.meter.clock_skew or 0.0))
         if found is not None:
             billed = float(found.value) * seconds / 3600.0
+            idle = 0.0
             if has_live_run(box, now) is False:
                 idle = billed
-            else:
-                idle = 0.0
             cost = ObservedCost(day, found.currency, billed, idle, seconds, found.at_least)
             self._costs.setdefault(box.spec.name, []).append(cost)
         elif is_unpriced(box, now):

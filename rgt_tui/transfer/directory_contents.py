@@ -223,10 +223,9 @@ def kind_of(name: str, head: str) -> str:
         return "torch"
     if lower.endswith(_PERHAPS):
         known = lower.endswith(".bin") and lower.startswith(_NAMES_OF_TORCH)
+        pickled = ""
         if lower.endswith((".pkl", ".pickle")):
             pickled = "pickle"
-        else:
-            pickled = ""
         if known or head == "zip":
             return "torch"
         return pickled
@@ -423,15 +422,13 @@ def read_heads(folder: Path, files: Iterable[tuple[str, int]]) -> Iterator[tuple
         last = name.rpartition("/")[2].lower()
         head = ""
         if last == MANIFEST:
+            head = ""
             if is_manifest(_read_bytes(folder / name, _MOST_HEAD)):
                 head = "ours"
-            else:
-                head = ""
         elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
+            head = ""
             if _is_zip(folder / name, size):
                 head = "zip"
-            else:
-                head = ""
         yield name, head
 
 

@@ -455,10 +455,9 @@ def _find_folder_row(
     rows = [row for row in rows if row.instance == instance]
     if rows and group.fingerprint and fingerprint(rows) == group.fingerprint:
         first = rows[0]
+        top = ""
         if first.local.endswith(first.path):
             top = first.local.removesuffix(first.path)
-        else:
-            top = ""
         return FolderRow(
             path=group.path,
             local=top + group.path if top else str(Path(first.local).parent),

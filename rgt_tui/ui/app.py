@@ -257,10 +257,9 @@ class RgtApp(FaultTolerant, App[None]):
             names = []
         if not names:
             return "rgt has quit"
+        more = ""
         if len(names) > 6:
             more = f" and {len(names) - 6} more"
-        else:
-            more = ""
         return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
 
     @work(

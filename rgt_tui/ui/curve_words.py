@@ -113,10 +113,9 @@ def heard_part(box: BoxState | None, verdict: Assessment | None) -> Parts:
     if box is None or verdict is None or verdict.health not in NOT_HEARD:
         return []
     glyph, word, tone = status_label(box, verdict)
+    age = ""
     if verdict.sample_age is not None:
         age = f" {compact_time(verdict.sample_age)}"
-    else:
-        age = ""
     return [(0, make_line(Span(f"{glyph} {word}{age}", tone)))]
 
 
@@ -294,10 +293,9 @@ def _read_entry(
             value = series.last_point[1]
         else:
             value = None
+    state = ""
     if cell is not None:
         state = cell.state
-    else:
-        state = ""
     if state == "running" and run.wait is not None:
         state = "holding"
     if state in {"running", "holding", ""} and run.progressed_at is not None:
@@ -319,10 +317,9 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     up, cross, star = ("⇡", "╳", "★") if g.braille else ("^", "X", "B")
     found: list[tuple[float, str, Tone]] = []
     for resume in each.run.resumes:
+        reason = ""
         if resume.reason:
             reason = f" after {resume.reason}"
-        else:
-            reason = ""
         found.append(
             (
                 float(resume.step),
@@ -331,10 +328,9 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
             )
         )
     for gap in board.list_gaps(each.key):
+        steps = ""
         if gap.count > 1:
             steps = f", {format_thousands(gap.count)} steps"
-        else:
-            steps = ""
         undone = ", since redone" if gap.lost else ""
         text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))

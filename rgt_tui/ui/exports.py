@@ -147,14 +147,12 @@ def format_task_item(check: CheckResult, now: float) -> str:
         age = ""
     else:
         age = f", {compact_time(max(0.0, now - check.at))} old"
+    evidence = ""
     if check.evidence:
         evidence = f": {escape_markdown(check.evidence)}"
-    else:
-        evidence = ""
+    advice = ""
     if check.advice:
         advice = f"; advice: {escape_markdown(check.advice)}"
-    else:
-        advice = ""
     return f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} ({word}{age}){evidence}{advice}"
 
 

@@ -40,10 +40,9 @@ def extra_button(code: str) -> tuple[bool, bool]:
     In xterm's protocol button 8, which goes back, has code 128; modifier keys are bits of the code.
     """
     found = _EXTRA.match(code)
+    number = 0
     if found is not None and len(found[1]) < 6:
         number = int(found[1])
-    else:
-        number = 0
     beyond = bool(number & _BEYOND)
     pressed = found is not None and found[2] == "M" and not number & _MOVES
     return beyond, beyond and pressed and number & ~_MODIFIERS == _BACK

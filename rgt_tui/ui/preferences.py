@@ -156,10 +156,9 @@ class _FaultList:
         number = self._lines.get(_strip_quotes(".".join(where)))
         line = "" if number is None else f":{number}"
         table, *key = where
+        place = ""
         if table == "keys" and key:
             place = f'[{table}] "{key[0]}": '
-        else:
-            place = ""
         self.said.append(f"{self._name}{line}: {place}{words}")
 
 
@@ -331,10 +330,9 @@ def remember_theme(path: Path, theme: str) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked_file(path):
+            text = ""
             if path.exists():
                 text = path.read_text(encoding="utf-8")
-            else:
-                text = ""
             changed = with_theme(text, theme)
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")

@@ -145,10 +145,9 @@ def parse_duration(text: str) -> float:
         WrongRequest: it is not a duration, or is zero.
     """
     match = _SPAN.fullmatch(text.strip())
+    seconds = 0.0
     if match:
         seconds = float(match.group(1)) * _UNITS[match.group(2)]
-    else:
-        seconds = 0.0
     if not 0 < seconds <= LONGEST:
         raise WrongRequest(f"{text!r} is not a duration: write 7200, 90m or 2h")
     return seconds

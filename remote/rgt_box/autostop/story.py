@@ -139,10 +139,9 @@ class EventTail:
                     at = whole.rfind(last)
                 else:
                     at = -1
+                start = 0
                 if last is not None and at >= 0:
                     start = at + len(last)
-                else:
-                    start = 0
             self._seen[path] = (inode, len(whole))
             if whole:
                 self._last[path] = whole[whole.rfind(b"\n", 0, -1) + 1 :]

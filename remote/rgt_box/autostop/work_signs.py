@@ -216,10 +216,9 @@ def read_process(pid: int) -> dict[str, Any] | None:
     words = procstat.read_cmdline(pid, 4096)
     command = training_commands.parse_command(words)
     ours = next((at for at, word in enumerate(words[:5]) if AGENT.search(word)), None)
+    verb = ""
     if ours is not None and len(words) > ours + 1:
         verb = words[ours + 1]
-    else:
-        verb = ""
     # Children reaped by pid 1, sshd, tmux and the like are others' work, mostly short rgt calls.
     own_only = pid == 1 or command.kind == "border" or ours is not None
     cmd = " ".join(masking.mask_words(words))[:300]

@@ -105,10 +105,9 @@ def regions_backwards(fd: int, end: int, budget: ReadBudget) -> Iterator[tuple[i
         end -= size
         budget.left -= len(data)
         budget.read += len(data)
+        first = 0
         if end > 0:
             first = data.find(b"\n") + 1
-        else:
-            first = 0
         if end > 0 and not first:
             held = data + held
             if len(held) <= PIECE + LONGEST:

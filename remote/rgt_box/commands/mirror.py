@@ -338,10 +338,9 @@ class MirrorRun:
 
     def _disk_full_text(self, entry: file_tree.TreeEntry) -> str:
         """Return the error text for a disk that became full at a file."""
+        needed = 0
         if entry.stat is not None:
             needed = entry.stat.st_size
-        else:
-            needed = 0
         where, _ = disk_budget.measure_free_space(self._target)
         if where:
             free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes)

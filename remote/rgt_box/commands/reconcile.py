@@ -298,10 +298,9 @@ def _missing_copy_status(state: dict[str, Any] | None, any_known: bool) -> dict[
             "status": MISSING,
             "reason": "no copy, and no state.json, so it is unknown whether it ever ran",
         }
+    reason = ""
     if state.get("reason"):
         reason = f": {state['reason']}"
-    else:
-        reason = ""
     return {"status": MISSING, "reason": f"no copy; the queue state is {state['state']}{reason}"}
 
 

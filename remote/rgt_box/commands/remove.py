@@ -135,10 +135,9 @@ def _processes(paths: list[str], texts: tuple[str, ...]) -> Iterator[FileReferen
                 if word.endswith(name) and _is_same_file(
                     pid, word, path
                 ):  # otherwise a shell only mentions it
+                    verb = ""
                     if at + 1 < len(words):
                         verb = words[at + 1]
-                    else:
-                        verb = ""
                     break
             else:
                 text = " ".join(words) + " " + environment

@@ -275,10 +275,9 @@ def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[
     """Yield (description, time) of things created on this machine, by its clock at that time."""
     starts = [procstat.start_ticks(int(name)) for name in os.listdir("/proc") if name.isdigit()]
     known = [ticks for ticks in starts if ticks is not None]
+    first = 0.0
     if known:
         first = min(known) / procstat.CLOCK_TICKS
-    else:
-        first = 0.0
     if known:
         yield "the oldest process", procstat.boot_time() + first
     mounts = result_walk.read_mounts().rows

@@ -236,10 +236,9 @@ def _why_no_single_target(name: str, mine: list[StopTarget], targets: list[StopT
 def _wait_for_save(target: StopTarget, seconds: float) -> bool:
     """Wait for the next checkpoint; returns True if one was saved or the run has ended."""
     before, began = target.newest_checkpoint(), time.monotonic()
+    since = 0.0
     if before is not None:
         since = before["at"]
-    else:
-        since = 0.0
     jsonline.print_frame({"phase": "waits", "seconds": seconds})
     while time.monotonic() - began < seconds:
         if not procstat.is_alive(target.pid, target.ticks):

@@ -79,10 +79,9 @@ def _possible_readers(
         found = table.group_pids(known.stat.group)
     else:
         found = []
+    at = 0
     if run.pid in nodes:
         at = nodes[run.pid].ppid
-    else:
-        at = 0
     while at in nodes and nodes[at].kind == "wrapper":
         found += below.get(at, [])
         at = nodes[at].ppid
@@ -308,10 +307,9 @@ class TrainingFinder:
         The environment is not trusted, so it only delays the decision.
         """
         known = self._table.find_process(root)
+        age = 0.0
         if known:
             age = time.time() - self._table.boot - known.stat.start / procstat.CLOCK_TICKS
-        else:
-            age = 0.0
         # Seconds within which a runner has recorded the process of its cell.
         runner_writes_s = 5.0
         if age > max(runner_writes_s, self._every):

@@ -99,10 +99,9 @@ def site_packages(
         program = os.readlink("/proc/%d/exe" % pid)
     except OSError:
         program = ""
+    said = ""
     if words and os.path.isabs(words[0]):
         said = words[0]
-    else:
-        said = ""
     prefixes = [os.path.dirname(os.path.dirname(path)) for path in (said, program) if path]
     prefixes[1:1] = [env[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
     found = []
@@ -133,10 +132,9 @@ def installed(folders: list[str]) -> dict[str, str]:
             with os.scandir(folder) as entries:
                 for _, entry in zip(range(installed_limit), entries):
                     match = _DIST.fullmatch(entry.name)
+                    name = ""
                     if match:
                         name = match.group(1).replace("_", "-").lower()
-                    else:
-                        name = ""
                     if match and name in wanted:
                         found.setdefault(name, match.group(2))
         except OSError:

@@ -411,10 +411,9 @@ def choose_run_name(
             return name
     first = script_label(command, cwd)
     tries = [first]
+    more = ""
     if likely_name(command.args):
         more = clean_name_part(likely_name(command.args))
-    else:
-        more = ""
     if more and more != "run":
         tries.append(f"{first}:{more}")
     tries += ["%s~%d" % (tries[-1], number) for number in range(2, len(taken) + 3)]

@@ -408,10 +408,9 @@ def _parse_lightning(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         return []
     first = _first_epoch_number(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
+    total = 0.0
     if epochs:
         total = int(epochs) * bar.total
-    else:
-        total = 0.0
     if step < 1e15:
         return [ConsoleRow(values, int(step), total=total if step <= total < 1e15 else 0.0)]
     return []
@@ -421,10 +420,9 @@ def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: Dict[
     """Return the number of the first epoch: 0 as in Lightning, or 1 if the log suggests it."""
     known = state.get("first")
     if known is None:
+        known = 0
         if epoch and not lightning and (counted or epoch == 1):
             known = 1
-        else:
-            known = 0
     state["first"] = min(known, epoch)
     return int(state["first"])
 
@@ -457,10 +455,9 @@ def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n
     # A bar that restarted is one of an unknown number of bars, so the total is unknown.
+    whole = 0.0
     if not base and bar.n <= bar.total < 1e15:
         whole = bar.total
-    else:
-        whole = 0.0
     if step < 1e15:
         return [ConsoleRow(values, int(step), stream=stream, total=whole)]
     return []

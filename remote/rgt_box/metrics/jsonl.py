@@ -464,10 +464,9 @@ def _save_hold_text(row: dict[str, Any]) -> str:
 
 
 def _given_up_text(row: dict[str, Any]) -> str:
+    why = ""
     if row.get("error"):
         why = f": {row['error']}"
-    else:
-        why = ""
     return f"it stopped trying to save, {row.get('unsaved', '?')} steps are lost{why}"
 
 

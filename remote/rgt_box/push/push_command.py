@@ -124,10 +124,9 @@ def plan_push(_: dict[str, Any]) -> int:
         making = len(going) + len(manifest.needed_folders()) + 8
     wanted = push_staging.list_wanted(manifest, digests, cache)
     sizes = manifest.sizes_by_digest()
+    copies = 0
     if manifest.kind == "code":
         copies = sum(row[1] for row in manifest.files) - sum(sizes.values())
-    else:
-        copies = 0
     needed = sum(sizes[digest] - have for digest, have in wanted) + (copies if digests else 0)
     answer["room"] = push_staging.measure_room(manifest, needed, making if digests else 0)
     if is_short(answer["room"]) or (told or {}).get("dry_run"):

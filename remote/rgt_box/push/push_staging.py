@@ -229,10 +229,9 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
         if not words:
             return total
         digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
+        path = ""
         if DIGEST.fullmatch(digest):
             path = blob_path(manifest, digest)
-        else:
-            path = ""
         have = max(0, file_size(path))
         if not 0 <= offset <= have <= offset + count <= sizes.get(digest, -1):
             raise BadManifest("%s from byte %d on was not requested" % (digest[:SHORT], offset))

@@ -62,10 +62,9 @@ def python_hint(path: str) -> str:
 
 def describe_missing_python(status: int, tail: bytes, path: str) -> str:
     """Return `python_hint` if the command failed because ``python`` was not found; otherwise ""."""
+    hint = ""
     if status == MISSING and _NO_PYTHON.search(tail):
         hint = python_hint(path)
-    else:
-        hint = ""
     if hint:
         return f": {hint}"
     return ""
@@ -132,10 +131,9 @@ def _describe_exit(status: int, name: str | None, oom: str | None, tail: bytes) 
         how = "exit %d" % status
     if oom:
         return f"{how}: a process inside was killed by the kernel: {oom}"
+    inside = 0
     if 128 < status < 193:
         inside = status - 128
-    else:
-        inside = 0
     if not inside and ends_with_killed(tail):
         how += ', and its log ends with a bare "Killed"'
         inside = int(signal.SIGKILL)

@@ -552,10 +552,9 @@ def _wait_for_start(job: queue_file.Job, how: str, session: str | None, before: 
             return _print_status("ended", session, queue_state.load_state(job).get("runner_pid"))
         time.sleep(0.02)
     out = job.path("runner.out")
+    hint = ""
     if os.path.exists(out):
         hint = f"; see {out}"
-    else:
-        hint = ""
     print("the runner did not start within %d s%s" % (started_within, hint), file=sys.stderr)
     return 1
 

@@ -79,10 +79,9 @@ def find_card_holders(start: str) -> dict[int, set[int]]:
 
 def is_onlooker(words: list[str]) -> bool:
     """Return whether a command line is a tool or agent that only monitors GPUs."""
+    program = ""
     if words:
         program = os.path.basename(words[0]).split(":")[0]
-    else:
-        program = ""
     return program in TOOLS or any(AGENT.search(word) for word in words[:5])
 
 

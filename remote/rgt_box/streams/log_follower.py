@@ -106,10 +106,9 @@ class LineSplitter:
     @property
     def partial_line(self) -> str:
         """The unfinished line as it would be shown now, or ""."""
+        head = ""
         if self._head:
             head = clean(self._head)
-        else:
-            head = ""
         # Maximum characters shown of an unfinished line, which is sent repeatedly while it grows.
         max_partial = 1024
         if len(head) <= max_partial:

@@ -94,10 +94,9 @@ class WatchChannel:
         self._apply_control_lines(self._inbox.buffered_lines())
         while not self._inbox.ended:
             # While the reader lags, only free space in the pipe or a control line matters.
+            events = 0
             if self._outbox.pending_bytes:
                 events = select.POLLOUT
-            else:
-                events = 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
             if not self._seen_sample and time.monotonic() < self._hurry_until:

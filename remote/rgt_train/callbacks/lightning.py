@@ -265,10 +265,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     @staticmethod
     def _epoch_with_fraction(trainer: Any) -> float:
         batches = trainer.num_training_batches
+        share = 0.0
         if 0 < batches < float("inf"):
             share = (trainer.fit_loop.batch_idx + 1) / batches
-        else:
-            share = 0.0
         return float(trainer.current_epoch + min(1.0, share))
 
 

@@ -101,10 +101,9 @@ def find_mismatches(
     for kind, left, right in (("missing", wanted, saved), ("unexpected", saved, wanted)):
         absent = [name for name in left if name not in right]
         if absent:
+            more = ""
             if len(absent) > _MOST_NAMES:
                 more = f" and {len(absent) - _MOST_NAMES} more"
-            else:
-                more = ""
             problems.append(f"{len(absent)} {kind}: {', '.join(absent[:_MOST_NAMES])}{more}")
     both = [(name, saved[name], tensor) for name, tensor in wanted.items() if name in saved]
     shapes = [
@@ -126,10 +125,9 @@ def find_mismatches(
 
 
 def _listed(kind: str, names: Sequence[str]) -> str:
+    more = ""
     if len(names) > _MOST_NAMES:
         more = f" and {len(names) - _MOST_NAMES} more"
-    else:
-        more = ""
     return f"{len(names)} of another {kind}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
@@ -198,10 +196,9 @@ def unfreeze_parameters(models: Mapping[str, torch.nn.Module], names: Container[
 
 
 def _requires_grad_text(how: str, names: Sequence[str]) -> str:
+    more = ""
     if len(names) > _SHOWN:
         more = f" and {len(names) - _SHOWN} more"
-    else:
-        more = ""
     plural = "s" if len(names) > 1 else ""
     return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
 
@@ -233,10 +230,9 @@ def differences(saved: Any, here: Any, name: str) -> Optional[str]:
     found = list(_differences(saved, here, name))
     if not found:
         return None
+    more = ""
     if len(found) > _SHOWN:
         more = f" and {len(found) - _SHOWN} more"
-    else:
-        more = ""
     return f"{', '.join(found[:_SHOWN])}{more} (its load_state_dict changed what it was given)"
 
 
@@ -395,8 +391,7 @@ def _replacement_text(name: str, weights: Weights, averaged: Weights) -> str:
     if not left:
         return f"averaged weights of {name}"
     most_left = 4
+    more = ""
     if len(left) > most_left:
         more = f" and {len(left) - most_left} more"
-    else:
-        more = ""
     return f"averaged weights of {name} with {', '.join(left[:most_left])}{more} as trained"

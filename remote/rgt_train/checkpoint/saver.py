@@ -199,10 +199,9 @@ class CheckpointSaver:
         if self._cadence.is_due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
         retry = self.failing and time.monotonic() >= self._retry_at
+        save = 0
         if (self._due or retry) and not self._persister.busy:
             save = launch.SAVE
-        else:
-            save = 0
         return save | (launch.HOLD if self.failing and self._is_too_much_unsaved(step) else 0)
 
     def prepare(self) -> None:

@@ -128,10 +128,9 @@ class EpochEnd:
                 path for path, version in told if path in unlike or version_of(now[path]) != version
             ]
         shown = 3
+        more = ""
         if len(names) > shown:
             more = f" and {len(names) - shown} more"
-        else:
-            more = ""
         return ", ".join(names[:shown]) + more
 
     def _current_tensors(self) -> Dict[str, torch.Tensor]:
@@ -359,10 +358,9 @@ class RunState:
                     doubts.append(f"{p.micro} batches of an unfinished step are done again")
                 p.offset += p.done_steps * saved["accumulate"] * unit
                 p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
+        after = ""
         if p.offset:
             after = f" after {p.offset} samples"
-        else:
-            after = ""
         done = [f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it{after})"]
         if p.micro:
             done.append(f"gradients of {p.micro} batches")
@@ -729,10 +727,9 @@ def load_into(
     try:
         load_state(state)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        hint = ""
         if "parameter group" in str(error):
             hint = _GROUPS
-        else:
-            hint = ""
         raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
 
 

@@ -118,10 +118,9 @@ def names_text(names: List[str]) -> str:
     if not names:
         return "nothing"
     most_names = 8
+    more = ""
     if len(names) > most_names:
         more = f" and {len(names) - most_names} more"
-    else:
-        more = ""
     return ", ".join(names[:most_names]) + more
 
 

@@ -341,10 +341,9 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         does = "parks itself"
     else:
         does = "notifies you and stops nothing,"
+    label = ""
     if review is not None and wish.action is EndAction.PARK:
         label = f" ({review.native_label})"
-    else:
-        label = ""
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:
         yield "for", (f"instance {request.instance or 'none'}, boot {request.boot}, and no other",)

@@ -133,10 +133,9 @@ async def noted_push(
 
         arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=report_progress)
         what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
+        refused = ""
         if arrived.refused:
             refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
-        else:
-            refused = ""
         page.record_result(refused or what, whole=not arrived.refused, to=arrived.path)
         return arrived
 
@@ -181,10 +180,9 @@ def progress_text(done: int, total: int, seconds: float) -> str:
 
 def describe_push(box: str, arrived: PushResult) -> list[str]:
     """Return the printed result of a push, one line per item."""
+    would = ""
     if arrived.dry_run:
         would = "would be "
-    else:
-        would = ""
     sent = f"{size(arrived.sent)} {would}sent"
     found = [
         f"{box}: {arrived.path}",

@@ -108,10 +108,9 @@ def find_name_objection(place: FleetFilePlace, name: str, kind: str) -> str:
     """
     try:
         load_profile(kind)
+        text = ""
         if place.path.exists():
             text = read_source(place.path).data.decode("utf-8")
-        else:
-            text = ""
         with_boxes(place.path, text, {name: {"host": "new.invalid", "profile": kind}})
     except (FleetFileError, ProfileError) as error:
         return str(error)

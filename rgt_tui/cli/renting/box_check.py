@@ -60,10 +60,9 @@ async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expe
         print_json(body)
         return code
     for row in rows:
+        advice = ""
         if row.advice:
             advice = f"; {row.advice}"
-        else:
-            advice = ""
         cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(format_row(cells, f"{row.text}{advice}"))
     if code != OK:

@@ -127,10 +127,9 @@ def run_remove(arguments: RemoveArguments) -> int:
             return FAILED
         return _forget_box(arguments, spec, nothing)
 
+    hint = ""
     if arguments.forget:
         hint = "; if the machine is gone: rgt remove --only-forget"
-    else:
-        hint = ""
     return running.run_on_box(spec.name, _remove_files(arguments, spec), hint=hint)
 
 

@@ -342,10 +342,9 @@ def _list_remedies(review: ActionReview) -> list[str]:
     lines = []
     if any(item.forfeitable for item in blocking):
         firm = [item.key for item in blocking if not item.forfeitable]
+        but = ""
         if firm:
             but = f" (all that block but {', '.join(firm)})"
-        else:
-            but = ""
         lines.append(f"to give up an item by name: --forfeit KEY{but}")
     if any(item.ignorable for item in blocking):
         lines.append("unclaimed files that are not results: --ignore KEY")
@@ -434,10 +433,9 @@ def _format_item(review: ActionReview, item: EvidenceItem) -> str:
         state = "given up"
     elif not item.ok:
         state = "blocks"
+    lost = ""
     if item.bytes and not item.ok:
         lost = f" ({size(item.bytes)})"
-    else:
-        lost = ""
     cells = [
         (state, 8, "bold" if item.is_blocking else "dim"),
         (format_duration(review.item_age_s(item, review.at)), 8, "dim"),

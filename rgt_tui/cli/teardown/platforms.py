@@ -94,10 +94,9 @@ def overview_row(profile: Profile) -> dict[str, Any]:
 
 
 def _format_overview_row(profile: Profile) -> str:
+    own = ""
     if own_profile(profile.id) is not None:
         own = " (your own file)"
-    else:
-        own = ""
     return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
 
 

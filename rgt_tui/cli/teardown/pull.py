@@ -108,10 +108,9 @@ def in_short(report: PullReport) -> str:
             reasons.append(f"{report.unclaimed[0].path} and others belong to no job")
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
+    same = ""
     if report.same:
         same = f", {report.same:,} already here"
-    else:
-        same = ""
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
@@ -253,10 +252,9 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         if folder.missing:
             path, reason = folder.missing[0]
             first = path.removeprefix(folder.path.rstrip("/") + "/")
+            more = ""
             if len(folder.missing) > 1:
                 more = f" (and {len(folder.missing) - 1:,} more)"
-            else:
-                more = ""
             found = f"incomplete: {first}: {reason}{more}"
         print_lines(f"{name}: {folder.path}: {replace_surrogates(found)}")
     if report.unconfirmed:

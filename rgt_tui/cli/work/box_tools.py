@@ -400,10 +400,9 @@ def lines_of(row: Row) -> Iterator[str]:
     """Yield a row of the agent's ``stop`` as lines for a person."""
     phase = row.get("phase")
     if phase == "found":
+        whose = ""
         if row.get("cell"):
             whose = f"cell {row_text(row, 'cell')} of {row_text(row, 'job')}, "
-        else:
-            whose = ""
         yield f"found  {row_text(row, 'run')}: {whose}pid {row_count(row, 'pid')}"
         if row.get("command"):
             yield f"       {row_text(row, 'command')[:200]}"
@@ -419,14 +418,12 @@ def lines_of(row: Row) -> Iterator[str]:
         if not row.get("ended"):
             yield f"alive  it has not ended after {took}; nothing else was sent"
             return
+        why = ""
         if row.get("reason"):
             why = f": {row_text(row, 'reason')}"
-        else:
-            why = ""
+        state = ""
         if row.get("state"):
             state = f", {row_text(row, 'state')}{why}"
-        else:
-            state = ""
         yield f"ended  after {took}{state}"
         yield (
             f"saved  {_describe_checkpoint(row)}"
@@ -447,14 +444,12 @@ def _describe_checkpoint(row: Row) -> str:
     newest, now = row.get("newest"), row.get("at")
     if not isinstance(newest, dict):
         return "no checkpoint that rgt recognises"
+    step = ""
     if isinstance(newest.get("step"), int):
         step = f"step {newest['step']:,}, "
-    else:
-        step = ""
     at = newest.get("at")
     known = isinstance(at, (int, float)) and isinstance(now, (int, float))
+    old = ""
     if known and now is not None and at is not None:
         old = f", {format_duration(max(0.0, now - at))} ago"
-    else:
-        old = ""
     return f"{step}{row_text(newest, 'path')}, {size(row_count(newest, 'bytes'))}{old}"

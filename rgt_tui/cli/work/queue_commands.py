@@ -351,10 +351,9 @@ class QueueCommand:
             return self._report_exit(spec, answer)
         lines = []
         for cell in rows_of(answer.last_row, "cells"):
+            why = ""
             if cell.get("reason"):
                 why = f": {row_text(cell, 'reason')}"
-            else:
-                why = ""
             lines.append(f"{row_text(cell, 'status'):<10} {row_text(cell, 'name')}{why}")
         lines += row_texts(answer.last_row, "problems") + [
             f"extra      {path}" for path in row_texts(answer.last_row, "extra")
@@ -703,14 +702,12 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
     """Return a queue as lines."""
     lines = []
     for cell in queue.cells:
+        when = ""
         if cell.started:
             when = f", {format_time_ago(cell.ended or cell.started, now)}"
-        else:
-            when = ""
+        why = ""
         if cell.reason:
             why = f": {cell.reason}"
-        else:
-            why = ""
         state = cell.state
         if cell.wait is not None:
             state, why = (
@@ -721,10 +718,9 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
             epochs = ""
         else:
             epochs = f", {how_many(cell.epochs, 'epoch')}"
+        freed = ""
         if cell.pruned:
             freed = f", freed {size(cell.pruned)}"
-        else:
-            freed = ""
         lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")
     if queue.runner_pid:
         runner = f"runner pid {queue.runner_pid}"

@@ -398,10 +398,9 @@ def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
         print_json({"box": spec.name, "queue": frame})
     else:
         for cell in cells:
+            why = ""
             if cell.get("reason"):
                 why = f": {row_text(cell, 'reason')}"
-            else:
-                why = ""
             print_lines(f"{spec.name}: {row_text(cell, 'state'):<6} {row_text(cell, 'name')}{why}")
     if not cells:
         print_error(f"{spec.name}: {row_text(frame, 'error') or 'the queue cannot be read'}")

@@ -81,10 +81,9 @@ class LocalInstance:
             resting = "stopped"
         else:
             resting = "running"
+        compute = 0.0
         if self.is_on:
             compute = self.dph_base
-        else:
-            compute = 0.0
         total = round(self.disk_hour + compute, 6)
         if self.ends is None:
             ends = self.created + RENTAL_S

@@ -284,8 +284,7 @@ def describe_request(request: ArmRequest) -> str:
     else:
         when = "at the end of a lease of"
     accepts = [f"pid {one.pid}" for one in request.accept_holders] + list(request.accept_unsaving)
+    more = ""
     if accepts:
         more = f", accepting {', '.join(accepts)}"
-    else:
-        more = ""
     return f"{does} {when} {format_duration(request.limit_s)}{more}, for boot {request.boot}"

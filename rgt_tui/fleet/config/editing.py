@@ -219,10 +219,9 @@ def rewrite_file(
             else:
                 text = before.data.decode("utf-8")
             # Some editors write a BOM; TOML has none.
+            mark = ""
             if text.startswith("\ufeff"):
                 mark = "\ufeff"
-            else:
-                mark = ""
             result = change(text.removeprefix(mark))
             write_atomically(path, mark + result)
             written(before, FleetFileSource(path, path.resolve(), (mark + result).encode()))

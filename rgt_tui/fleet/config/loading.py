@@ -196,10 +196,9 @@ def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
     """
     chain = [start, *start.parents]
     root = next((folder for folder in chain if (folder / ".git").exists()), home)
+    end = 0
     if root in chain:
         end = chain.index(root)
-    else:
-        end = 0
     yield from chain[: end + 1]
 
 
@@ -777,10 +776,9 @@ class _FleetFileReader:
         return self._lines.line_number_of(where)
 
     def _raise_error(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
+        name = ""
         if named:
             name = f"{_spell_path(where)}: "
-        else:
-            name = ""
         raise FleetFileError(f"{self._path}:{self._line_of(where)}: {name}{words}")
 
 

@@ -304,10 +304,9 @@ def _describe_sink_action(sink: SinkSettings) -> str:
     if sink.url_env is None and sink.url_file is None:
         return f"sends alerts by {sink.kind}"
     where = f"${sink.url_env}" if sink.url_env else sink.url_file
+    token = ""
     if sink.token_env:
         token = f", with ${sink.token_env}"
-    else:
-        token = ""
     return f"sends alerts to the address in {where}{token}"
 
 
@@ -355,10 +354,9 @@ def _read_seen(path: Path) -> SeenFile:
     except OSError:
         return SeenFile("")
     try:
+        text = ""
         if len(head) <= MAX_BESIDE and b"\0" not in head:
             text = head.decode("utf-8")
-        else:
-            text = ""
     except UnicodeDecodeError:
         text = ""
     return SeenFile(digest.hexdigest(), text)

@@ -268,10 +268,9 @@ class ChannelPipe:
             error = self._end.exception()
         if isinstance(error, BoxError):
             return error
+        text = ""
         if self._channel is not None:
             text = self._channel.last_error_line
-        else:
-            text = ""
         return Unreachable(f"the agent ended: {text}" if text else "the agent ended")
 
     def kill(self) -> None:

@@ -217,10 +217,9 @@ async def _run_pull(
     env: Mapping[str, str],
 ) -> PullReport:
     destination = request.destination
+    instance = ""
     if spec.provider is not None:
         instance = spec.provider.instance
-    else:
-        instance = ""
     on_progress(PullProgress(phase="listing"))
     if request.dry_run:
         folds = False
@@ -467,22 +466,19 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted
     if count:
+        more = ""
         if count > SHOWN:
             more = f"; and {count - SHOWN} more"
-        else:
-            more = ""
         text = f"incomplete in {destination}, {how_many(count, 'reason')}: {'; '.join(wrong[:SHOWN])}{more}"
         return PullResult(whole=False, text=text)
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
+    same = ""
     if report.same:
         same = f", {report.same:,} already here"
-    else:
-        same = ""
     count = len(found.checkpoints)
+    loads = ""
     if count:
         loads = f", {how_many(count, 'checkpoint')} complete"
-    else:
-        loads = ""
     return PullResult(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 

@@ -235,10 +235,9 @@ def _progress_reporter(progress: Progress | None, total: int) -> Callable[[int],
 
 def _build_manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_folder: bool) -> bytes:
     """Return the agent's input. Paths of data begin with the directory's name."""
+    above = ""
     if choice.kind == "data" and as_folder:
         above = f"{tree.name}/"
-    else:
-        above = ""
     return msgspec.json.encode(
         {
             "kind": choice.kind,

@@ -487,21 +487,18 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
 def _judge_net(net: NetTrial) -> CheckRow:
     where = net.url.partition("://")[2].partition("/")[0] or net.url
     advice = "rgt profiles names the platform's mirrors and proxy"
+    route = ""
     if net.proxy:
         route = f", through the proxy {net.proxy}"
-    else:
-        route = ""
     if net.error is not None or net.first_byte_s is None:
         trouble = net.error or "it has not answered in time"
         return CheckRow(f"network {where}", RowVerdict.DOUBTFUL, trouble + route, advice)
+    speed = ""
     if net.mbs is not None and (net.bytes or 0) >= 1 << 20:
         speed = f", {net.mbs:.1f} MB/s"
-    else:
-        speed = ""
+    status = ""
     if net.status != 200:
         status = f", status {net.status}"
-    else:
-        status = ""
     text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
     return CheckRow(

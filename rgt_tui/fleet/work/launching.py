@@ -329,10 +329,9 @@ def _describe_smoke(row: Row) -> list[str]:
             if row.get("before")
             else f"smoke  passed in {row_text(row, 'seconds')} s"
         ]
+    log = ""
     if row.get("log"):
         log = f"; its log is {row_text(row, 'log')}"
-    else:
-        log = ""
     return [
         f"smoke  FAILED: {row_text(row, 'reason')}; nothing was started{log}",
         *_format_tail(row),

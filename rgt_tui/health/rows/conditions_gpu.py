@@ -230,10 +230,9 @@ def say_cpu(view: BoxFacts, reading: Reading, since: float) -> str:
         usable = ""
     else:
         usable = f" ({cpu.usable:g} cores)"
+    many = ""
     if cpu.oversubscribed:
         many = "; the training has many more threads than cores"
-    else:
-        many = ""
     return f"the CPU quota{usable} slows the training down {pct(reading.value)} of the time{many}"
 
 
@@ -387,10 +386,9 @@ def say_spinning(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the spinning GPU, and how long nothing has advanced."""
     still, cards = reading.about
     gpu: GpuReading = cards[0]
+    more = ""
     if len(cards) > 1:
         more = f" (and {len(cards) - 1} more)"
-    else:
-        more = ""
     return (
         f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
         f"{reading.key} has not advanced for {format_duration(still)}: it hangs"

@@ -51,10 +51,9 @@ def say_unreachable(view: BoxFacts, reading: Reading, since: float) -> str:
     A refused connection proves nothing about the machine.
     """
     box = view.box
+    says = ""
     if box.meter.at is not None:
         says = f"; {box.meter.source} says {box.meter.lifecycle.value}"
-    else:
-        says = ""
     return f"unreachable for {format_duration(view.now - since)}: {box.reason}{says}"
 
 
@@ -280,10 +279,9 @@ def check_agent(view: BoxFacts) -> Verdict:
     hello = view.box.hello
     if hello is None:
         return waiting_verdict("the agent has not spoken yet")
+    python = ""
     if hello.python:
         python = f"Python {hello.python}, "
-    else:
-        python = ""
     text = f"{python}agent {hello.agent[:8]}, protocol {hello.proto}"
     if hello.limited:
         return warn_verdict(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
@@ -387,10 +385,9 @@ def read_unknown_idle(view: BoxFacts) -> Sequence[Reading]:
 def say_unknown_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what cannot be read."""
     found: AutostopReading = reading.about
+    why = ""
     if found.why:
         why = f": {found.why[0]}"
-    else:
-        why = ""
     return (
         f"for {format_duration(found.unknown_s)} it has been unknown whether it is idle, so "
         f"it will not stop itself{why}"

@@ -107,10 +107,9 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
         wasted = None
     else:
         wasted = meter.per_hour * waited / 3600.0
+    spent = ""
     if wasted is not None:
         spent = f": {format_money(wasted, meter.currency, meter.at_least)} wasted"
-    else:
-        spent = ""
     if view.box.queues:
         length = f"{format_duration(waited)} ago"
     else:
@@ -329,10 +328,9 @@ def check_durable_survives(view: BoxFacts) -> Verdict:
         ),
         None,
     )
+    unless = ""
     if other is not None:
         unless = f", unless a {other.name} is mounted there"
-    else:
-        unless = ""
     return failed_verdict(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
 
 

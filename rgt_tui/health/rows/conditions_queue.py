@@ -76,10 +76,9 @@ def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
         tail = "cause fixed, not saved yet"
     else:
         tail = finding.reading or finding.evidence
+    who = ""
     if finding.run:
         who = f" · {finding.run}"
-    else:
-        who = ""
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
@@ -213,10 +212,9 @@ def say_halted(view: BoxFacts, reading: Reading, since: float) -> str:
         who = f"{proc.run}, pid {proc.pid}"
     else:
         who = f"pid {proc.pid} ({short_command(proc.cmd)})"
+    resumes = ""
     if proc.pid > 1:
         resumes = f"; kill -CONT {proc.pid} resumes it"
-    else:
-        resumes = ""
     return f"stopped by a signal (state T): {who}{resumes}"
 
 
@@ -374,10 +372,9 @@ def check_detached(view: BoxFacts) -> Verdict:
         tmux = box.sample.session.tmux
     else:
         tmux = ()
+    where = ""
     if tmux:
         where = f", tmux {', '.join(tmux)}"
-    else:
-        where = ""
     alive = [queue for queue in box.queues if queue.runner_alive]
     if len(alive) == sum(not queue.done for queue in box.queues):
         return passed_verdict(
@@ -402,10 +399,9 @@ def check_first_step(view: BoxFacts) -> Verdict:
         if run is None or run.step is None:
             return waiting_verdict(f"{cell.name} has logged no step yet", view.box.sample_at)
     _, cell, run = view.marked_running[0]
+    step = 0
     if run is not None and run.step is not None:
         step = run.step
-    else:
-        step = 0
     return passed_verdict(
         f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None
     )
@@ -637,8 +633,7 @@ def _describe_exit(cell: QueueCell) -> str:
 
 
 def _build_proof(queue: QueueState, cell: QueueCell, evidence: str) -> EntryProof:
+    why = ""
     if cell.reason:
         why = f": {cell.reason}"
-    else:
-        why = ""
     return EntryProof(f"{evidence}{why}", queue.path, run=cell.name, durable=cell.durable_path)

@@ -77,10 +77,9 @@ def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
 def say_nan(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the loss, the step, and the number of points."""
     run: RunState = reading.about
+    many = ""
     if (reading.value or 0) > 1:
         many = f", {reading.value:.0f} points in a row"
-    else:
-        many = ""
     if run.step is None:
         step = "?"
     else:
@@ -203,10 +202,9 @@ def ended_at(box: BoxState, alert: Alert) -> float:
 def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the time of the end, and what is known of the outcome."""
     run: FoundRun = reading.about
+    log = ""
     if run.log:
         log = f"; its log is {run.log}"
-    else:
-        log = ""
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
         log = "; its log was deleted"
     if run.ended is None:

@@ -71,10 +71,9 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
             f"cannot write {path}: {blocking} is a file here and a directory on the box now; it is kept. To go on, "
             f"move it with `{aside}` and pull again"
         )
+    where = ""
     if error.filename:
         where = f" ({error.filename})"
-    else:
-        where = ""
     return LandingFailed(
         f"cannot write {path} below {destination}{where}: {error.strerror or error}"
     )

@@ -73,10 +73,9 @@ def read_written_time(line: str) -> WrittenTime | None:
     parts = match.groupdict()
     of_day = int(parts["h"]) * 3600 + int(parts["m"]) * 60 + int(parts["s"])
     shown = f"{parts['h']}:{parts['m']}:{parts['s']}"
+    fraction = 0.0
     if parts.get("f"):
         fraction = float(f"0.{parts['f']}")
-    else:
-        fraction = 0.0
     if clock:
         return WrittenTime(shown, of_day + fraction, False, None)
     days = calendar.timegm((int(parts["y"]), int(parts["mo"]), int(parts["d"]), 0, 0, 0))

@@ -447,10 +447,9 @@ def axis_ticks(
     """Return the positions and labels of the ticks on the x axis."""
     most = max(2, columns // 14)
     if axis in (XAxis.SINCE, XAxis.CLOCK):
+        ahead = 0.0
         if axis is XAxis.CLOCK:
             ahead = find_utc_offset(window[1])
-        else:
-            ahead = 0.0
         ticks = time_ticks(*window, most, offset=ahead)
         return ticks, (clock_labels if axis is XAxis.CLOCK else duration_labels)(ticks)
     ticks = linear_ticks(*window, most, whole=axis is not XAxis.EPOCH)

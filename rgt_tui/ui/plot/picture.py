@@ -81,10 +81,9 @@ def draw_svg(
     for row, curve in enumerate(curves):
         colour = COLOURS[curve.number % len(COLOURS)]
         dash = DASHES[curve.dash % len(DASHES)]
+        style = ""
         if dash:
             style = f' stroke-dasharray="{dash}"'
-        else:
-            style = ""
         for line in _curve_pieces(looks, row, scale, height):
             points = " ".join(f"{LEFT + x:.0f},{TOP + y:.1f}" for x, y in line)
             out.append(f'<polyline points="{points}" stroke="{colour}" stroke-width="1.6"{style}/>')

@@ -93,10 +93,9 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
         tone = Tone.DIM
     else:
         tone = level_tone(alert.level)
+    since = ""
     if row.began_at is not None:
         since = compact_time(now - row.began_at)
-    else:
-        since = ""
     if row.ended_at is not None:
         held = (
             f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended "

@@ -493,14 +493,12 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if not self._replays:
             return sim
         speed = self.fleet.speed
+        pace = ""
         if math.isfinite(speed):
             pace = f" {current_glyphs().times}{speed:g}"
-        else:
-            pace = ""
+        held = ""
         if self.fleet.is_playback_paused:
             held = " paused"
-        else:
-            held = ""
         return (*sim, f"REPLAY {format_position(self.fleet)}{pace}{held}")
 
     def resting_hint(self) -> str:

@@ -96,10 +96,9 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
     tall = min(max(wants.queue, tall_curve if shown else 0), max(3, (height - y) * 2 // 5))
     # Height of the loss plot, and its minimum.
     least_curve = 8
+    curve = 0
     if shown and tall >= least_curve:
         curve = right * 2 // 5
-    else:
-        curve = 0
     out["queue"] = Region(left, y, right - curve, tall)
     if curve:
         out["loss"] = Region(left + right - curve, y, curve, tall)

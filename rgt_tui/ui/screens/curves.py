@@ -483,10 +483,9 @@ class CurvesScreen(FleetAwareScreen):
     def _choose_metric(self, by: int) -> None:
         metrics = metrics_of(each.run for each in self.board.runs)
         if metrics:
+            here = 0
             if self.settings.metric in metrics:
                 here = metrics.index(self.settings.metric)
-            else:
-                here = 0
             at = min(max(0, here + by), len(metrics) - 1)
             self._apply_settings(replace(self.settings, metric=metrics[at]))
 
@@ -689,10 +688,9 @@ class CurvesScreen(FleetAwareScreen):
             by_number = {board.run_number(each.key): each for each in runs}
             listed = [by_number[curve.number] for curve in curves]
             names = [f"{each.box} {each.run.name}" if several else each.run.name for each in listed]
+            smooth = ""
             if settings.smooth:
                 smooth = f", smoothed {settings.smooth:.2f}"
-            else:
-                smooth = ""
             title = f"{settings.metric}{smooth}" + ("" if several else f" of {self.box_name}")
             picture = draw_svg(curves, names, title, settings)
         self._write_export(name, ending, picture, runs, settings.metric)

@@ -125,10 +125,9 @@ def pack_words(found: Sequence[ReportEntry], width: int) -> list[Line]:
     rows: list[Line] = []
     row: Line = EMPTY
     for word in found:
+        label = ""
         if word.label:
             label = f"{word.label} "
-        else:
-            label = ""
         piece = make_line(dim_span(label), Span(word.text, level_tone(word.level)))
         if row and width_of(row) + 3 + width_of(piece) > width - 2:
             rows.append(row)

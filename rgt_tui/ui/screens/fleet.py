@@ -614,10 +614,9 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             if pane.can_focus and pane.display and pane.size.height
         ]
         ring: list[Pane | None] = [None, *panes]
+        here = 0
         if isinstance(self.focused, Pane) and self.focused in panes:
             here = ring.index(self.focused)
-        else:
-            here = 0
         self.set_focus(ring[(here + direction) % len(ring)])
 
     def action_connect(self) -> None:

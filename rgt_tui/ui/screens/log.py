@@ -136,10 +136,9 @@ class LogKeys(MoveKeys, FleetAwareScreen):
             age = now - newest
         else:
             age = None
+        quiet = ""
         if self._is_past:
             quiet = "as it stood"
-        else:
-            quiet = ""
         self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
         if view is None:
             empty = "no log is followed on this box"
@@ -237,10 +236,9 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         if paths == [here]:
             self.hint("this is the only log of the box")
             return
+        place = 0
         if here in paths:
             place = paths.index(here)
-        else:
-            place = 0
         self._merged = ()
         self._wanted_log = paths[(place + direction) % len(paths)]
         self.redraw_now()

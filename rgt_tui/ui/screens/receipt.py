@@ -50,10 +50,9 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     if box is None:
         return (("receipt", "no receipt: rgt has not stopped or destroyed this box"),)
     meter = box.meter
+    hour = ""
     if meter.per_hour:
         hour = f"{money_or_dash(meter.per_hour, meter.currency, meter.at_least)}/h: "
-    else:
-        hour = ""
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", "unknown: it was not stopped from here, so its files are unknown"),

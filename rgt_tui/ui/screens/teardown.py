@@ -325,10 +325,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         verb = self.state.verb
         keeps = list_kept_charges(self._profile, verb)
         lacks = describe_missing_verb(self._profile, verb)
+        owner = ""
         if self._profile.id == GENERIC:
             owner = "your provider"
-        else:
-            owner = ""
         return DialogSetting(
             meter,
             self._find_billing_action(verb),

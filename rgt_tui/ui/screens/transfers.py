@@ -202,17 +202,15 @@ def pull_row(
         return make_line(
             head, spread_line(text, make_line(when), room) if width else make_line(text, when)
         )
+    stuck = ""
     if silent:
         stuck = f"no bytes for {compact_time(silent)}"
-    else:
-        stuck = ""
     if look is None:
         return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
     share = 100 * look.done_share
+    problems = ""
     if look.problems:
         problems = how_many(look.problems, "problem")
-    else:
-        problems = ""
     bar = 20
     parts: Parts = [
         (5, make_line(draw_bar(share, bar))),
@@ -242,10 +240,9 @@ def pull_row(
 
 def silent_for(entry: TransferEntry, now: float) -> float:
     """Return the seconds since a running transfer last reported; 0 if that was recently."""
+    silent = 0.0
     if entry.note is not None and entry.pull.is_running:
         silent = now - entry.note.told_at
-    else:
-        silent = 0.0
     if silent > 5 * EVERY_SECONDS:
         return silent
     return 0.0
@@ -438,10 +435,9 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             return [(1, make_line(Span(text, Tone.TROUBLE)))]
         every = [one.pull for one in self._list_entries().values()]
         going, unseen = sum(pull.is_running for pull in every), sum(pull.unseen for pull in every)
+        lost = ""
         if unseen:
             lost = f"   {unseen} not known"
-        else:
-            lost = ""
         return [
             (
                 1,

@@ -62,10 +62,9 @@ def thin_bar(value: float | None, width: int) -> Line:
     g = current_glyphs()
     if value is None:
         return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
+    share = 0.0
     if math.isfinite(value):
         share = min(max(value, 0.0), 100.0)
-    else:
-        share = 0.0
     full, half = divmod(round(share * width * 2 / 100), 2)
     filled = g.thin[0] * full + (g.thin[1] if half else "")
     return (Span(filled), Span(g.bar_rest * (width - len(filled)), Tone.DIM))

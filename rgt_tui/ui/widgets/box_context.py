@@ -112,10 +112,9 @@ class BoxContext(Horizontal):
         names = next(found for least, found in reversed(SHARES) if width >= least or not least)
         shown = [name for name in names if name in self._has]
         for place, name in enumerate(SHARES[-1][1]):
+            share = 0
             if name in shown:
                 share = width // len(shown)
-            else:
-                share = 0
             if share and place == 0:
                 share += width % len(shown)
             set_width(self.query_one(f"#{name}"), share)

@@ -88,10 +88,9 @@ def past_height(box: BoxState) -> int:
 
 def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     """Return a note on which GPUs have no recording of their own; empty if none is missing."""
+    cards = 0
     if box.sample is not None:
         cards = len(box.sample.gpus)
-    else:
-        cards = 0
     if cards > 1 and not any(map(is_of_card, names)):
         return f"no per-GPU data is recorded for {when}"
     if cards > MOST_CARDS:
@@ -105,10 +104,9 @@ def past_room(box: BoxState, height: int) -> int:
     Busy figures take spare lines.
     """
     least, lively = past_height(box), sum(name in LIVELY for name in names_of(box))
+    more = 0
     if lively:
         more = max(0, min(TALLEST - 1, (height - least) // lively))
-    else:
-        more = 0
     return min(height, least + lively * more)
 
 
@@ -208,10 +206,9 @@ def _figure_lines(
     # alarm.
     rows = spark_rows(values, room, tall, low=0.0, high=100.0)
     span = f"min {low:>4} max {high:>4}"
+    last = ""
     if values[-1] is not None:
         last = f"now {write(values[-1]):>4}"
-    else:
-        last = ""
     tails = {0: last, tall - 1: span}
     return [
         make_line(

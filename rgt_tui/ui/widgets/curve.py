@@ -262,10 +262,9 @@ class CurveLegend(SelectableList[RunKey]):
                 lines.append(note_line(note))
                 owners.append(entry.key)
         room = max(1, height - 1)
+        at = 0
         if self._picked in owners:
             at = owners.index(self._picked)
-        else:
-            at = 0
         first = min(max(0, at - room // 2), max(0, len(lines) - room))
         below = len(lines) - first - room
         self._owners = [None, *owners[first : first + room]]
@@ -314,10 +313,9 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
     tone = curve_tone(entry.number)
     glyph, state_tone = state_mark(entry.state)
     quiet = bool(entry.unseen) or not entry.shown
+    age = ""
     if entry.age is not None:
         age = compact_time(entry.age)
-    else:
-        age = ""
     if entry.unseen and age:
         stale = f"{entry.unseen} {age}"
     else:

@@ -115,10 +115,9 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
         ]
     # A GPU that was lost before the first sample has no name of its own.
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
+    more = ""
     if len(names) > 1:
         more = f" and {len(names) - 1} other"
-    else:
-        more = ""
     title = make_line(f"GPU {current_glyphs().times}{len(gpus)}", dim_span(f"  {names[0]}{more}"))
     busiest = _max_util(gpus)
     # Further GPUs are counted, not drawn.
@@ -196,10 +195,9 @@ def link_words(gpu: GpuReading) -> list[Line]:
             gen = ""
         else:
             gen = f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
+        most = ""
         if is_pcie_narrow(gpu):
             most = f" of {times}{gpu.pcie_width_max}"
-        else:
-            most = ""
         if gpu.pcie_width is None:
             lanes = ""
         else:
@@ -227,10 +225,9 @@ def trouble_lines(gpu: GpuReading, width: int) -> list[Line]:
     out: list[Line] = []
     if gpu.throttle:
         bad = health.is_slowed(gpu)
+        mark = ""
         if bad:
             mark = f"{current_glyphs().warn} "
-        else:
-            mark = ""
         out += wrap_text(
             f"{mark}throttled: {health.throttle_words(gpu)}",
             width,

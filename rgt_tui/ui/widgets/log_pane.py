@@ -475,16 +475,14 @@ class LogPane(LineWidget):
         if self.times:
             parts.append(make_line(dim_span(f"{key_for('log.times')} {self.times}")))
         if not self.cursor.following:
+            new = ""
             if self.cursor.arrived:
                 new = f"+{how_many(self.cursor.arrived, 'line')}  "
-            else:
-                new = ""
             parts.append(make_line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
         if self.lost or (self._age is not None and self.cursor.following):
+            age = ""
             if self._age is not None:
                 age = f"last line {compact_time(self._age)} ago"
-            else:
-                age = ""
             parts.append(make_line(dim_span(", ".join(word for word in (self.lost, age) if word))))
         elif self.cursor.following and len(rows):
             parts.append(make_line(dim_span("following")))

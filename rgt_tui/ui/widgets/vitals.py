@@ -345,10 +345,9 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return the state of the connection, and counts that prove the stream is complete."""
     counters = box.counters
     sure = counters.gaps == 0 and counters.duplicates == 0
+    since = ""
     if box.since:
         since = f" {compact_time(now - box.since)}"
-    else:
-        since = ""
     said = f"{box.link.value}{since}"
     why = wrap_text(box.reason, max(8, width - len(said) - 2), Tone.DIM, most=3) or [EMPTY]
     out = [
@@ -373,14 +372,12 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
         )
     out += limited_lines(box, width)
     if box.hello is not None:
+        rss = ""
         if box.sample and box.sample.agent_rss:
             rss = memory_or_dash(box.sample.agent_rss)
-        else:
-            rss = ""
+        python = ""
         if box.hello.python:
             python = f"python {box.hello.python}"
-        else:
-            python = ""
         parts = (f"agent {box.hello.agent[:8]}", python, rss)
         out.append(make_line(dim_span("  ".join(part for part in parts if part))))
     return out
@@ -472,23 +469,20 @@ def _process_lines(
     wordy = width >= wordy_limit
     state = (proc.state or "?")[:1]
     longest_user = 12
+    user = ""
     if proc.user is not None:
         user = fit_text(proc.user, min(longest_user, len(proc.user)))
-    else:
-        user = ""
     if proc.age_s is None:
         age = ""
     else:
         age = f"  {compact_time(proc.age_s)}"
+    gpus = ""
     if cards:
         gpus = f"  gpu {','.join(map(str, cards[:8]))}{current_glyphs().ellipsis if len(cards) > 8 else ''}"
-    else:
-        gpus = ""
     threads = f"  {proc.threads or NONE} thr"
+    branch = ""
     if depth:
         branch = f"{'  ' * (depth - 1)}{BRANCH[current_glyphs().braille]}"
-    else:
-        branch = ""
     named = short_command(proc.cmd)
     left = make_line(
         dim_span(f"{branch}{proc.pid} "),
@@ -574,14 +568,12 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     usable = (
         cpu.usable if cpu.usable is not None else cpu.quota if cpu.quota is not None else cpu.cores
     )
+    share = ""
     if usable:
         share = f" {current_glyphs().dot} {(own + theirs) / usable:.1f} a core"
-    else:
-        share = ""
+    crowd = ""
     if forked:
         crowd = f", {how_many(forked, 'worker')}"
-    else:
-        crowd = ""
     many = how_many(len(sample.procs), "process", "processes")
     text = f"{how_many(own + theirs, 'thread')}{share} ({many}{crowd})"
     if cpu.oversubscribed:

@@ -252,15 +252,13 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     else:
         out = []
     out += [*_never_lines(finding, width), *_fix_lines(finding, width, "")]
+    run = ""
     if finding.run:
         run = f"{finding.run}: "
-    else:
-        run = ""
     out += label_lines("what", run + finding.title, width)
+    sure = ""
     if finding.confidence is not None:
         sure = f", {percent_or_dash(100.0 * finding.confidence)} sure"
-    else:
-        sure = ""
     out += label_lines("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += label_lines("now", finding.reading, width, most=WHOLE)
@@ -271,10 +269,9 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
 
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
+    age = ""
     if finding.since:
         age = compact_time(now - finding.since) + " ago"
-    else:
-        age = ""
     name = make_line(Span(f"{glyph} {finding.resource}", tone))
     reading = finding.reading or finding.title
     tail = make_line(
@@ -292,10 +289,9 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
         do = action_lines(finding, width)
     proof = label_lines("proof", finding.evidence, width, most=4)
     if finding.reading:
+        run = ""
         if finding.run:
             run = f"{finding.run}: "
-        else:
-            run = ""
         proof = [*label_lines("what", run + finding.title, width, most=4), *proof]
     return _FindingParts(
         head, do, _never_lines(finding, width), _fix_lines(finding, width, marked), proof
@@ -414,10 +410,9 @@ def command_lines(command: str, width: int) -> list[Line]:
 def run_lines(run: RunState, width: int) -> list[Line]:
     """Return the current run, in as many lines as needed."""
     share = ratio(run.step, run.total_steps)
+    total = ""
     if run.total_steps:
         total = f" of {format_thousands(run.total_steps)} ({percent_or_dash(share)})"
-    else:
-        total = ""
     parts = [
         Span(run.name, Tone.STRONG),
         Span(run.position + total),

@@ -99,10 +99,9 @@ def state_cell(row: FleetRow, width: int) -> Line:
     _, word, tone = status_label(row.box, row.verdict)
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
     # the word is more important
+    besides = ""
     if more > 0 and len(word) + len(f" +{more}") <= width:
         besides = f" +{more}"
-    else:
-        besides = ""
     return (Span(fit_text(word + besides, width), tone),)
 
 
@@ -138,10 +137,9 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
         gpus = row.box.sample.gpus
     else:
         gpus = ()
+    badge = ""
     if any(gpu.sim for gpu in gpus):
         badge = " SIM"
-    else:
-        badge = ""
     odd = find_odd_cards(gpus)
     said, tone = "", Tone.TEXT
     if odd is not None:
@@ -160,10 +158,9 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
         line_width = max(0, room - max(5, len(value) + 2))
     else:
         line_width = max(0, room - 1)
+    parts = ""
     if line_width > 0:
         parts = draw_sparkline(row.box.rings.gpu_util[-60:], line_width, low=0, high=100)
-    else:
-        parts = ""
     shown = fit_text(value, width - line_width - len(badge) - len(said), right=True)
     return make_line(
         dim_span(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else ""

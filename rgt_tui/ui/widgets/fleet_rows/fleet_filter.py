@@ -48,10 +48,9 @@ class FilteredRows(NamedTuple):
         """How many are shown; empty if all are."""
         if len(self.rows) == self.total:
             return ""
+        unknown = ""
         if self.unknown:
             unknown = f", {self.unknown} unknown"
-        else:
-            unknown = ""
         return f"{len(self.rows)} of {self.total} shown{unknown}"
 
 

@@ -129,10 +129,9 @@ def since_section(
     if not body:
         body.append(make_line(dim_span("nothing has happened")))
     if since < began <= now:
+        where = ""
         if journal:
             where = f": {key_for('past.journal')} shows them"
-        else:
-            where = ""
         body += wrap_text(
             f"events before {format_when(began, now)} are not kept here{where}",
             max(8, width),
@@ -194,10 +193,9 @@ def _event_rows(
     g = current_glyphs()
     tone = level_tone(event.level)
     mark = {"error": g.trouble, "warn": g.warn}.get(event.level, g.unknown)
+    again = ""
     if count > 1:
         again = f" {g.times}{count}"
-    else:
-        again = ""
     named = (Span(fit_name(event.box, name), Tone.STRONG), " ") if name else ()
     head = make_line(dim_span(f"{stamp} "), Span(mark, tone), " ", *named)
     below = len(stamp) + 1
