@@ -6,7 +6,7 @@ from typing import cast
 
 from rgt_tui.ui.screens import ChoiceScreen, FleetScreen, TeardownScreen, TransfersScreen
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
-from tests.ui.fakes import many_boxes
+from tests.ui.boxes import many_boxes
 from tests.ui.snap import running, screen_text, settle
 from tests.ui.test_fast_keys import wait_for
 

@@ -33,12 +33,13 @@ class Choice(NamedTuple):
 def lay_out_choices(label: str, choices: Sequence[Choice], width: int) -> list[Line]:
     """Return the lines with a label and all choices, wrapped between two choices."""
     rows: list[list[Span]] = [[Span(f" {label} ", Tone.STRONG)]]
-    for choice in choices:
-        part = [Span(f" {choice.letter}", Tone.ACCENT), Span(f" {choice.title} ")]
+    parts = [
+        [Span(f" {choice.letter}", Tone.ACCENT), Span(f" {choice.title} ")] for choice in choices
+    ]
+    for part in [*parts, [dim_span(f" {key_for('choice.cancel')} cancels")]]:
         if width_of(tuple(rows[-1])) + width_of(tuple(part)) > width:
             rows.append([Span(" " * (len(label) + 2))])
         rows[-1] += part
-    rows[-1].append(dim_span(f" {key_for('choice.cancel')} cancels"))
     return [make_line(*row) for row in rows]
 
 

@@ -66,7 +66,8 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def __init__(self, fleet: FleetSource, boxes: Sequence[str], text: str) -> None:
         super().__init__()
-        self._fleet, self._boxes, self._text = fleet, tuple(boxes), text
+        self._fleet, self._boxes = fleet, tuple(boxes)
+        self._text = text if len(boxes) > 1 else text.replace("{box}", boxes[0])
         self._said: list[tuple[str, Tone]] = [("enter shows what it would do", Tone.DIM)]
         self._previewed = ""
         """The text whose dry run ended well; Enter on the same text runs the command."""
