@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from rgt_tui.cli.dashboard import SeenPlatformFile, choose_ascii_in_tmux
     from rgt_tui.cli.demo import HINT
     from rgt_tui.cli.entry import main, parse_command_line
-    from rgt_tui.cli.gathering import (
-        FIRST_LOOK_SECONDS,
-        LONGEST_SECONDS,
-        QUIET_SECONDS,
-        SettleTracker,
-        gather_state,
-    )
+    from rgt_tui.cli.gathering import SETTLE_PACES, SettleTracker, gather_state
     from rgt_tui.cli.logs import (
         TerminalOutput,
         count_columns,
@@ -53,12 +47,10 @@ __all__ = [
     "COMMANDS",
     "FAILED",
     "FAMILIES",
-    "FIRST_LOOK_SECONDS",
     "HINT",
     "INTERRUPTED",
-    "LONGEST_SECONDS",
     "OK",
-    "QUIET_SECONDS",
+    "SETTLE_PACES",
     "UNCONFIRMED",
     "UNREACHABLE",
     "USAGE",
@@ -117,7 +109,7 @@ __getattr__ = imported_later(
         "dashboard": "SeenPlatformFile choose_ascii_in_tmux",
         "demo": "HINT",
         "entry": "main parse_command_line",
-        "gathering": "FIRST_LOOK_SECONDS LONGEST_SECONDS QUIET_SECONDS SettleTracker gather_state",
+        "gathering": "SETTLE_PACES SettleTracker gather_state",
         "logs": "TerminalOutput is_path list_log_paths of_run one_row describe_unknown_log count_columns",
         "metrics": "FAMILIES format_exposition iterate_series",
         "printing": "format_row print_error json_line wait_indicator",

@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from rgt_tui.cli.printing import wait_indicator
 from rgt_tui.cli.watch_arguments import MetricsArguments, PatrolArguments, StatusArguments
 from rgt_tui.fleet import (
@@ -183,15 +185,24 @@ def _silence_loggers() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-QUIET_SECONDS = 1.0
-"""The initial data of a box (queue, logs, curves) is complete when nothing arrived for this
-long."""
-FIRST_LOOK_SECONDS = 15.0
-"""Longest wait for an agent to report that it has read everything once. An old agent, or one with a
-hung disk, never does."""
-LONGEST_SECONDS = 3.0
-"""A training box keeps sending: after this long its data counts as news, not as initial data."""
-LOOK_SECONDS = 0.1
+class SettlePaces(msgspec.Struct, frozen=True):
+    """When the first data of a box is complete, in seconds."""
+
+    quiet_s: float = 1.0
+    """The initial data of a box (queue, logs, curves) is complete when nothing arrived for this
+    long."""
+    first_look_s: float = 15.0
+    """Longest wait for an agent to report that it has read everything once. An old agent, or one
+    with a hung disk, never does."""
+    longest_s: float = 3.0
+    """A training box keeps sending: after this long its data counts as news, not as initial data.
+    """
+    poll_s: float = 0.1
+    """Seconds between two checks."""
+
+
+SETTLE_PACES = SettlePaces()
+
 FAILED = (LinkState.UNREACHABLE, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN)
 """A first attempt that ends in one of these is final: a one-shot command does not wait for a
 retry."""
@@ -272,12 +283,13 @@ class SettleTracker:
             or box.remembered_at is not None
         ):
             return False
-        if (not box.looked or _is_uncounted(box)) and now - self._live[name] < FIRST_LOOK_SECONDS:
+        live_s = now - self._live[name]
+        if (not box.looked or _is_uncounted(box)) and live_s < SETTLE_PACES.first_look_s:
             return False
-        if now - self._news.get(name, now) >= QUIET_SECONDS:
+        if now - self._news.get(name, now) >= SETTLE_PACES.quiet_s:
             return True
         since = max(self._live[name], self._looked.get(name, 0.0), self._behind.get(name, 0.0))
-        return now - since >= LONGEST_SECONDS
+        return now - since >= SETTLE_PACES.longest_s
 
     def _has_tried_new_address(self, name: str) -> bool:
         """Return whether an attempt failed after the provider reported another address."""
@@ -331,7 +343,7 @@ async def wait_until_settled(
             # Only the clock can detect silence: there is nothing to await for it.
             while not all(settling.is_settled(box) for box in fleet.state.boxes):
                 report_settled()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(SETTLE_PACES.poll_s)
             report_settled()
             await fleet.self_stops_seen()
             await fleet.wait_for_open_actions()

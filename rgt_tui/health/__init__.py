@@ -115,7 +115,7 @@ if TYPE_CHECKING:
         unseen_reason,
     )
     from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, run_pages
-    from rgt_tui.health.lognotes import WINDOW, scan_log
+    from rgt_tui.health.lognotes import SEARCH_LIMITS, scan_log
     from rgt_tui.health.mutes import (
         DAY_S,
         EVERYTHING,
@@ -139,8 +139,7 @@ if TYPE_CHECKING:
         update_alerts,
     )
     from rgt_tui.health.remembered import (
-        TREND_LEAST,
-        TREND_POINTS,
+        TREND,
         FigureTrend,
         RememberedBox,
         gather_event_news,
@@ -172,13 +171,12 @@ __all__ = [
     "MAX_DIGEST_BYTES",
     "PHASES",
     "REST",
+    "SEARCH_LIMITS",
     "SINKS",
     "SOURCES",
     "STORAGE_IDS",
-    "TREND_LEAST",
-    "TREND_POINTS",
+    "TREND",
     "UNSEEN_S",
-    "WINDOW",
     "AlertMachine",
     "AlertMute",
     "AlertRung",
@@ -319,7 +317,7 @@ __getattr__ = imported_later(
         "diagnosis": "diagnose_box log_finding",
         "facts": ("LIMITS BoxFacts reuse_facts facts_of training_processes unseen_reason"),
         "handbook": "HANDBOOK STORAGE_IDS run_pages",
-        "lognotes": "WINDOW scan_log",
+        "lognotes": "SEARCH_LIMITS scan_log",
         "mutes": (
             "DAY_S EVERYTHING KEEP_S AlertMute BoxAlertNotes StoredAlerts SentAlert UNSEEN_S "
             "alerts_path alerts_stamp key_of "
@@ -327,7 +325,7 @@ __getattr__ = imported_later(
             "update_alerts"
         ),
         "remembered": (
-            "RememberedBox TREND_LEAST TREND_POINTS FigureTrend update_life gather_event_news "
+            "RememberedBox TREND FigureTrend update_life gather_event_news "
             "park_confirmed record_stop_request xid_level"
         ),
         "rows.conditions_gpu": "is_slowed throttle_words",

@@ -16,7 +16,7 @@ from rgt_tui.health.condition import Condition, Reading, SignCache
 from rgt_tui.health.conditions import ALERTS, BY_ID, covered_alert_ids
 from rgt_tui.health.facts import BoxFacts, facts_of, provider_word, reuse_facts
 from rgt_tui.health.remembered import (
-    TREND_EVERY_S,
+    TREND,
     EventNews,
     RememberedBox,
     gather_event_news,
@@ -289,7 +289,7 @@ def _update_memory(
     if past is not memory.past:
         memory = replace(memory, past=past)
     at = book.trend_s + dt
-    if book.at is None or int(at / TREND_EVERY_S) > int(book.trend_s / TREND_EVERY_S):
+    if book.at is None or int(at / TREND.every_s) > int(book.trend_s / TREND.every_s):
         memory = replace(memory, trends=update_trends(memory.trends, box, at))
     return memory, at
 

@@ -18,7 +18,7 @@ from rgt_tui.health.rows import conditions_gpu as gpu
 from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
-from rgt_tui.health.rows.conditions_runs import TO_SIGMA, runs_of
+from rgt_tui.health.rows.conditions_runs import SPIKE_LIMITS, runs_of
 from rgt_tui.model import BoxState, RunState
 
 NEWEST, WINDOW, LEAST = 3, 20, 60
@@ -145,7 +145,7 @@ def _preferences(figures: MetricFigures) -> str | None:
     ):
         return None
     first, last = median(margins.values[-200:][:WINDOW]), margins.current_level()
-    scatter = TO_SIGMA * median([abs(value - last) for value in margins.values[-200:]])
+    scatter = SPIKE_LIMITS.to_sigma * median([abs(value - last) for value in margins.values[-200:]])
     if figures.current_level() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
         return None
     return (
@@ -159,7 +159,7 @@ def _has_fallen(usual: Sequence[float], level: float, now: float) -> bool:
 
     Many rewards are negative: -200 that becomes -300 has fallen as much as 200 that becomes 100.
     """
-    scatter = TO_SIGMA * median([abs(value - level) for value in usual])
+    scatter = SPIKE_LIMITS.to_sigma * median([abs(value - level) for value in usual])
     return level - now > max(0.5 * abs(level), 4.0 * scatter, 1e-12)
 
 

@@ -23,12 +23,22 @@ from rgt_tui.health.handbook import run_pages
 from rgt_tui.model import BoxState, Checkpoint, LogView, QueueCell, RunState
 from rgt_tui.profiles import find_redone_cells
 
-WINDOW = 60
-"""Lines from the end of a log that are searched."""
-MAX_LINE = 1000
-"""Characters of a line that are searched; longer lines are cut, to bound the cost."""
-MOST_STATES = 40
-"""Newest states that are searched of a line that rewrites itself with carriage returns."""
+
+class SearchLimits(msgspec.Struct, frozen=True):
+    """How much of a log is searched, to bound the cost."""
+
+    window: int = 60
+    """Lines from the end of a log that are searched."""
+    line_characters: int = 1000
+    """Characters of a line that are searched; longer lines are cut."""
+    states: int = 40
+    """Newest states that are searched of a line that rewrites itself with carriage returns."""
+    owners: int = 4096
+    """How many logs are remembered, the most recently searched ones."""
+
+
+SEARCH_LIMITS = SearchLimits()
+
 
 _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
@@ -77,7 +87,7 @@ class LogScan(msgspec.Struct, frozen=True):
 
 def searched_window(lines: tuple[str, ...]) -> tuple[str, ...]:
     """Return the end of a log that is searched."""
-    return lines[-WINDOW:]
+    return lines[-SEARCH_LIMITS.window :]
 
 
 def scan_log(lines: tuple[str, ...], owner: Hashable = None) -> LogScan:
@@ -100,7 +110,7 @@ def scan_log(lines: tuple[str, ...], owner: Hashable = None) -> LogScan:
     if owner is not None:
         _SEARCHED.pop(owner, None)
         _SEARCHED[owner] = found
-        if len(_SEARCHED) > MOST_OWNERS:
+        if len(_SEARCHED) > SEARCH_LIMITS.owners:
             del _SEARCHED[next(iter(_SEARCHED))]
     return found.scan
 
@@ -122,8 +132,6 @@ class _SearchedWindow(msgspec.Struct, frozen=True):
 
 
 _SEARCHED: dict[Hashable, _SearchedWindow] = {}
-MOST_OWNERS = 4096
-"""How many logs are remembered, the most recently searched ones."""
 _SAME: dict[Report, Report] = {}
 """Interns equal reports: nearly all lines of all logs have one of a handful of reports."""
 
@@ -188,7 +196,10 @@ def _build_reports(lines: Sequence[str]) -> tuple[Report, ...]:
 
 
 def _split_states(line: str) -> list[str]:
-    return [row[:MAX_LINE] for row in states_of(line.replace("\n", "\r"))[-MOST_STATES:]]
+    return [
+        row[: SEARCH_LIMITS.line_characters]
+        for row in states_of(line.replace("\n", "\r"))[-SEARCH_LIMITS.states :]
+    ]
 
 
 @functools.cache
@@ -294,7 +305,12 @@ class LogCase(msgspec.Struct, frozen=True):
         """
         if not self.view.counted:
             return None
-        return self.view.dropped + max(0, len(self.view.lines) - WINDOW) + hit.line_no + 1
+        return (
+            self.view.dropped
+            + max(0, len(self.view.lines) - SEARCH_LIMITS.window)
+            + hit.line_no
+            + 1
+        )
 
     @property
     def goes_on(self) -> bool:

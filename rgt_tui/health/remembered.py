@@ -29,12 +29,19 @@ def xid_level(number: int) -> str:
     return SOFTWARE
 
 
-TREND_EVERY_S = 60.0
-"""Seconds between two points."""
-TREND_POINTS = 30
-TREND_LEAST = 10
-"""Points needed for a slope: a burst of a few minutes is a download or a checkpoint, and ends soon.
-"""
+class TrendLimits(msgspec.Struct, frozen=True):
+    """From which points a trend is computed."""
+
+    every_s: float = 60.0
+    """Seconds between two points."""
+    points: int = 30
+    """Points kept."""
+    least: int = 10
+    """Points needed for a slope: a burst of a few minutes is a download or a checkpoint, and ends
+    soon."""
+
+
+TREND = TrendLimits()
 
 
 class FigureTrend(msgspec.Struct, frozen=True):
@@ -47,10 +54,10 @@ class FigureTrend(msgspec.Struct, frozen=True):
 
     def with_point(self, at: float, value: float) -> FigureTrend:
         """Return the trend with one more point at `at` known seconds."""
-        points = self.points[-2 * (TREND_POINTS - 1) :]
+        points = self.points[-2 * (TREND.points - 1) :]
         points.extend((at, value))
         return FigureTrend(
-            points, _theil_sen_slope(points) if len(points) >= 2 * TREND_LEAST else None
+            points, _theil_sen_slope(points) if len(points) >= 2 * TREND.least else None
         )
 
 

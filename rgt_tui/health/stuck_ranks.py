@@ -5,10 +5,10 @@ Pure.
 A rank that waits in a collective either does not run at all (gloo sleeps in a futex) or runs all
 the time (NCCL spins in the synchronisation of its stream). A rank that evaluates, loads or saves
 runs now and then, however long the others wait. So only a rank that has not run for a while is
-named soon, any other after `PATIENT_S` without progress. Ranks of our own trainer, or with our
-callback, report their phase in a heartbeat: the ones behind are named soon, whatever they do. If
-torch's flight recorder has written a dump, it shows which rank did not join which collective,
-regardless of the kernel's view.
+named soon, any other after `RankLimits.patient_s` without progress. Ranks of our own trainer, or
+with our callback, report their phase in a heartbeat: the ones behind are named soon, whatever they
+do. If torch's flight recorder has written a dump, it shows which rank did not join which
+collective, regardless of the kernel's view.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import posixpath
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from rgt_tui.handbook import collectives
 from rgt_tui.handbook.collectives import CollectiveVerdict
@@ -32,26 +34,33 @@ from rgt_tui.model import (
     training_of,
 )
 
-WAITED_S = 20.0
-"""Seconds the others must wait before a rank that is dead, stopped or asleep is named."""
-ASLEEP_S = 30.0
-"""Seconds of sleep after which a rank no longer works for the training: code that polls wakes up in
-between.
-"""
-PATIENT_S = 300.0
-"""Limit without further evidence of a hang: it may be an evaluation, a slow disk or a slow loader.
-"""
-ALONE_S = 40.0
-"""Seconds the others must wait before a rank in the user's own code is named, unless it is rank 0,
-which may have work of its own.
-"""
-SLACK_S = 15.0
-"""How much later than the event a curve may arrive: it is written, read and sent first."""
-OPEN_S, FRESH_S = 40.0, 300.0
-"""If only the dump shows whether constantly computing ranks advance: how long a collective must
-have been open when it was written, and how old it may be.
-"""
-MOST_NAMED = 4
+
+class RankLimits(msgspec.Struct, frozen=True):
+    """How long ranks may wait for each other, in seconds."""
+
+    waited_s: float = 20.0
+    """Seconds the others must wait before a rank that is dead, stopped or asleep is named."""
+    asleep_s: float = 30.0
+    """Seconds of sleep after which a rank no longer works for the training: code that polls wakes
+    up in between."""
+    patient_s: float = 300.0
+    """Limit without further evidence of a hang: it may be an evaluation, a slow disk or a slow
+    loader."""
+    alone_s: float = 40.0
+    """Seconds the others must wait before a rank in the user's own code is named, unless it is rank
+    0, which may have work of its own."""
+    slack_s: float = 15.0
+    """How much later than the event a curve may arrive: it is written, read and sent first."""
+    open_s: float = 40.0
+    """Seconds that a collective must have been open when the dump was written, if only the dump
+    shows whether constantly computing ranks advance."""
+    fresh_s: float = 300.0
+    """Maximum age in seconds of such a dump."""
+    named: int = 4
+
+
+RANK_LIMITS = RankLimits()
+
 
 COLLECTIVE = ("futex", "do_futex")
 """Where a PyTorch thread sleeps that waits for another thread's work, and so also for a collective.
@@ -105,7 +114,7 @@ class StuckTraining(NamedTuple):
     """
     wait: tuple[TrainingProcess, ...]
     confidence: float
-    age: float = PATIENT_S
+    age: float = RANK_LIMITS.patient_s
     """Minimum seconds without progress."""
     told: str = ""
     """What the flight recorders, or NCCL, show."""
@@ -127,7 +136,9 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
     else:
         away = []
     stopped = [
-        proc for proc in there if proc.state in ("T", "t") and _still_seconds(proc) >= SLACK_S
+        proc
+        for proc in there
+        if proc.state in ("T", "t") and _still_seconds(proc) >= RANK_LIMITS.slack_s
     ]
     rest = [proc for proc in there if proc not in stopped and proc.state not in ("Z", "X")]
     if not rest:
@@ -147,9 +158,10 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
     if away or stopped:
         waited = min(_waited_seconds(proc, quiet) for proc in rest)
         # A single remaining rank may be finishing, e.g. uploading, while the others have exited.
-        if waited < (PATIENT_S if away and len(rest) == 1 else WAITED_S) or (
-            quiet is not None and quiet < waited - SLACK_S
-        ):
+        patience = RANK_LIMITS.waited_s
+        if away and len(rest) == 1:
+            patience = RANK_LIMITS.patient_s
+        if waited < patience or (quiet is not None and quiet < waited - RANK_LIMITS.slack_s):
             return None
         named = away + [
             (
@@ -170,7 +182,7 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
     if (
         place.aside
         or place.age < place.limit
-        or (quiet is not None and quiet < place.age - SLACK_S)
+        or (quiet is not None and quiet < place.age - RANK_LIMITS.slack_s)
     ):
         return None
     if place.ahead:
@@ -210,7 +222,7 @@ def _judge_ranks_behind(place: RankComparison) -> StuckTraining | None:
     if place.is_exact:
         return _build_stuck(AWAY, place.behind, place.ahead, LIKELY)
     if place.phases == {"collective"}:  # the others got past it, so they are not in the same one
-        if place.age >= ALONE_S:
+        if place.age >= RANK_LIMITS.alone_s:
             return _all_wait(place)
         return None
     return _in_its_loop(place, place.behind, place.ahead)
@@ -231,11 +243,11 @@ def _judge_equal_ranks(view: BoxFacts, place: RankComparison) -> StuckTraining |
     if not together or len(away) > len(together):
         return None
     if not away:
-        if place.age >= ALONE_S:
+        if place.age >= RANK_LIMITS.alone_s:
             return _all_wait(place)
         return None
     if place.is_exact:
-        if place.age >= ALONE_S:
+        if place.age >= RANK_LIMITS.alone_s:
             return _build_stuck(AWAY, away, together, LIKELY)
         return None
     return _in_its_loop(place, away, together)
@@ -248,12 +260,14 @@ def _in_its_loop(
 
     Rank 0 gets more time, as it may have work of its own.
     """
-    if all(_still_seconds(proc) >= ASLEEP_S and _waits_in(proc, SLEEPS) for proc in away):
+    if all(
+        _still_seconds(proc) >= RANK_LIMITS.asleep_s and _waits_in(proc, SLEEPS) for proc in away
+    ):
         return _build_stuck(AWAY, away, wait, LIKELY)
     if any(_rank_number(proc) == 0 for proc in away):
-        patience = PATIENT_S
+        patience = RANK_LIMITS.patient_s
     else:
-        patience = ALONE_S
+        patience = RANK_LIMITS.alone_s
     if place.age >= patience:
         return _build_stuck(AWAY, away, wait, MAYBE)
     return None
@@ -266,9 +280,11 @@ def _all_wait(place: RankComparison) -> StuckTraining:
 
 def _ranks_in_collective(ranks: Sequence[TrainingProcess]) -> list[TrainingProcess]:
     """Return the ranks in a collective. If most ranks spin, spinning is the collective."""
-    spinning = [proc for proc in ranks if _spin_seconds(proc) >= WAITED_S]
+    spinning = [proc for proc in ranks if _spin_seconds(proc) >= RANK_LIMITS.waited_s]
     blocked = [
-        proc for proc in ranks if _still_seconds(proc) >= WAITED_S and _waits_in(proc, COLLECTIVE)
+        proc
+        for proc in ranks
+        if _still_seconds(proc) >= RANK_LIMITS.waited_s and _waits_in(proc, COLLECTIVE)
     ]
     if len(spinning) > len(blocked):
         return spinning
@@ -284,15 +300,19 @@ def _judge_by_kernel_view(
     if not together:
         return None
     waited = min(max(_still_seconds(proc), _spin_seconds(proc)) for proc in together)
-    if quiet is not None and quiet < waited - SLACK_S:
+    if quiet is not None and quiet < waited - RANK_LIMITS.slack_s:
         return None
-    asleep = [proc for proc in away if _still_seconds(proc) >= ASLEEP_S and _waits_in(proc, SLEEPS)]
+    asleep = [
+        proc
+        for proc in away
+        if _still_seconds(proc) >= RANK_LIMITS.asleep_s and _waits_in(proc, SLEEPS)
+    ]
     if asleep and asleep == away and _waits_in(together[0], COLLECTIVE):
         return _build_stuck(AWAY, asleep, together, LIKELY)
     still = [
         age for age in (quiet, _newest_output_age(view, ranks[0].run, logs=True)) if age is not None
     ]
-    if waited < PATIENT_S or not still or min(still) < PATIENT_S:
+    if waited < RANK_LIMITS.patient_s or not still or min(still) < RANK_LIMITS.patient_s:
         return None
     if not away:
         return StuckTraining(ALL, ranks[0].run, (), tuple(ranks), MAYBE)
@@ -329,13 +349,13 @@ def _describe_activity(proc: TrainingProcess) -> str:
     told = f" ({where})" if where else ""
     if proc.state == "D":
         return f"waits for a disk or a file server (state D){told}"
-    if _still_seconds(proc) >= WAITED_S:
+    if _still_seconds(proc) >= RANK_LIMITS.waited_s:
         what = next(
             (words for names, words in ELSEWHERE if _waits_in(proc, names)),
             "waits for something else",
         )
         return f"{what}{told}"
-    if _spin_seconds(proc) >= WAITED_S:
+    if _spin_seconds(proc) >= RANK_LIMITS.waited_s:
         return "computes by itself"
     return "works by itself"
 
@@ -362,7 +382,7 @@ def _waited_seconds(proc: TrainingProcess, quiet: float | None) -> float:
     """Return for how long a rank has waited. Spinning counts as work while the curve advances."""
     spun = 0.0
     if quiet is not None:
-        spun = min(_spin_seconds(proc), quiet - WAITED_S)
+        spun = min(_spin_seconds(proc), quiet - RANK_LIMITS.waited_s)
     return max(
         _still_seconds(proc)
         if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE)
@@ -397,10 +417,10 @@ def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float
 
 
 def _format_ranks(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:MOST_NAMED]))
+    shown = ", ".join(map(str, numbers[:RANK_LIMITS.named]))
     more = ""
-    if len(numbers) > MOST_NAMED:
-        more = f" and {len(numbers) - MOST_NAMED} more"
+    if len(numbers) > RANK_LIMITS.named:
+        more = f" and {len(numbers) - RANK_LIMITS.named} more"
     return f"{noun(len(numbers), 'rank')} {shown}{more}"
 
 
@@ -432,7 +452,7 @@ def _build_proof(found: StuckTraining) -> EntryProof:
         )
     told = "; ".join(
         f"rank {rank}{f' (pid {pid})' if pid is not None else ''} {why}"
-        for rank, pid, why in found.away[:MOST_NAMED]
+        for rank, pid, why in found.away[: RANK_LIMITS.named]
     )
     rank, pid, _ = found.away[0]
     return EntryProof(
@@ -452,11 +472,14 @@ def _describe_stall(found: StuckTraining) -> str:
     if "" in told:
         if found.told:
             return f"no progress for {found.age:.0f} s"
-        return f"nothing has been logged for {PATIENT_S / 60:.0f} min"
+        return f"nothing has been logged for {RANK_LIMITS.patient_s / 60:.0f} min"
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
     return f"no progress for {found.age:.0f} s: " + "; ".join(
-        [f"{_format_ranks(ranks)} {words}" for words, ranks in list(told.items())[:MOST_NAMED]]
+        [
+            f"{_format_ranks(ranks)} {words}"
+            for words, ranks in list(told.items())[: RANK_LIMITS.named]
+        ]
         + ["the one that they wait for may be on another machine"] * missing
     )
 
@@ -572,7 +595,7 @@ def _find_recorded_verdict(
         found = [("flight recorder", verdict) for verdict in collectives.compare_dumps(dumps)]
     else:
         found = []
-    if quiet is None or quiet >= WAITED_S:
+    if quiet is None or quiet >= RANK_LIMITS.waited_s:
         told = [
             proc.dist.ras for proc in ranks if proc.dist is not None and proc.dist.ras is not None
         ]
@@ -595,7 +618,7 @@ def _stands_since_dump(proc: TrainingProcess, quiet: float | None, silent: float
         _float_or_zero(proc.dist.flight.get("age_s")),
         _float_or_zero(proc.dist.flight.get("open_s")),
     )
-    since = max(age - SLACK_S, WAITED_S)
+    since = max(age - RANK_LIMITS.slack_s, RANK_LIMITS.waited_s)
     beat = heartbeat_of(proc)
     if beat is not None:
         return beat.for_s >= since
@@ -605,7 +628,11 @@ def _stands_since_dump(proc: TrainingProcess, quiet: float | None, silent: float
         return True
     if silent is not None:
         return silent >= since
-    return (proc.dist.spin_s or 0.0) >= since and opened >= OPEN_S and age <= FRESH_S
+    return (
+        (proc.dist.spin_s or 0.0) >= since
+        and opened >= RANK_LIMITS.open_s
+        and age <= RANK_LIMITS.fresh_s
+    )
 
 
 def _float_or_zero(value: object) -> float:

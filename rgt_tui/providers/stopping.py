@@ -26,11 +26,19 @@ from rgt_tui.model import (
 from rgt_tui.providers.answers import AnswerProof, action_proof
 from rgt_tui.providers.control_plane import PermitRefused, Provider, ProviderError
 
-TIMEOUT_S = 180.0
-"""Seconds for the provider to confirm; a stop normally takes a few."""
-POLL_S = 2.0
-CONFLICT_POLLS = 4
-"""Readings after a 409: the reported state may lag behind."""
+
+class StopPaces(msgspec.Struct, frozen=True):
+    """How a stop is confirmed."""
+
+    timeout_s: float = 180.0
+    """Seconds for the provider to confirm; a stop normally takes a few."""
+    poll_s: float = 2.0
+    """Seconds between two readings of the machine's state."""
+    conflict_polls: int = 4
+    """Readings after a 409: the reported state may lag behind."""
+
+
+STOP_PACES = StopPaces()
 
 
 async def carry_out(
@@ -39,8 +47,8 @@ async def carry_out(
     *,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
-    timeout_s: float = TIMEOUT_S,
-    poll_s: float = POLL_S,
+    timeout_s: float = STOP_PACES.timeout_s,
+    poll_s: float = STOP_PACES.poll_s,
     ticks: Callable[[], float] = steady_time,
 ) -> AsyncIterator[StopProgress]:
     """Send the call that the permit allows, once, and poll until the provider confirms.
@@ -75,7 +83,7 @@ async def carry_out(
             return
         if proves is AnswerProof.ASK:
             # "Already stopped" and "no such machine" count only if a reading agrees.
-            polls = CONFLICT_POLLS
+            polls = STOP_PACES.conflict_polls
             yield build_progress(
                 StopPhase.REQUESTED, f"{said}: reading the state from the provider"
             )

@@ -5,15 +5,15 @@ from rgt_tui.store.happenings import MOST_EVENTS, OWN
 from rgt_tui.store.history import FleetHistory, history_path
 from rgt_tui.store.history_file import FLEET, Batch, BoxWrites, HistoryFile
 from rgt_tui.store.minute_means import MinuteMeans, SlotMean
-from rgt_tui.store.moments import NEAR_SECONDS
+from rgt_tui.store.moments import SNAPSHOT
 from rgt_tui.store.person_ticks import TicksError, save_tick, ticks_of, ticks_path, with_ticks
 from rgt_tui.store.spending import CostMetering, ObservedCost, ProviderSum
 
 __all__ = [
     "FLEET",
     "MOST_EVENTS",
-    "NEAR_SECONDS",
     "OWN",
+    "SNAPSHOT",
     "Batch",
     "BoxWrites",
     "CostMetering",

@@ -20,14 +20,28 @@ from rgt_tui.files import lock_file
 from rgt_tui.model import BoxSpec
 from rgt_tui.store import happenings, moments, spending
 
-APPLICATION_ID = 0x72677468
-VERSION = 6
-BUSY_SECONDS = 10.0
-WAL_BYTES = 4 << 20
+
+class DatabaseSettings(msgspec.Struct, frozen=True):
+    """Marks of the database's file, and how it is kept."""
+
+    application_id: int = 0x72677468
+    """``rgth`` in ASCII, so that ``file`` and we recognise the database."""
+    version: int = 6
+    """Version of the tables."""
+    busy_s: float = 10.0
+    """Seconds to wait while another rgt writes."""
+    wal_bytes: int = 4 << 20
+    """Size to which the write-ahead log is truncated."""
+    backup_s: float = 86400.0
+    """Seconds between two backups."""
+    kept_damaged: int = 3
+    """Damaged databases kept, the newest."""
+
+
+DATABASE = DatabaseSettings()
+
 NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs")
 """File systems without the shared memory that WAL needs (https://sqlite.org/wal.html)."""
-BACKUP_SECONDS = 86400.0
-KEPT_DAMAGED = 3
 
 TABLES = (
     "CREATE TABLE boxes (id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, name TEXT NOT NULL)",
@@ -134,10 +148,10 @@ def locked_history(path: Path) -> Iterator[None]:
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
-            lock_file(fd, BUSY_SECONDS)
+            lock_file(fd, DATABASE.busy_s)
         except TimeoutError:
             raise HistoryUnavailable(
-                f"another rgt has held {lock} for {BUSY_SECONDS:.0f} s"
+                f"another rgt has held {lock} for {DATABASE.busy_s:.0f} s"
             ) from None
         yield
     finally:
@@ -205,7 +219,7 @@ def connect(path: Path) -> sqlite3.Connection:
             con = _open_connection(path)
             try:
                 version = _read_version(con, path)
-                if 0 < version < VERSION:
+                if 0 < version < DATABASE.version:
                     con.close()
                     _move_database(path, path.with_name(f"{path.name}.version-{version}"))
                     con, version = _open_connection(path), 0
@@ -224,7 +238,7 @@ def connect(path: Path) -> sqlite3.Connection:
 def _open_connection(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
-        timeout=BUSY_SECONDS,
+        timeout=DATABASE.busy_s,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
@@ -237,12 +251,12 @@ def _read_version(con: sqlite3.Connection, path: Path) -> int:
         if path.stat().st_size:
             raise HistoryDamaged(f"{path} is cut off: too short for a database")
         return 0
-    if read_pragma(con, "application_id") != APPLICATION_ID:
+    if read_pragma(con, "application_id") != DATABASE.application_id:
         raise HistoryRefused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
     version = read_pragma(con, "user_version")
-    if version > VERSION:
+    if version > DATABASE.version:
         raise HistoryRefused(
-            f"{path} was written by a newer rgt (version {version}, this one knows {VERSION}); "
+            f"{path} was written by a newer rgt (version {version}, this one knows {DATABASE.version}); "
             "it is left as it is. Update rgt, or name another file by RGT_HISTORY"
         )
     return version
@@ -251,18 +265,18 @@ def _read_version(con: sqlite3.Connection, path: Path) -> int:
 def _apply_settings(con: sqlite3.Connection, path: Path) -> None:
     con.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(path) else 'WAL'}")
     con.execute("PRAGMA synchronous = NORMAL")
-    con.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    con.execute(f"PRAGMA journal_size_limit = {DATABASE.wal_bytes}")
     con.execute("PRAGMA temp_store = MEMORY")
     con.execute("PRAGMA cache_size = -4096")
 
 
 def _create_tables(con: sqlite3.Connection) -> None:
     con.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    con.execute(f"PRAGMA application_id = {DATABASE.application_id}")
     with transaction(con):
         for table in TABLES:
             con.execute(table)
-        con.execute(f"PRAGMA user_version = {VERSION}")
+        con.execute(f"PRAGMA user_version = {DATABASE.version}")
 
 
 @contextlib.contextmanager
@@ -374,7 +388,7 @@ def backup_of(path: Path) -> Path:
 
 def _is_fresh(backup: Path, now: float) -> bool:
     try:
-        return 0 <= now - backup.stat().st_mtime < BACKUP_SECONDS
+        return 0 <= now - backup.stat().st_mtime < DATABASE.backup_s
     except OSError:
         return False
 
@@ -469,7 +483,7 @@ def _move_database(path: Path, target: Path) -> None:
 def _drop_old_damaged(path: Path) -> None:
     aside = sorted(path.parent.glob(f"{path.name}.damaged-*"))
     mains = [each for each in aside if not each.name.endswith(("-wal", "-shm"))]
-    for main in mains[:-KEPT_DAMAGED]:
+    for main in mains[: -DATABASE.kept_damaged]:
         for tail in ("", "-wal", "-shm"):
             Path(f"{main}{tail}").unlink(missing_ok=True)
 

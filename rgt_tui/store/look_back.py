@@ -103,7 +103,7 @@ class HistoryReader:
         """
         tick = moments.tick_at(self._con, n)
         kept_at = at if tick is None else tick[0]
-        watched = tick is not None and at - kept_at <= moments.NEAR_SECONDS
+        watched = tick is not None and at - kept_at <= moments.SNAPSHOT.near_s
         boxes: list[BoxState] = []
         recorded: dict[str, ReducedHistory] = {}
         recorded_seconds = 86400.0
@@ -175,7 +175,7 @@ class HistoryReader:
         near = [
             (number, kept)
             for number, kept in found
-            if kept is not None and abs(at - kept.at) <= moments.NEAR_SECONDS
+            if kept is not None and abs(at - kept.at) <= moments.SNAPSHOT.near_s
         ]
         if not near:
             return None
@@ -195,7 +195,7 @@ class HistoryReader:
         return any(
             self._con.execute(
                 "SELECT 1 FROM moments WHERE box = ? AND n <= ? AND at >= ?",
-                (number, n, at - moments.NEAR_SECONDS),
+                (number, n, at - moments.SNAPSHOT.near_s),
             ).fetchone()
             for number in numbers
         )

@@ -46,18 +46,28 @@ TABLES = (
        body BLOB NOT NULL, PRIMARY KEY (box, first, last))""",
 )
 """With row ids: without them, a row larger than a quarter of a page takes a page of its own."""
-WINDOW = 32768
-"""Bytes of a dictionary that deflate can use."""
-MOST_BYTES = 512 << 10
-"""A larger snapshot (before compression) is not stored."""
-MOST_KEPT = 64 << 20
-"""Total bytes of all snapshots; beyond, the oldest are thinned out."""
-NEAR_SECONDS = 150.0
-"""A longer gap between two moments counts as unwatched time."""
-SHOWN_LINES = 2000
-"""Maximum number of lines of a log that are reassembled."""
+
+
+class SnapshotLimits(msgspec.Struct, frozen=True):
+    """How large the recorded snapshots may be."""
+
+    window: int = 32768
+    """Bytes of a dictionary that deflate can use."""
+    most_bytes: int = 512 << 10
+    """A larger snapshot (before compression) is not stored."""
+    total_bytes: int = 64 << 20
+    """Total bytes of all snapshots; beyond, the oldest are thinned out."""
+    near_s: float = 150.0
+    """A longer gap between two moments counts as unwatched time."""
+    log_lines: int = 2000
+    """Maximum number of lines of a log that are reassembled."""
+    events: int = 20
+    """Newest events of a box in a snapshot."""
+
+
+SNAPSHOT = SnapshotLimits()
+
 GAP = "··· {} lines were not kept ···"
-EVENTS = 20
 
 _replace = msgspec.structs.replace
 
@@ -131,7 +141,7 @@ def storable_state(state: BoxState) -> BoxState:
         rings=rings,
         runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
         logs=(),
-        events=state.events[-EVENTS:],
+        events=state.events[-SNAPSHOT.events :],
         past=ReducedHistory(),
         recent=ReducedHistory(),
         seen=ReceivedTimes(),
@@ -202,9 +212,9 @@ class Recording:
                 tallies,
             )
         )
-        if len(body) > MOST_BYTES:
+        if len(body) > SNAPSHOT.most_bytes:
             raise ValueError(
-                f"a snapshot of {len(body):,} bytes is more than the {MOST_BYTES:,} that are kept"
+                f"a snapshot of {len(body):,} bytes is more than the {SNAPSHOT.most_bytes:,} that are kept"
             )
         base = self._choose_base(con, box, n, body)
         con.execute(
@@ -307,7 +317,7 @@ def iterate_tallies(con: sqlite3.Connection, boxes: Sequence[int]) -> Iterator[C
 
 def pack_snapshot(body: bytes, base: bytes) -> bytes:
     """Return a snapshot compressed with its base as dictionary."""
-    deflate = zlib.compressobj(6, zdict=base[-WINDOW:])
+    deflate = zlib.compressobj(6, zdict=base[-SNAPSHOT.window :])
     return deflate.compress(body) + deflate.flush()
 
 
@@ -317,8 +327,8 @@ def unpack_snapshot(body: bytes, base: bytes) -> bytes:
     Raises:
         zlib.error: it is damaged, or has another base.
     """
-    inflate = zlib.decompressobj(zdict=base[-WINDOW:])
-    found = inflate.decompress(body, MOST_BYTES + 1) + inflate.flush()
+    inflate = zlib.decompressobj(zdict=base[-SNAPSHOT.window :])
+    found = inflate.decompress(body, SNAPSHOT.most_bytes + 1) + inflate.flush()
     if not inflate.eof:
         raise zlib.error("it is cut off")
     return found
@@ -466,13 +476,16 @@ class _LogReassembly:
         self._parts.append(lines)
         self._count += len(lines)
         self._first = min(self._first, part.total) - len(lines)
-        self.whole = self._first <= 0 or self._count >= SHOWN_LINES
+        self.whole = self._first <= 0 or self._count >= SNAPSHOT.log_lines
 
     def build_view(self) -> LogView:
         """Return the log."""
         lines = tuple(line for part in reversed(self._parts) for line in part)
         return LogView(
-            path=self.path, lines=lines[-SHOWN_LINES:], dropped=max(0, self._first), at=self._at
+            path=self.path,
+            lines=lines[-SNAPSHOT.log_lines :],
+            dropped=max(0, self._first),
+            at=self._at,
         )
 
 
@@ -500,11 +513,11 @@ def unwatched_spans(ats: Iterable[float], since: float, until: float) -> tuple[U
     """Return the unwatched spans between two times, derived from the stored moments."""
     found: list[UnwatchedSpan] = []
     last = since
-    for at in sorted(at for at in ats if since - NEAR_SECONDS <= at <= until):
-        if at - last > NEAR_SECONDS:
+    for at in sorted(at for at in ats if since - SNAPSHOT.near_s <= at <= until):
+        if at - last > SNAPSHOT.near_s:
             found.append(UnwatchedSpan(last, at))
         last = max(last, at)
-    if until - last > NEAR_SECONDS:
+    if until - last > SNAPSHOT.near_s:
         found.append(UnwatchedSpan(last, until))
     return tuple(found)
 
@@ -552,7 +565,7 @@ def bytes_kept(con: sqlite3.Connection) -> int:
     )
 
 
-def thin_snapshots(con: sqlite3.Connection, most: int = MOST_KEPT) -> bool:
+def thin_snapshots(con: sqlite3.Connection, most: int = SNAPSHOT.total_bytes) -> bool:
     """Keep the snapshots within their limits in days and bytes; return whether any was deleted.
 
     Above the limit in bytes, every second moment of the oldest quarter is deleted, repeatedly, so

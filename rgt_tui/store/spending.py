@@ -18,17 +18,25 @@ from rgt_tui.health import training_processes, unseen_reason
 from rgt_tui.model import BoxState, FleetSpend, LinkState, MeterKind, MoneyAmount, steady_time
 from rgt_tui.profiles import stale_after
 
-VALID_SECONDS = 600.0
-"""How long a provider's price is used after it was read."""
-AWAKE_SECONDS = 60.0
-"""A longer gap between two counts means that the computer slept."""
+
+class SpendLimits(msgspec.Struct, frozen=True):
+    """How readings of prices and totals are combined, in seconds."""
+
+    valid_s: float = 600.0
+    """How long a provider's price is used after it was read."""
+    awake_s: float = 60.0
+    """A longer gap between two counts means that the computer slept."""
+    gap_s: float = 90.0
+    """A shorter unwatched time between two readings of the provider's total is ignored."""
+    same_s: float = 1.0
+    """Two readings belong to the same total if their start times differ by at most this much."""
+
+
+SPEND_LIMITS = SpendLimits()
+
 CONTESTED = "contested"
 """Kind of the alert that a box answers although its provider reports it as stopped."""
 DAY = 86400.0
-GAP_SECONDS = 90.0
-"""A shorter unwatched time between two readings of the provider's total is ignored."""
-SAME_SECONDS = 1.0
-"""Two readings belong to the same total if their start times differ by at most this much."""
 
 
 class ObservedCost(msgspec.Struct, frozen=True):
@@ -72,7 +80,9 @@ def hourly_price(box: BoxState, now: float) -> MoneyAmount | None:
         return None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
-    if not -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS or not _is_sane_amount(meter.per_hour):
+    if not -SPEND_LIMITS.awake_s <= now - meter.at <= SPEND_LIMITS.valid_s or not _is_sane_amount(
+        meter.per_hour
+    ):
         return None
     # A machine that answers although it is reported as stopped may cost as much as a running one.
     at_least = meter.at_least or any(alert.kind == CONTESTED for alert in box.alerts)
@@ -144,7 +154,7 @@ class CostMetering:
         """
         tick = self._ticks()
         last, self._looked = self._looked, tick
-        if last is None or not 0 < tick - last <= AWAKE_SECONDS:
+        if last is None or not 0 < tick - last <= SPEND_LIMITS.awake_s:
             seconds = 0.0
         else:
             seconds = tick - last
@@ -279,7 +289,7 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
     that is later than this one was written while the clock was ahead: it is replaced, and the costs
     that it added to future days are removed.
     """
-    if new.at < new.since - GAP_SECONDS:
+    if new.at < new.since - SPEND_LIMITS.gap_s:
         return None  # the clock is wrong: the machine did not exist by then
     known = [
         _KnownTotal(*row)
@@ -289,11 +299,11 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
         )
     ]
     last = max(known, key=lambda each: each.at, default=None)
-    near = [each for each in known if abs(each.since - new.since) <= SAME_SECONDS]
+    near = [each for each in known if abs(each.since - new.since) <= SPEND_LIMITS.same_s]
     same = max(near, key=lambda each: each.at, default=None)
     if same is not None and same.at == new.at:
         return None
-    ahead = [each for each in known if each.at > new.at + SAME_SECONDS]
+    ahead = [each for each in known if each.at > new.at + SPEND_LIMITS.same_s]
     if ahead:
         _bring_back(con, box, new)
     if new.estimated:
@@ -316,8 +326,8 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
         if amount > 0 and ahead:
-            spread_cost(con, box, new.currency, amount, new.at - GAP_SECONDS, new.at)
-        elif unwatched >= GAP_SECONDS and amount > 0:
+            spread_cost(con, box, new.currency, amount, new.at - SPEND_LIMITS.gap_s, new.at)
+        elif unwatched >= SPEND_LIMITS.gap_s and amount > 0:
             spread_cost(con, box, new.currency, amount, newest.at, new.at)
     return remember_sum(con, box, new)
 
@@ -332,7 +342,7 @@ def _store_estimate(
         begin = max(last.at, new.since)
     _, seconds = _counted_totals(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
-    if unwatched >= GAP_SECONDS and new.spent > 0:
+    if unwatched >= SPEND_LIMITS.gap_s and new.spent > 0:
         amount = new.spent * unwatched / (new.at - new.since)
         _spread_estimate(con, box, new.currency, amount, begin, new.at)
 
@@ -343,7 +353,12 @@ def _bring_back(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     Billed amounts are facts: they are moved to the day of this reading.
     """
     today = day_of(new.at)
-    given = {"box": box, "currency": new.currency, "today": today, "at": new.at + SAME_SECONDS}
+    given = {
+        "box": box,
+        "currency": new.currency,
+        "today": today,
+        "at": new.at + SPEND_LIMITS.same_s,
+    }
     where = "box = :box AND currency = :currency AND day > :today"
     for row in con.execute(
         f"SELECT billed, idle, seconds FROM days WHERE {where}", given
@@ -367,7 +382,7 @@ def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
     """Store a reading together with the present sums of the days."""
     con.execute(
         "DELETE FROM sums WHERE box = ? AND currency = ? AND since BETWEEN ? AND ?",
-        (box, new.currency, new.since - SAME_SECONDS, new.since + SAME_SECONDS),
+        (box, new.currency, new.since - SPEND_LIMITS.same_s, new.since + SPEND_LIMITS.same_s),
     )
     counted = _counted_totals(con, box, new.currency)
     con.execute(

@@ -54,17 +54,7 @@ if TYPE_CHECKING:
         propose_file_name,
         write_export,
     )
-    from rgt_tui.ui.key_turns import (
-        EVERY_SECONDS,
-        LATEST_SECONDS,
-        MIDDLE,
-        NEVER,
-        REST_SECONDS,
-        WAITS_SECONDS,
-        QuietGarbage,
-        SteadyStylesheet,
-        parse_in_steps,
-    )
+    from rgt_tui.ui.key_turns import GARBAGE_PACES, QuietGarbage, SteadyStylesheet, parse_in_steps
     from rgt_tui.ui.legends import legend_of, state_legend
     from rgt_tui.ui.mouse import (
         BACK_KEY,
@@ -113,21 +103,16 @@ __all__ = [
     "AWAY_S",
     "BACK_KEY",
     "BOX_TARGET",
-    "EVERY_SECONDS",
-    "LATEST_SECONDS",
+    "GARBAGE_PACES",
     "LOG_LINES",
-    "MIDDLE",
     "MOST_OSC52_BYTES",
     "MOVE",
-    "NEVER",
     "ON",
     "REPLAY",
-    "REST_SECONDS",
     "SCREEN",
     "SCREENS",
     "THEMES",
     "UNICODE",
-    "WAITS_SECONDS",
     "BoxPull",
     "ClipboardText",
     "Command",
@@ -224,10 +209,7 @@ __getattr__ = imported_later(
         "nothing_to_draw options_of settings_of",
         "enduring": "append_traceback report_path shorten_path describe_error",
         "exports": "NotExported export_name phases_markdown export_points propose_file_name check_suffix write_export",
-        "key_turns": (
-            "EVERY_SECONDS LATEST_SECONDS MIDDLE NEVER REST_SECONDS WAITS_SECONDS QuietGarbage "
-            "SteadyStylesheet parse_in_steps"
-        ),
+        "key_turns": ("GARBAGE_PACES QuietGarbage SteadyStylesheet parse_in_steps"),
         "legends": "legend_of state_legend",
         "mouse": "BACK_KEY extra_button hear_back_button find_hinted_command marked_text",
         "notation": "ASCII UNICODE choose_glyphs clock_or_dash compact_time current_glyphs "

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, cast
 from weakref import WeakSet
 
+import msgspec
 from textual import events, work
 from textual._context import active_message_pump
 from textual.app import App, ScreenStackError
@@ -37,8 +38,8 @@ from rgt_tui.ui.enduring import (
     shorten_path,
 )
 from rgt_tui.ui.key_turns import (
-    LATEST_S,
-    REST_SECONDS,
+    GARBAGE_PACES,
+    KEY_PACES,
     KeyTurns,
     QuietGarbage,
     SteadyStylesheet,
@@ -55,13 +56,21 @@ from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.widgets.fleet_rows.since_lines import LastActivity, visits_path
 
-TICK_SECONDS = 0.5
-"""Minimum time between two automatic redraws, however often the fleet sends."""
-STOP_SECONDS = 5.0
-FAULT_SECONDS = 30.0
-"""How long a failure message is shown; the same one is not repeated within that time."""
-SAID_SECONDS = 15.0
-"""How long the path of a screenshot is shown."""
+
+class AppPaces(msgspec.Struct, frozen=True):
+    """How often the app redraws, and how long it shows its messages, in seconds."""
+
+    tick_s: float = 0.5
+    """Minimum time between two automatic redraws, however often the fleet sends."""
+    stop_s: float = 5.0
+    """Seconds that the fleet gets to stop when the app ends."""
+    fault_s: float = 30.0
+    """How long a failure message is shown; the same one is not repeated within that time."""
+    screenshot_s: float = 15.0
+    """How long the path of a screenshot is shown."""
+
+
+APP_PACES = AppPaces()
 
 
 LOOKS = (events.Key, events.Paste, events.MouseDown, events.AppFocus)
@@ -219,9 +228,9 @@ class RgtApp(FaultTolerant, App[None]):
             self.call_after_refresh(self.start_fleet)
         else:
             self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
-        self.set_interval(TICK_SECONDS, self.redraw_in_steps)
-        self.set_interval(REST_SECONDS, self._garbage.collect_if_due)
-        self.set_timer(LATEST_S, self.begin_warm_up)
+        self.set_interval(APP_PACES.tick_s, self.redraw_in_steps)
+        self.set_interval(GARBAGE_PACES.rest_s, self._garbage.collect_if_due)
+        self.set_timer(KEY_PACES.warm_up_s, self.begin_warm_up)
 
     def begin_warm_up(self) -> None:
         """Load in advance what the screens need, so that their first opening is fast."""
@@ -341,7 +350,7 @@ class RgtApp(FaultTolerant, App[None]):
         now, newest = source.now(), self._newest if is_now else source.state
         # Ages are redrawn this often even if nothing arrives.
         age_seconds = 1.0
-        aged = not 0 <= now - self._drawn_at < age_seconds - TICK_SECONDS / 4
+        aged = not 0 <= now - self._drawn_at < age_seconds - APP_PACES.tick_s / 4
         if force or newest is not self._drawn or (aged and is_now):
             return (newest, now)
         return None
@@ -495,7 +504,7 @@ class RgtApp(FaultTolerant, App[None]):
             self._reports[failed] = where
         if not stays:
             self._taken_away.add(screen)
-        elif said is not None and now - said < FAULT_SECONDS:
+        elif said is not None and now - said < APP_PACES.fault_s:
             return True
         self.faults[failed] = now
         self.call_later(self._show_screen_failure, screen, failed)
@@ -511,10 +520,10 @@ class RgtApp(FaultTolerant, App[None]):
             with contextlib.suppress(Exception):
                 self.pop_screen()
         try:
-            cast("FleetAwareScreen", self.screen).hint(text, FAULT_SECONDS)
+            cast("FleetAwareScreen", self.screen).hint(text, APP_PACES.fault_s)
         except Exception:
             self.notify(
-                make_displayable(text), severity="error", timeout=FAULT_SECONDS, markup=False
+                make_displayable(text), severity="error", timeout=APP_PACES.fault_s, markup=False
             )
 
     def _handle_exception(self, error: Exception) -> None:
@@ -607,14 +616,16 @@ class RgtApp(FaultTolerant, App[None]):
             here = -1
         self.theme = names[(here + 1) % len(names)]
         if self._remember is None:
-            self._hint_below_dialog(f"theme {self.theme}", SAID_SECONDS)
+            self._hint_below_dialog(f"theme {self.theme}", APP_PACES.screenshot_s)
         else:
             self._save_theme(self._remember, self.theme)
 
     @work(exclusive=True, group="theme", exit_on_error=False, description="remember the theme")
     async def _save_theme(self, path: Path, theme: str) -> None:
         await asyncio.sleep(0)  # if the key is pressed twice, the second press wins
-        self._hint_below_dialog(await asyncio.to_thread(remember_theme, path, theme), SAID_SECONDS)
+        self._hint_below_dialog(
+            await asyncio.to_thread(remember_theme, path, theme), APP_PACES.screenshot_s
+        )
 
     def action_screenshot(self, filename: str | None = None, path: str | None = None) -> None:
         """Write the screen as SVG to the first writable directory, and show the path."""
@@ -631,7 +642,7 @@ class RgtApp(FaultTolerant, App[None]):
     @work(group="screenshot", exit_on_error=False, description="write a screenshot")
     async def _put_screenshot(self, svg: str, say: Callable[[str, float], None]) -> None:
         """Write a screenshot in a thread, because the disk may be slow."""
-        say(await asyncio.to_thread(write_screenshot, svg, os.environ), SAID_SECONDS)
+        say(await asyncio.to_thread(write_screenshot, svg, os.environ), APP_PACES.screenshot_s)
 
     def action_help_quit(self) -> None:
         """Handle ctrl+c: show on the event line how to quit."""
@@ -650,7 +661,7 @@ class RgtApp(FaultTolerant, App[None]):
         self._garbage.end()
 
     async def stop_fleet(self) -> None:
-        """Stop the fleet once; a fleet that hangs is abandoned after `STOP_SECONDS`."""
+        """Stop the fleet once; a fleet that hangs is abandoned after `AppPaces.stop_s`."""
         if self._stopped:
             return
         self._stopped = True
@@ -659,6 +670,6 @@ class RgtApp(FaultTolerant, App[None]):
         await self.last_look.save_visits()
         if self.fleet is not None:
             try:
-                await asyncio.wait_for(self.fleet.stop(), STOP_SECONDS)
+                await asyncio.wait_for(self.fleet.stop(), APP_PACES.stop_s)
             except Exception as error:
                 self.log.error(f"the fleet did not stop cleanly: {error!r}")

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual import events
 from textual.app import ScreenStackError
 from textual.cache import LRUCache
@@ -31,17 +32,26 @@ if TYPE_CHECKING:
 
 
 Typed = events.Key | events.Paste
-LONGEST_S = 5.0
-"""After this many seconds, keys for a screen that is not ready are dropped instead of sent to the
-one below."""
+
+
+class KeyPaces(msgspec.Struct, frozen=True):
+    """How keys and incoming data take turns, in seconds."""
+
+    longest_s: float = 5.0
+    """After this many seconds, keys for a screen that is not ready are dropped instead of sent to
+    the one below."""
+    between_s: float = 0.002
+    """Pause between two slices, in which a key can reach the app."""
+    held_s: float = 0.25
+    """Data is delayed at most this long while a key is held down."""
+    warm_up_s: float = 10.0
+    """Seconds after the start at which the warm-up begins even if no box has sent anything."""
+
+
+KEY_PACES = KeyPaces()
+
 LEAVE = "ctrl+q"
 """Handled at once: quitting never waits."""
-BETWEEN_S = 0.002
-"""Pause between two slices, in which a key can reach the app."""
-HELD_S = 0.25
-"""Data is delayed at most this long while a key is held down."""
-LATEST_S = 10.0
-"""Seconds after the start at which the warm-up begins even if no box has sent anything."""
 BEYOND_SCREENS = (
     "rgt_tui.ui.palette",
     "rgt_tui.ui.plot.board",
@@ -98,7 +108,7 @@ class KeyTurns:
     async def _wait_for_effect(self, target: DOMNode) -> None:
         """Wait until a key sent to `target` has had its full effect, then release the next one."""
         try:
-            async with asyncio.timeout(LONGEST_S):
+            async with asyncio.timeout(KEY_PACES.longest_s):
                 # A key goes from the app to the focused widget, and bubbles from there up to the
                 # app, which acts on it.
                 await _wait_for_messages(self._app, self._app)
@@ -144,16 +154,16 @@ class KeyTurns:
         for _ in steps:
             if self._clock() < until:
                 continue
-            await asyncio.sleep(BETWEEN_S)
+            await asyncio.sleep(KEY_PACES.between_s)
             await self._painted_all()
             until = self._clock() + slice_s
         await self._painted_all()
 
     async def _painted_all(self) -> None:
-        """Wait until every key is painted, at most `HELD_S` in case one is held down."""
-        latest = self._clock() + HELD_S
+        """Wait until every key is painted, at most `KeyPaces.held_s` in case one is held down."""
+        latest = self._clock() + KEY_PACES.held_s
         while self.is_busy and self._clock() < latest:  # noqa: ASYNC110  (keys come from outside)
-            await asyncio.sleep(BETWEEN_S)
+            await asyncio.sleep(KEY_PACES.between_s)
 
     def _is_ready(self) -> bool:
         try:
@@ -186,18 +196,26 @@ async def _wait_for_messages(pump: MessagePump, app: App[None]) -> None:
         return
 
 
-NEVER = 1 << 30
-"""Threshold that prevents automatic collections of the oldest generation."""
-MIDDLE = 1
-"""Collections of the youngest generation before one of the middle generation."""
-EVERY_SECONDS = 60.0
-"""Seconds between two full collections while the person does not type."""
-LATEST_SECONDS = 600.0
-"""A full collection takes place after this time even while typing, so that memory stays bounded."""
-WAITS_SECONDS = 2.0
-"""Maximum delay of the smaller collections while keys follow each other without a pause."""
-REST_SECONDS = 3.0
-"""Seconds without a key after which the person is not typing."""
+class GarbagePaces(msgspec.Struct, frozen=True):
+    """When garbage is collected, so that no collection delays a key."""
+
+    never: int = 1 << 30
+    """Threshold that prevents automatic collections of the oldest generation."""
+    middle: int = 1
+    """Collections of the youngest generation before one of the middle generation."""
+    full_s: float = 60.0
+    """Seconds between two full collections while the person does not type."""
+    latest_s: float = 600.0
+    """A full collection takes place after this time even while typing, so that memory stays
+    bounded."""
+    small_s: float = 2.0
+    """Maximum delay in seconds of the smaller collections while keys follow each other without a
+    pause."""
+    rest_s: float = 3.0
+    """Seconds without a key after which the person is not typing."""
+
+
+GARBAGE_PACES = GarbagePaces()
 
 
 class QuietGarbage:
@@ -235,7 +253,7 @@ class QuietGarbage:
             self._looked_at = self._clock()
             self._loaded = False
             gc.freeze()
-            gc.set_threshold(self._before[0], MIDDLE, NEVER)
+            gc.set_threshold(self._before[0], GARBAGE_PACES.middle, GARBAGE_PACES.never)
             gc.enable()
 
     def note_input(self) -> None:
@@ -250,7 +268,7 @@ class QuietGarbage:
         if gc.isenabled():
             self._waits_since = now
             gc.disable()
-        elif now - self._waits_since >= WAITS_SECONDS:
+        elif now - self._waits_since >= GARBAGE_PACES.small_s:
             gc.enable()
 
     def resume_small(self) -> None:
@@ -262,8 +280,8 @@ class QuietGarbage:
         """Run a full collection if it is due and delays no key; return whether it ran."""
         now = self._clock()
         since = now - self._looked_at
-        due = since >= EVERY_SECONDS and now - self._typed_at >= REST_SECONDS
-        if self._before is None or not (due or since >= LATEST_SECONDS):
+        due = since >= GARBAGE_PACES.full_s and now - self._typed_at >= GARBAGE_PACES.rest_s
+        if self._before is None or not (due or since >= GARBAGE_PACES.latest_s):
             return False
         self._collect()
         if not self._loaded:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
@@ -69,7 +70,7 @@ def _no_time_passes_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         FleetAwareScreen, "hint", lambda on, text, seconds=0.0: hint(on, text, 3600.0)
     )
-    monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
+    monkeypatch.setattr(key_turns, "KEY_PACES", replace(key_turns.KEY_PACES, longest_s=120.0))
 
 
 def has_keys(turns: key_turns.KeyTurns) -> bool:

@@ -6,6 +6,7 @@ import sys
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from textual.command import CommandPalette
 
 from rgt_tui.model import FleetState
@@ -127,7 +128,8 @@ async def test_a_caller_may_have_its_own_farewell() -> None:
 async def test_a_fleet_that_hangs_does_not_keep_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rgt_tui.ui.app.STOP_SECONDS", 0.01)
+    module = sys.modules["rgt_tui.ui.app"]
+    monkeypatch.setattr(module, "APP_PACES", replace(module.APP_PACES, stop_s=0.01))
 
     class Hangs(FakeFleet):
         async def stop(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import RenderableType
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -164,7 +165,7 @@ async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_
 async def test_keys_for_what_never_stands_go_nowhere_and_one_can_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_turns, "LONGEST_S", 0.2)
+    monkeypatch.setattr(key_turns, "KEY_PACES", replace(key_turns.KEY_PACES, longest_s=0.2))
     async with running() as (app, pilot, fleet):
         monkeypatch.setattr(FleetScreen, "takes_keys", property(lambda screen: False))
         burst(app, "DpPq")
@@ -246,7 +247,7 @@ async def test_a_key_is_dealt_with_and_painted_before_the_data_that_were_to_be_d
         table = app.screen.query_one(FleetTable)
         steps = Steps(40)
         monkeypatch.setattr(app._keys, "_clock", steps)
-        monkeypatch.setattr(key_turns, "BETWEEN_S", 0.0)
+        monkeypatch.setattr(key_turns, "KEY_PACES", replace(key_turns.KEY_PACES, between_s=0.0))
         left_when: list[int] = []
         display = app._display
 
@@ -267,7 +268,7 @@ async def test_data_come_at_last_for_somebody_who_holds_a_key_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(key_turns.KeyTurns, "is_busy", True)
-    monkeypatch.setattr(key_turns, "HELD_S", 0.0)
+    monkeypatch.setattr(key_turns, "KEY_PACES", replace(key_turns.KEY_PACES, held_s=0.0))
     async with running() as (app, _, _fleet):
         steps = Steps(9)
         await app._keys.run_between_keys(steps)

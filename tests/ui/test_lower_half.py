@@ -16,10 +16,7 @@ from rgt_tui.ui import assess_box
 from rgt_tui.ui.plot import Board, ShownRun
 from rgt_tui.ui.screens import fleet as fleet_screen
 from rgt_tui.ui.widgets import (
-    LEAST_HALF,
-    LEAST_TAIL,
-    SHARED_FROM,
-    TALLEST_HALF,
+    PANE_SIZES,
     PaneSection,
     Tone,
     WhyBlock,
@@ -62,7 +59,7 @@ def row() -> FleetRow:
 @pytest.mark.parametrize("width", [60, 80, 100, 116, 120, 150, 200, 300])
 def test_the_panes_fill_the_width_and_a_low_half_has_one(width: int) -> None:
     assert sum(lower_widths(width, 30).values()) == width
-    assert list(lower_widths(width, SHARED_FROM - 1)) == ["why"]
+    assert list(lower_widths(width, PANE_SIZES.shared_from - 1)) == ["why"]
     count = {60: 1, 80: 1, 100: 2, 116: 3, 120: 3, 150: 3, 200: 4, 300: 4}
     assert len(lower_widths(width, 30)) == count[width]
 
@@ -328,7 +325,11 @@ def test_what_the_panes_do_not_gain_by_is_left_to_the_log() -> None:
     assert [split_left(left) for left in (20, 31)] == [(20, 0), (31, 0)]
     for left in range(32, 90):
         half, below = split_left(left)
-        assert half + below == left and below >= LEAST_TAIL and LEAST_HALF <= half <= TALLEST_HALF
+        assert (
+            half + below == left
+            and below >= PANE_SIZES.least_tail
+            and PANE_SIZES.least_half <= half <= PANE_SIZES.tallest_half
+        )
 
 
 @pytest.mark.parametrize(

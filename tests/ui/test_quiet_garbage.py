@@ -8,23 +8,14 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from rich.console import RenderableType
 from textual import events
 from textual.screen import Screen
 
 from rgt_tui.cli import dashboard
 from rgt_tui.fleet import FleetSource
-from rgt_tui.ui import (
-    EVERY_SECONDS,
-    LATEST_SECONDS,
-    MIDDLE,
-    NEVER,
-    REST_SECONDS,
-    WAITS_SECONDS,
-    QuietGarbage,
-    RgtApp,
-    key_turns,
-)
+from rgt_tui.ui import GARBAGE_PACES, QuietGarbage, RgtApp, key_turns
 from rgt_tui.ui.screens import BoxScreen
 from tests.ui.snap import running, settle, until
 
@@ -58,7 +49,7 @@ class Knot:
 
 
 def test_no_look_before_its_time(garbage: QuietGarbage, clock: Clock) -> None:
-    clock.at += EVERY_SECONDS - 1
+    clock.at += GARBAGE_PACES.full_s - 1
     assert not garbage.collect_if_due()
     clock.at += 1
     assert garbage.collect_if_due()
@@ -66,16 +57,16 @@ def test_no_look_before_its_time(garbage: QuietGarbage, clock: Clock) -> None:
 
 
 def test_no_look_while_somebody_types(garbage: QuietGarbage, clock: Clock) -> None:
-    clock.at += EVERY_SECONDS
+    clock.at += GARBAGE_PACES.full_s
     garbage.note_input()
-    clock.at += REST_SECONDS - 0.1
+    clock.at += GARBAGE_PACES.rest_s - 0.1
     assert not garbage.collect_if_due()
     clock.at += 0.1
     assert garbage.collect_if_due()
 
 
 def test_who_never_rests_has_it_all_the_same_at_last(garbage: QuietGarbage, clock: Clock) -> None:
-    while clock.at < 1000 + LATEST_SECONDS - 1:
+    while clock.at < 1000 + GARBAGE_PACES.latest_s - 1:
         clock.at += 1
         garbage.note_input()
         assert not garbage.collect_if_due()
@@ -89,7 +80,7 @@ def test_a_look_takes_away_what_holds_itself(garbage: QuietGarbage, clock: Clock
     gc.collect(1)  # it has outlived the smaller looks where one of them came in between
     knot = Knot()
     kept = weakref.ref(knot)
-    clock.at += EVERY_SECONDS
+    clock.at += GARBAGE_PACES.full_s
     assert garbage.collect_if_due()
     assert gone() is None
     assert kept() is knot
@@ -100,13 +91,13 @@ def test_what_is_left_at_the_first_whole_look_is_passed_over_and_nothing_that_co
 ) -> None:
     loaded = [[number] for number in range(5000)]
     before = gc.get_freeze_count()
-    clock.at += EVERY_SECONDS
+    clock.at += GARBAGE_PACES.full_s
     assert garbage.collect_if_due()
     passed_over = gc.get_freeze_count()
     assert passed_over >= before + len(loaded)
     later = [[number] for number in range(5000)]
     gone = weakref.ref(Knot())
-    clock.at += EVERY_SECONDS
+    clock.at += GARBAGE_PACES.full_s
     assert garbage.collect_if_due()
     assert gone() is None
     assert gc.get_freeze_count() < passed_over + len(later)
@@ -115,11 +106,11 @@ def test_what_is_left_at_the_first_whole_look_is_passed_over_and_nothing_that_co
 def test_nothing_is_looked_through_before_the_beginning_and_after_the_end(clock: Clock) -> None:
     looks: list[None] = []
     garbage = QuietGarbage(clock, lambda: looks.append(None))
-    clock.at += LATEST_SECONDS
+    clock.at += GARBAGE_PACES.latest_s
     assert not garbage.collect_if_due()
     garbage.begin()
     garbage.end()
-    clock.at += LATEST_SECONDS
+    clock.at += GARBAGE_PACES.latest_s
     assert not garbage.collect_if_due()
     assert looks == []
 
@@ -135,7 +126,7 @@ def test_keys_without_a_pause_put_the_small_looks_off_for_a_while_only(
     garbage: QuietGarbage, clock: Clock
 ) -> None:
     garbage.delay_small()
-    clock.at += WAITS_SECONDS - 0.1
+    clock.at += GARBAGE_PACES.small_s - 0.1
     garbage.delay_small()
     assert not gc.isenabled()
     clock.at += 0.1
@@ -162,7 +153,7 @@ def test_before_the_beginning_nothing_is_put_off_and_after_the_end_nothing_stays
 async def test_the_collector_stands_still_from_a_key_until_its_paint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_turns, "LONGEST_S", 120.0)
+    monkeypatch.setattr(key_turns, "KEY_PACES", replace(key_turns.KEY_PACES, longest_s=120.0))
     async with running() as (app, pilot, _):
         await settle(pilot)
         stood: list[bool] = []
@@ -185,7 +176,7 @@ async def test_while_the_app_runs_no_whole_look_comes_by_itself_and_after_it_all
 ):
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     async with running() as (app, pilot, _):
-        assert gc.get_threshold() == (before[0], MIDDLE, NEVER)
+        assert gc.get_threshold() == (before[0], GARBAGE_PACES.middle, GARBAGE_PACES.never)
         assert gc.get_freeze_count() > frozen
         await pilot.press("j")
         assert app._garbage._typed_at > 0, "a key puts a look off"

@@ -9,10 +9,11 @@ import sys
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 
-from rgt_tui.ui import THEMES, SteadyStylesheet, parse_in_steps
+from rgt_tui.ui import THEMES, SteadyStylesheet, key_turns, parse_in_steps
 from rgt_tui.ui.widgets import HeaderLine, KeyLine, Tone
 from tests.ui.fakes import FakeFleet, demo_state
 from tests.ui.snap import running, settle
@@ -83,7 +84,9 @@ def test_after_it_no_screen_loads_or_parses_anything() -> None:
 async def test_it_begins_when_a_box_is_drawn_with_what_it_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rgt_tui.ui.app.LATEST_S", 3600.0)  # then it begins in any case
+    # After this long it begins in any case.
+    paces = replace(key_turns.KEY_PACES, warm_up_s=3600.0)
+    monkeypatch.setattr("rgt_tui.ui.app.KEY_PACES", paces)
     fleet = FakeFleet(demo_state())
     for box in fleet.state.boxes:
         fleet.change(box.spec.name, sample=None)

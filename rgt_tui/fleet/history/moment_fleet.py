@@ -29,7 +29,7 @@ from rgt_tui.model import (
     pct,
 )
 from rgt_tui.profiles import ProfileError, format_duration, is_of_card, load_profile
-from rgt_tui.store import MOST_EVENTS, NEAR_SECONDS
+from rgt_tui.store import MOST_EVENTS, SNAPSHOT
 
 SOON = 90.0
 """An event is displayed with the moment recorded with it, or one at most this much later."""
@@ -59,7 +59,7 @@ def place_of(line: Timeline, at: float) -> MomentPosition | None:
         for index in range(len(ats))
         if ats[index] <= at and (index + 1 == len(ats) or ats[index + 1] > at)
     ]
-    watched = [index for index in found if at - ats[index] <= NEAR_SECONDS]
+    watched = [index for index in found if at - ats[index] <= SNAPSHOT.near_s]
     if found:
         return _nearest_position(line, (watched or found)[-1], at)
     return None
@@ -76,7 +76,7 @@ def place_of_event(line: Timeline, at: float) -> MomentPosition | None:
 
 def _nearest_position(line: Timeline, index: int, at: float) -> MomentPosition:
     """Return the time of the moment itself if it is near `at`, otherwise `at`."""
-    return MomentPosition(index, line.ats[index] if at - line.ats[index] <= NEAR_SECONDS else at)
+    return MomentPosition(index, line.ats[index] if at - line.ats[index] <= SNAPSHOT.near_s else at)
 
 
 def minute_from(line: Timeline, here: MomentPosition, direction: int) -> MomentPosition | None:
@@ -91,10 +91,10 @@ def minute_from(line: Timeline, here: MomentPosition, direction: int) -> MomentP
             after += 1
         if after >= len(ats):
             return None
-        if ats[after] - at > NEAR_SECONDS:
+        if ats[after] - at > SNAPSHOT.near_s:
             return MomentPosition(after - 1, at + minute)  # rgt was not watching
         return MomentPosition(after, ats[after])
-    if at - minute > ats[index] + NEAR_SECONDS:
+    if at - minute > ats[index] + SNAPSHOT.near_s:
         return MomentPosition(index, at - minute)
     if at > ats[index]:
         return MomentPosition(index, ats[index])
@@ -103,7 +103,7 @@ def minute_from(line: Timeline, here: MomentPosition, direction: int) -> MomentP
         before -= 1
     if before < 0:
         return None
-    if at - ats[before] > NEAR_SECONDS:
+    if at - ats[before] > SNAPSHOT.near_s:
         return MomentPosition(before, at - minute)
     return MomentPosition(before, ats[before])
 

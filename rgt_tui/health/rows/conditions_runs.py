@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+import msgspec
+
 from rgt_tui.health.condition import (
     EntryProof,
     Reading,
@@ -21,14 +23,21 @@ from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
 
-LOOK_BACK = 49
-"""Number of earlier points that define what is usual."""
-LEAST = 30
-"""Minimum number of points: a shorter curve has no usual level."""
-NEWEST = 3
-"""How many points in a row must be high: one bad batch is not a spike."""
-TO_SIGMA = 1.4826
-"""Factor from median absolute deviation to standard deviation, for a normal distribution."""
+
+class SpikeLimits(msgspec.Struct, frozen=True):
+    """What counts as a spike of a curve."""
+
+    look_back: int = 49
+    """Number of earlier points that define what is usual."""
+    least: int = 30
+    """Minimum number of points: a shorter curve has no usual level."""
+    newest: int = 3
+    """How many points in a row must be high: one bad batch is not a spike."""
+    to_sigma: float = 1.4826
+    """Factor from median absolute deviation to standard deviation, for a normal distribution."""
+
+
+SPIKE_LIMITS = SpikeLimits()
 
 
 def runs_of(view: BoxFacts) -> Iterator[RunState]:
@@ -107,12 +116,9 @@ def read_spike(view: BoxFacts) -> Sequence[Reading] | None:
         if attempt is None:
             continue
         values, start, count = attempt
-        usual = values[max(start, count - NEWEST - LOOK_BACK) : max(start, count - NEWEST)]
-        found.append(
-            Reading(
-                run.name, spike_deviations(usual, values[max(start, count - NEWEST) : count]), run
-            )
-        )
+        newest = max(start, count - SPIKE_LIMITS.newest)
+        usual = values[max(start, newest - SPIKE_LIMITS.look_back) : newest]
+        found.append(Reading(run.name, spike_deviations(usual, values[newest:count]), run))
     return found
 
 
@@ -121,7 +127,7 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
 
     None = too few.
     """
-    if len(usual) < LEAST or len(newest) < NEWEST:
+    if len(usual) < SPIKE_LIMITS.least or len(newest) < SPIKE_LIMITS.newest:
         return None
     low = min(newest)
     if not math.isfinite(low):
@@ -130,12 +136,12 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
         known = usual
     else:
         known = [value for value in usual if math.isfinite(value)]
-    if len(known) < LEAST:
+    if len(known) < SPIKE_LIMITS.least:
         return None
     middle = median(known)
     if low <= middle:
         return 0.0
-    scatter = TO_SIGMA * median([abs(value - middle) for value in known])
+    scatter = SPIKE_LIMITS.to_sigma * median([abs(value - middle) for value in known])
     # Minimum scatter as a fraction of the usual loss, so that ripples of a flat curve are not
     # spikes.
     floor = 0.01
@@ -148,10 +154,9 @@ def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
     attempt = attempt_of(run)
     assert attempt is not None
     values, start, count = attempt
+    newest = count - SPIKE_LIMITS.newest
     known = [
-        v
-        for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST]
-        if math.isfinite(v)
+        v for v in values[max(start, newest - SPIKE_LIMITS.look_back) : newest] if math.isfinite(v)
     ]
     if known:
         usual = f"{median(known):.4g}"

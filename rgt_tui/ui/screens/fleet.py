@@ -42,7 +42,7 @@ from rgt_tui.ui.screens.base import (
 from rgt_tui.ui.screens.choice import Choice, ChoiceScreen
 from rgt_tui.ui.screens.fleet_marks import MarkKeys
 from rgt_tui.ui.widgets.box_context import (
-    PANE_SHARE,
+    PANE_SIZES,
     PANES,
     TAILS,
     detail_sections,
@@ -397,7 +397,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         room = self.body_height - self.ABOVE
         width = self.size.width
         left, below = split_left(max(0, room - rows - 1))
-        shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SHARE)
+        shared = len(lower_widths(width, left)) > 1 and left >= int(room * PANE_SIZES.pane_share)
         why = self.query_one(WhyPane)
         if why.has_content and shared:
             wanted = left

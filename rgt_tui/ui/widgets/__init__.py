@@ -9,10 +9,7 @@ from rgt_wire import imported_later
 if TYPE_CHECKING:
     from rgt_tui.ui.widgets.bars import curve_spark, draw_bar, draw_sparkline, resample, thin_bar
     from rgt_tui.ui.widgets.box_context import (
-        LEAST_HALF,
-        LEAST_TAIL,
-        SHARED_FROM,
-        TALLEST_HALF,
+        PANE_SIZES,
         BoxContext,
         context_height,
         detail_sections,
@@ -131,12 +128,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOLDS_S",
-    "LEAST_HALF",
-    "LEAST_TAIL",
+    "PANE_SIZES",
     "READ_FROM",
-    "SHARED_FROM",
     "TALLEST",
-    "TALLEST_HALF",
     "BoxContext",
     "CheckDetail",
     "CheckRun",
@@ -265,7 +259,7 @@ __getattr__ = imported_later(
     {
         "bars": "draw_bar curve_spark resample draw_sparkline thin_bar",
         "box_context": (
-            "LEAST_HALF LEAST_TAIL SHARED_FROM TALLEST_HALF BoxContext context_height detail_sections "
+            "PANE_SIZES BoxContext context_height detail_sections "
             "lower_widths newest_lines split_heights split_left"
         ),
         "box_past": "TALLEST mean_per_cell course_of fitting_span label_of names_of past_room past_section",

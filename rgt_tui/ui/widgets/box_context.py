@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import msgspec
 from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget
@@ -18,18 +19,29 @@ from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_text, make_
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
 """Minimum width, and the panes shown side by side from that width on."""
-MOST_HELD = 26
-"""Lines kept free above, for a longer selection than the current one."""
+
+
+class PaneSizes(msgspec.Struct, frozen=True):
+    """How the screen is divided between the table and the panes below it, in lines."""
+
+    held_lines: int = 26
+    """Lines kept free above, for a longer selection than the current one."""
+    pane_share: float = 0.4
+    """Minimum fraction of the screen for the panes."""
+    shared_from: int = 14
+    """Minimum lines of the lower half to show more than one pane."""
+    tallest_half: int = 36
+    """Maximum lines of the lower half; more would stay empty."""
+    least_half: int = 22
+    """Minimum lines of the lower half before the panes below it get any."""
+    least_tail: int = 10
+    """Minimum lines of the log and history panes below the lower half."""
+
+
+PANE_SIZES = PaneSizes()
+
 PANES = ("why", "loss", "since", "detail")
 TAILS = ("log", "past")
-PANE_SHARE = 0.4
-SHARED_FROM = 14
-"""Minimum lines of the lower half to show more than one pane."""
-TALLEST_HALF = 36
-"""Maximum lines of the lower half; more would stay empty."""
-LEAST_HALF = 22
-LEAST_TAIL = 10
-"""Minimum lines of the log and history panes below the lower half."""
 WIDTH_SHARES: tuple[tuple[int, dict[str, int]], ...] = (
     (0, {"why": 1}),
     (100, {"why": 58, "since": 42}),
@@ -45,14 +57,14 @@ def context_height(room: int, above: int, *, steady: bool = False) -> int:
 
     Args:
         room: Lines of the screen.
-        above: Lines wanted above the panes. At least half of the screen, up to `MOST_HELD`
+        above: Lines wanted above the panes. At least half of the screen, up to `held_lines`
             lines, is reserved for them, so that the panes do not move with the selection.
         steady: `above` is the same for every selection, so nothing is reserved.
     """
-    left = room - max(above + 1, 0 if steady else min(room // 2, MOST_HELD))
+    left = room - max(above + 1, 0 if steady else min(room // 2, PANE_SIZES.held_lines))
     # Minimum height, with the frame, if the panes keep their place.
     least_steady = 7
-    if left >= (least_steady if steady else LEAST_TAIL):
+    if left >= (least_steady if steady else PANE_SIZES.least_tail):
         return left
     return 0
 
@@ -126,7 +138,7 @@ class BoxContext(Horizontal):
 def lower_widths(width: int, height: int) -> dict[str, int]:
     """Return the panes of a lower half of that size, with their widths."""
     shares = next(found for least, found in reversed(WIDTH_SHARES) if width >= least or not least)
-    if height < SHARED_FROM:
+    if height < PANE_SIZES.shared_from:
         shares = WIDTH_SHARES[0][1]
     total, left = sum(shares.values()), width
     out = {name: width * share // total for name, share in shares.items()}
@@ -146,7 +158,7 @@ def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
     least_pane = 4
     if room < least_pane + 4:
         return room, 0
-    table = min(rows, room - max(least_pane, int(room * PANE_SHARE)))
+    table = min(rows, room - max(least_pane, int(room * PANE_SIZES.pane_share)))
     return table, room - table
 
 
@@ -155,10 +167,10 @@ def split_left(left: int) -> tuple[int, int]:
 
     The latter is 0 if it has no room.
     """
-    half = min(TALLEST_HALF, max(LEAST_HALF, left * 11 // 20))
-    if left - half >= LEAST_TAIL:
+    half = min(PANE_SIZES.tallest_half, max(PANE_SIZES.least_half, left * 11 // 20))
+    if left - half >= PANE_SIZES.least_tail:
         return (half, left - half)
-    return (min(TALLEST_HALF, left), 0)
+    return (min(PANE_SIZES.tallest_half, left), 0)
 
 
 def tail_widths(width: int, *, past: bool) -> dict[str, int]:

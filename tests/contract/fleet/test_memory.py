@@ -141,7 +141,7 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(
         async def main():
             spec = msgspec.json.decode(sys.argv[1], type=BoxSpec)
             kept = memory.HistoryRecorder(FleetHistory(Path(sys.argv[2]) / "history.db"), seconds=0.1)
-            fleet = Fleet([spec], audit=Path(sys.argv[2]) / "audit", remember=kept.remember, observers=[kept])
+            fleet = Fleet([spec], audit=Path(sys.argv[2]) / "audit", remember=kept.recall_states, observers=[kept])
             await fleet.start()
             while True:
                 found = await FleetHistory(Path(sys.argv[2]) / "history.db").recall_states([spec])

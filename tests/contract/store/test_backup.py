@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.store import FleetHistory, HistoryFile
-from rgt_tui.store.database import BACKUP_SECONDS, HistoryDamaged, RestoreResult, backup_of, connect
+from rgt_tui.store.database import DATABASE, HistoryDamaged, RestoreResult, backup_of, connect
 from tests.contract.store.worlds import batch, spec
 
 NOON = time.mktime((2026, 9, 20, 12, 0, 0, 0, 0, -1))
@@ -66,7 +66,7 @@ def test_a_backup_is_written_once_a_day_and_is_a_history_of_its_own(
     assert backup.stat().st_mode & 0o777 == 0o600
     assert backup.stat().st_mtime == clock.now
     file.commit_batch(batch(["a"], 1, at=clock.now))
-    clock.now += BACKUP_SECONDS - 1
+    clock.now += DATABASE.backup_s - 1
     file.run_upkeep()
     assert points(opened(backup, clock)) == 10
     clock.now += 2
@@ -135,7 +135,7 @@ def test_a_damaged_backup_is_not_gone_back_to(file: HistoryFile, clock: Clock) -
 def test_a_damaged_history_is_never_backed_up(file: HistoryFile, clock: Clock) -> None:
     file.commit_batch(batch(["a"], 0, at=clock.now))
     file.run_upkeep()
-    clock.now += BACKUP_SECONDS
+    clock.now += DATABASE.backup_s
     whole = backup_of(file.path).read_bytes()
     damage(file.path)
     with pytest.raises(HistoryDamaged):

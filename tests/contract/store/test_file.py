@@ -19,7 +19,7 @@ from rgt_tui.store import (
     minute_means,
 )
 from rgt_tui.store.database import (
-    VERSION,
+    DATABASE,
     HistoryDamaged,
     HistoryRefused,
     HistoryUnavailable,
@@ -58,7 +58,7 @@ def test_it_is_ours_alone_and_says_what_it_is(path: Path) -> None:
     con = connect(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert con.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    assert con.execute("PRAGMA user_version").fetchone() == (DATABASE.version,)
     assert con.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert con.execute("PRAGMA auto_vacuum").fetchone() == (2,)
     con.close()
@@ -66,10 +66,10 @@ def test_it_is_ours_alone_and_says_what_it_is(path: Path) -> None:
 
 def test_a_newer_file_is_left_alone_and_said(path: Path) -> None:
     con = connect(path)
-    con.execute(f"PRAGMA user_version = {VERSION + 1}")
+    con.execute(f"PRAGMA user_version = {DATABASE.version + 1}")
     con.close()
     before = path.read_bytes()
-    with pytest.raises(HistoryRefused, match=f"newer rgt.*knows {VERSION}"):
+    with pytest.raises(HistoryRefused, match=f"newer rgt.*knows {DATABASE.version}"):
         opened(path).recall_states()
     assert path.read_bytes() == before
     assert sorted(item.name for item in path.parent.iterdir()) == ["history.db", "history.db.lock"]
@@ -77,13 +77,13 @@ def test_a_newer_file_is_left_alone_and_said(path: Path) -> None:
 
 def test_an_earlier_version_is_kept_aside_and_a_new_history_begins(path: Path) -> None:
     con = connect(path)
-    con.execute(f"PRAGMA user_version = {VERSION - 1}")
+    con.execute(f"PRAGMA user_version = {DATABASE.version - 1}")
     con.close()
     inode = path.stat().st_ino
     con = connect(path)
-    assert con.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    assert con.execute("PRAGMA user_version").fetchone() == (DATABASE.version,)
     con.close()
-    assert path.with_name(f"history.db.version-{VERSION - 1}").stat().st_ino == inode
+    assert path.with_name(f"history.db.version-{DATABASE.version - 1}").stat().st_ino == inode
 
 
 def test_a_stranger_s_database_is_left_alone(path: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_was_set_aside_is_bounded(path: Path) -> None:
     for number in range(6):
         connect(path).close()
         assert restore_backup(path, inode_of(path), NOW + 60 * number) is not None
-    assert len(list(path.parent.glob("*.damaged-*"))) == database.KEPT_DAMAGED
+    assert len(list(path.parent.glob("*.damaged-*"))) == database.DATABASE.kept_damaged
 
 
 def test_it_stays_within_its_bound_and_gives_the_room_back(path: Path) -> None:

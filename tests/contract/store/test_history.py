@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.model import EventFilter
 from rgt_tui.store import Batch, FleetHistory, HistoryError, HistoryFile, SlotMean
-from rgt_tui.store.database import VERSION, connect
+from rgt_tui.store.database import DATABASE, connect
 from rgt_tui.store.history_file import UnstoredPart
 from tests.contract.store.worlds import batch, spec
 
@@ -75,7 +75,7 @@ async def test_a_newer_file_is_said_once_and_rgt_goes_on(tmp_path: Path) -> None
     with pytest.raises(HistoryError):
         await history.read_event_page(EventFilter(), None, 1)
     assert [event.text for event in history.take_events()] == [
-        f"{path} was written by a newer rgt (version 999, this one knows {VERSION}); it is left as it is. "
+        f"{path} was written by a newer rgt (version 999, this one knows {DATABASE.version}); it is left as it is. "
         "Update rgt, or name another file by RGT_HISTORY"
     ]
     await history.close()

@@ -319,7 +319,7 @@ def test_what_one_snapshot_costs_is_little_more_than_what_has_changed(tmp_path: 
 
 def test_a_state_that_no_snapshot_can_hold_is_left_out_alone(tmp_path: Path) -> None:
     file = opened(tmp_path / "history.db", "a", "b")
-    large = replace(state("a", at=NOW), reason="x" * (moments.MOST_BYTES + 1))
+    large = replace(state("a", at=NOW), reason="x" * (moments.SNAPSHOT.most_bytes + 1))
     fleet = FleetState(boxes=(large, state("b", at=NOW)), at=NOW)
     (left,) = file.commit_batch({FLEET: BoxWrites(moments=(fleet,))})
     assert (left.box, left.part) == ("a", "moment")

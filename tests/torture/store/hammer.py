@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from rgt_tui.store import HistoryFile, database
 from rgt_tui.store.database import HistoryUnavailable
 from tests.contract.store.worlds import batch, spec
@@ -17,7 +19,8 @@ START = 1_790_000_000.0
 
 
 def main() -> None:
-    database.BUSY_SECONDS = 100.0  # four write without a pause: one may wait for long
+    # Four write without a pause: one may wait for long.
+    database.DATABASE = replace(database.DATABASE, busy_s=100.0)
     path, name, first, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     file = HistoryFile(path, clock=lambda: START)
     file.adopt_boxes([spec(name)])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rgt_tui.health import TREND_LEAST, TREND_POINTS, FigureTrend
+from rgt_tui.health import TREND, FigureTrend
 
 
 def trend(*values: float) -> FigureTrend:
@@ -17,8 +17,8 @@ def trend(*values: float) -> FigureTrend:
 
 
 def test_too_early_to_tell() -> None:
-    assert trend(*range(TREND_LEAST - 1)).slope is None
-    assert trend(*range(TREND_LEAST)).slope is not None
+    assert trend(*range(TREND.least - 1)).slope is None
+    assert trend(*range(TREND.least)).slope is not None
 
 
 def test_steady_growth() -> None:
@@ -38,13 +38,13 @@ def test_what_stands_still_or_goes_up_and_down_does_not_grow() -> None:
 
 
 def test_only_the_last_half_hour_counts_and_nothing_grows_without_bound() -> None:
-    made = trend(*(60.0 * i for i in range(100)), *[6000.0] * TREND_POINTS)
+    made = trend(*(60.0 * i for i in range(100)), *[6000.0] * TREND.points)
     assert made.slope == 0.0
-    assert len(made.points) == 2 * TREND_POINTS
+    assert len(made.points) == 2 * TREND.points
 
 
 def test_an_older_trend_stays_as_it_was() -> None:
-    old = trend(*range(TREND_POINTS + 5))
+    old = trend(*range(TREND.points + 5))
     kept = list(old.points)
     old.with_point(9e9, 1.0)
     assert list(old.points) == kept

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, SettleTracker
+from rgt_tui.cli import SETTLE_PACES, SettleTracker
 from rgt_tui.model import BoxState, FleetState, LinkState, Meter, MeterKind, ProviderRef, RunState
 from tests.unit.cli.test_status_line import NOW, box
 
@@ -49,7 +49,7 @@ def test_without_figures_of_now_there_is_something_to_wait_for(changes: dict[str
 
 def test_quiet_ends_it_and_samples_do_not_count_as_news() -> None:
     world = World(box())
-    assert not world.after(QUIET_SECONDS - 0.1)
+    assert not world.after(SETTLE_PACES.quiet_s - 0.1)
     assert world.state.sample is not None
     world.look(sample=replace(world.state.sample, seq=2))
     assert world.after(0.2)
@@ -57,14 +57,14 @@ def test_quiet_ends_it_and_samples_do_not_count_as_news() -> None:
 
 def test_the_first_full_look_is_waited_for_but_not_for_ever() -> None:
     world = World(box(), looked=False)
-    assert not world.after(FIRST_LOOK_SECONDS - 0.1)
+    assert not world.after(SETTLE_PACES.first_look_s - 0.1)
     world.look(looked=True)
     assert world.after(0.0), "nothing else has come for long"
-    assert World(box(), looked=False).after(FIRST_LOOK_SECONDS)
+    assert World(box(), looked=False).after(SETTLE_PACES.first_look_s)
     late = World(box(), looked=False)
     late.after(10)
     late.look(looked=True, runs=(RunState(name="a", step=1),))
-    assert not late.after(QUIET_SECONDS - 0.1)
+    assert not late.after(SETTLE_PACES.quiet_s - 0.1)
     assert late.after(0.2)
 
 
@@ -83,7 +83,7 @@ def test_a_box_that_trains_and_never_falls_silent_is_settled_all_the_same() -> N
     for step in range(10):
         settled.append(world.after(0.5))
         world.look(runs=(RunState(name="a", step=step, last_at=NOW),))
-    assert settled.index(True) * 0.5 == pytest.approx(LONGEST_SECONDS, abs=0.6)
+    assert settled.index(True) * 0.5 == pytest.approx(SETTLE_PACES.longest_s, abs=0.6)
 
 
 def test_a_curve_that_is_being_caught_up_with_is_waited_for() -> None:
@@ -93,7 +93,7 @@ def test_a_curve_that_is_being_caught_up_with_is_waited_for() -> None:
         assert not world.after(0.5)
     world.look(runs=(RunState(name="a", step=99, last_at=NOW),))
     assert not world.after(0.5)
-    assert world.after(LONGEST_SECONDS)
+    assert world.after(SETTLE_PACES.longest_s)
 
 
 def test_a_meter_is_waited_for_where_somebody_can_be_asked() -> None:
@@ -102,7 +102,7 @@ def test_a_meter_is_waited_for_where_somebody_can_be_asked() -> None:
     assert not world.after(10)
     world.look(meter=Meter(at=NOW))
     assert world.after(0.1)
-    assert World(box(spec=spec, meter=Meter(error="no key"))).after(QUIET_SECONDS)
+    assert World(box(spec=spec, meter=Meter(error="no key"))).after(SETTLE_PACES.quiet_s)
 
 
 def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but_not_for_ever() -> (
@@ -110,10 +110,10 @@ def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but
 ):
     spec = replace(box().spec, per_hour=1.98, currency="CNY")
     world = World(box(spec=spec))
-    assert not world.after(QUIET_SECONDS + 0.1)
+    assert not world.after(SETTLE_PACES.quiet_s + 0.1)
     world.look(meter=Meter(MeterKind.COMPUTE_AND_STORAGE, per_hour=1.98, currency="CNY", at=NOW))
-    assert world.after(QUIET_SECONDS)
-    assert World(box(spec=spec)).after(FIRST_LOOK_SECONDS)
+    assert world.after(SETTLE_PACES.quiet_s)
+    assert World(box(spec=spec)).after(SETTLE_PACES.first_look_s)
 
 
 THERE = Meter(at=NOW, ssh_host="203.0.113.9", ssh_port=22099)

@@ -18,7 +18,7 @@ from rgt_tui.model import (
     StopProgress,
 )
 from rgt_tui.providers import Instance, NotFound, StateConflict, carry_out
-from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
+from rgt_tui.providers.stopping import STOP_PACES
 
 RUNNING = Meter(
     MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING"
@@ -95,16 +95,16 @@ FAILED, UNCONFIRMED = StopPhase.FAILED, StopPhase.UNCONFIRMED
 
 @pytest.mark.parametrize("error", [StateConflict("409", status=409), NotFound("404", status=404)])
 async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: Exception) -> None:
-    late = Answers([*[RUNNING] * (CONFLICT_POLLS - 1), STOPPED], error)
+    late = Answers([*[RUNNING] * (STOP_PACES.conflict_polls - 1), STOPPED], error)
     assert await phases(late) == [REQUESTED, CONFIRMED, OFF]
-    too_late = Answers([*[RUNNING] * CONFLICT_POLLS, STOPPED], error)
+    too_late = Answers([*[RUNNING] * STOP_PACES.conflict_polls, STOPPED], error)
     assert await phases(too_late) == [REQUESTED, FAILED]
-    assert too_late.asked == CONFLICT_POLLS
+    assert too_late.asked == STOP_PACES.conflict_polls
 
 
 async def test_a_reading_that_failed_is_none_of_those_after_a_conflict() -> None:
     provider = Answers(
-        [UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED],
+        [UNREAD] * 3 + [RUNNING] * (STOP_PACES.conflict_polls - 1) + [STOPPED],
         StateConflict("409", status=409),
     )
     assert await phases(provider) == [REQUESTED, CONFIRMED, OFF]
@@ -132,7 +132,7 @@ async def test_a_clock_that_stands_still_does_not_poll_for_ever() -> None:
     slept: list[float] = []
     provider = Answers([RUNNING])
     assert await phases(provider, lambda: 1.7e9, slept) == [REQUESTED, UNCONFIRMED]
-    assert slept == [POLL_S] * int(TIMEOUT_S / POLL_S)
+    assert slept == [STOP_PACES.poll_s] * int(STOP_PACES.timeout_s / STOP_PACES.poll_s)
     assert provider.asked == len(slept) + 1
 
 
@@ -146,7 +146,7 @@ async def test_a_wall_clock_that_is_set_changes_nothing(step: float) -> None:
         REQUESTED,
         UNCONFIRMED,
     ]
-    assert slept == [POLL_S] * int(TIMEOUT_S / POLL_S)
+    assert slept == [STOP_PACES.poll_s] * int(STOP_PACES.timeout_s / STOP_PACES.poll_s)
 
 
 async def test_after_a_night_asleep_it_looks_once_more_and_says_what_it_saw() -> None:

@@ -18,7 +18,7 @@ from rgt_tui.model import (
     TrainingProcess,
 )
 from rgt_tui.store import CostMetering, ObservedCost
-from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, day_of, has_live_run
+from rgt_tui.store.spending import SPEND_LIMITS, day_of, has_live_run
 
 NOON = 1_790_000_040.0
 replace = msgspec.structs.replace
@@ -55,7 +55,7 @@ def test_time_counts_while_somebody_looks() -> None:
 
 def test_the_first_look_and_a_sleep_count_nothing() -> None:
     assert cost((box(), 0)) == (0.0, 0.0)
-    assert cost((box(), 0), (box(), AWAKE_SECONDS + 1)) == (0.0, 0.0)
+    assert cost((box(), 0), (box(), SPEND_LIMITS.awake_s + 1)) == (0.0, 0.0)
     assert cost((box(), 10), (box(), 5)) == (0.0, 0.0)  # a clock that was set back
 
 
@@ -83,7 +83,7 @@ def test_days_are_those_of_the_provider_s_clock_where_the_two_differ() -> None:
 
 
 def test_a_price_that_is_old_or_unknown_counts_nothing() -> None:
-    old = replace(box().meter, at=NOON - VALID_SECONDS - 6)
+    old = replace(box().meter, at=NOON - SPEND_LIMITS.valid_s - 6)
     assert cost((box(meter=old), 0), (box(meter=old), 5)) == (0.0, 0.0)
     unknown = Meter(at=NOON, error="no answer")
     assert cost((box(meter=unknown), 0), (box(meter=unknown), 5)) == (0.0, 0.0)

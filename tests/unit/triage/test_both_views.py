@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rgt_tui.fleet import events_between, extend_log
 from rgt_tui.handbook import shipped_pages, triage_file
 from rgt_tui.health import (
+    SEARCH_LIMITS,
     STORAGE_IDS,
-    WINDOW,
     AlertState,
     alerts_to_show,
     diagnose_box,
@@ -72,8 +72,10 @@ def as_live(lines: list[str], rng: random.Random) -> tuple[Finding, ...]:
 
 def as_file(lines: list[str], path: Path) -> list[Shown]:
     """Judge the lines that the live look has, as a file."""
-    path.write_text("".join(f"{line}\n" for line in lines[-WINDOW:]), errors="surrogateescape")
-    before = max(0, len(lines) - WINDOW)
+    path.write_text(
+        "".join(f"{line}\n" for line in lines[-SEARCH_LIMITS.window :]), errors="surrogateescape"
+    )
+    before = max(0, len(lines) - SEARCH_LIMITS.window)
     return [
         (one.gotcha, one.confidence, one.action, one.line, one.line_no + before)
         for one in triage_file(path, RUN_PAGES)
@@ -144,7 +146,7 @@ def test_so_does_a_log_of_several_failures_and_ranks(seed: int, tmp_path: Path) 
     lines = mixed(rng)
     live, file = shown(as_live(lines, rng)), as_file(lines, tmp_path / "train.log")
     # A disk stays full for the live look until the run has saved, also when the line that says so is out of its window.
-    gone = len(lines) - WINDOW
+    gone = len(lines) - SEARCH_LIMITS.window
     live = [
         one for one in live if not (one[0] in STORAGE_IDS and one[4] is not None and one[4] <= gone)
     ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rgt_tui.health import lognotes as module
 from rgt_tui.health import scan_log
@@ -78,7 +79,7 @@ def test_lines_say_together_what_each_says_alone(lines: list[str]) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     module._SEARCHED.clear()
-    monkeypatch.setattr(module, "MOST_OWNERS", 5)
+    monkeypatch.setattr(module, "SEARCH_LIMITS", replace(module.SEARCH_LIMITS, owners=5))
     for number in range(20):
         scan_log(("step 1 loss 2.0",), number)
     assert list(module._SEARCHED) == [15, 16, 17, 18, 19]
@@ -162,9 +163,9 @@ def test_lines_that_say_the_same_a_thousand_times_cost_no_square_and_are_kept_on
     seen = (*[bar] * 30, *[wide] * 30)
     found = scan_log(seen).hits
     assert {hit.id for hit in found} >= {"U10", "U7"}
-    assert len(found) <= 30 * module.MOST_STATES * 3
-    assert all(len(hit.line) <= module.MAX_LINE for hit in found)
-    assert sum(1 for hit in found if hit.id == "U10") == 30 * module.MOST_STATES
+    assert len(found) <= 30 * module.SEARCH_LIMITS.states * 3
+    assert all(len(hit.line) <= module.SEARCH_LIMITS.line_characters for hit in found)
+    assert sum(1 for hit in found if hit.id == "U10") == 30 * module.SEARCH_LIMITS.states
 
 
 def test_a_line_that_is_found_is_the_one_that_is_kept() -> None:
