@@ -417,7 +417,7 @@ def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float
 
 
 def _format_ranks(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:RANK_LIMITS.named]))
+    shown = ", ".join(map(str, numbers[: RANK_LIMITS.named]))
     more = ""
     if len(numbers) > RANK_LIMITS.named:
         more = f" and {len(numbers) - RANK_LIMITS.named} more"
