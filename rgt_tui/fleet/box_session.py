@@ -641,10 +641,7 @@ class BoxSession:
         return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
     async def _start_watch(self, connection: asyncssh.SSHClientConnection) -> BoxStream:
-        slow_s = 5.0
-        warning = asyncio.get_running_loop().call_later(
-            slow_s, self._warn_of_slow_start, connection
-        )
+        warning = asyncio.create_task(self._warn_of_slow_start(connection))
         try:
             async with asyncio.timeout(DEPLOY_SECONDS):
                 return await start_watch(
@@ -664,11 +661,14 @@ class BoxSession:
         finally:
             warning.cancel()
 
-    def _warn_of_slow_start(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _warn_of_slow_start(self, connection: asyncssh.SSHClientConnection) -> None:
         """Say what the connection waits for, so that a command that gives up can say it, too."""
-        if self.state.link is LinkState.CONNECTING:
+        slow_s = 5.0
+        while self.state.link is not LinkState.LIVE:
+            await asyncio.sleep(slow_s)
             reason = f"ssh: the agent is being started{_start_up_text(connection)}"
-            self._set_link(LinkState.CONNECTING, reason, None)
+            if self.state.link is LinkState.CONNECTING and reason != self.state.reason:
+                self._set_link(LinkState.CONNECTING, reason, None)
 
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
         """Send requests made while the agent was starting."""

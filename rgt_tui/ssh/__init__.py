@@ -12,6 +12,7 @@ from rgt_wire import imported_later
 
 from rgt_tui.ssh import native_libraries
 from rgt_tui.ssh.ssh_config import (
+    NO_AGENT,
     NO_FILE,
     NO_SSH,
     expand_path,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GUARD",
+    "NO_AGENT",
     "NO_FILE",
     "NO_FILES",
     "NO_SFTP",

@@ -17,6 +17,7 @@ import msgspec
 from rgt_tui.model import clean_text, is_exact_path
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
 from rgt_tui.ssh.remote_command import run_command, run_first_script
+from rgt_tui.ssh.ssh_config import NO_AGENT
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoPython
 
 MOST_BYTES = 1 << 16
@@ -110,9 +111,12 @@ async def deploy_agent(
         NoCommands: the box offers no shell for commands.
         CommandFailed: it did not answer in time.
         Unreachable: the connection was lost.
-        NoPython: no Python >= 3.8 among `pythons` and the usual places.
+        NoPython: no Python >= 3.8 among `pythons` and the usual places, or no agent is wanted.
         DeployFailed: it could not be written; the message contains the box's own.
     """
+    if pythons == (NO_AGENT,):
+        await run_first_script(connection)
+        raise NoPython('nothing is put on this box, because `python` is "none"')
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
     script = _PROBE.format(
         candidates=candidates(pythons),

@@ -186,10 +186,10 @@ def not_run_error(said: bytes, status: int, connection: asyncssh.SSHClientConnec
             f"{shlex.join(['ssh', '-t', *by_hand])} (rgt types nothing into that prompt); "
             f"its output: {text}"
         )
-    output = f"; its output: {text}" if text else ""
-    return CommandNotRun(
-        f"the box runs no commands: its login shell ended with {status} before the command{output}"
-    )
+    message = f"the box runs no commands: its login shell ended with {status} before the command"
+    if text:
+        message += f"; its output: {text}"
+    return CommandNotRun(message)
 
 
 def _encode_command(command: str) -> Any:
@@ -295,8 +295,9 @@ def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
     kept: list[tuple[int, int, StartUpLine]] = []
     for order, (name, content) in enumerate(files):
         lines = content.splitlines()
-        for number, text in enumerate(lines, 1):
-            code = "" if text.lstrip().startswith("#") else text
+        for number, code in enumerate(lines, 1):
+            if code.lstrip().startswith("#"):
+                continue
             if _GUARDS.search(code):
                 following = "\n".join(lines[number - 1 : number + 4])
                 if re.search(r"\breturn\b", following):
@@ -305,18 +306,20 @@ def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
                     continue
             for rank, pattern in enumerate(_ENDS):
                 if pattern.search(code):
-                    found = StartUpLine(name, number, clean_text(text.strip())[:120])
+                    found = StartUpLine(name, number, clean_text(code.strip())[:120])
                     kept.append((rank, order, found))
                     break
-    return min(kept, key=lambda row: row[:2])[2] if kept else None
+    *_, best = min(kept, key=lambda row: row[:2], default=(0, 0, None))
+    return best
 
 
 START_UP_FILES = (
-    ".bashrc", ".zshenv", ".config/fish/config.fish", ".tcshrc", ".cshrc", ".bash_profile",
-    ".bash_login", ".profile", ".zprofile", ".zshrc", ".login", "/etc/bash.bashrc", "/etc/bashrc",
-    "/etc/zsh/zshenv", "/etc/zshenv", "/etc/profile", "/etc/profile.d/*.sh",
+    "~/.bashrc", "~/.zshenv", "~/.config/fish/config.fish", "~/.tcshrc", "~/.cshrc",
+    "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zprofile", "~/.zshrc", "~/.login",
+    "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv", "/etc/profile",
+    "/etc/profile.d/*.sh",
 )  # fmt: skip
-"""In the order in which they matter for a command; relative to the home directory."""
+"""In the order in which they matter for a command."""
 
 
 async def read_start_up_files(
@@ -337,10 +340,11 @@ async def read_start_up_files(
                         paths = sorted(str(path) for path in await client.glob(name))
                 for path in paths:
                     with contextlib.suppress(asyncssh.SFTPError):
-                        async with client.open(path, "r", errors="replace") as file:
+                        async with client.open(
+                            path.removeprefix("~/"), "r", errors="replace"
+                        ) as file:
                             text = str(await file.read(most_bytes))
-                        shown = path if path.startswith("/") else f"~/{path}"
-                        found.append((shown, text))
+                        found.append((path, text))
     return found
 
 
@@ -375,7 +379,7 @@ class StartUpTrace(msgspec.Struct, frozen=True):
     loudest_bytes: int = 0
 
 
-_TRACED = re.compile(r"^\++RGT (\d+[.,]\d+)? ?(\S*):(\d+) (.*)$")
+_TRACED = re.compile(r"^\++RGT ([\d.,]*) ?(\S*):(\d+) (.*)$")
 
 
 def read_trace(text: str, home: str = "") -> StartUpTrace:
@@ -385,7 +389,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
         text: The output.
         home: The home directory, written as ``~``.
     """
-    steps: list[tuple[StartUpLine, float | None]] = []
+    steps: list[tuple[StartUpLine, float]] = []
     sizes: list[int] = []
     ending: StartUpLine | None = None
     ended = is_eaten = True
@@ -394,7 +398,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
             clock, file, number, command = traced.groups()
             if home and file.startswith(f"{home}/"):
                 file = f"~{file[len(home) :]}"
-            at = float(clock.replace(",", ".")) if clock else None
+            at = float(clock.replace(",", ".") or "nan")
             steps.append((StartUpLine(file, int(number), clean_text(command)[:120]), at))
             sizes.append(0)
         elif line == "RGT-END":
@@ -413,7 +417,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
     spans = [
         (later - at, step)
         for (step, at), (_, later) in itertools.pairwise(steps)
-        if at is not None and later is not None and step.file
+        if later >= at and step.file
     ]
     slowest_s, slowest = max(spans, key=lambda span: span[0], default=(0.0, None))
     loudest_bytes, loudest = max(

@@ -28,6 +28,8 @@ from rgt_tui.model import clean_text
 from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")
+NO_AGENT = "none"
+"""As the `python` of a box: nothing is put on it, and its shell reads it."""
 NO_FILE = "none"
 SECONDS = 10.0
 """Time limit of ``ssh -G`` in seconds: a command of ``Match exec``, or a name server, may hang."""

@@ -95,8 +95,10 @@ def cell_session(pid: int, cells: Collection[int]) -> int | None:
         pid: The process.
         cells: Sessions of cells.
     """
+    if not cells:
+        return None
     deepest = 64
-    for _ in range(deepest if cells else 0):
+    for _ in range(deepest):
         stat = procstat.read_stat(pid)
         if stat is None:
             return None

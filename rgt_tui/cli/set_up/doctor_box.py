@@ -18,6 +18,7 @@ from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, 
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
     GUARD,
+    NO_AGENT,
     TRACE_COMMAND,
     AuthFailed,
     BoxError,
@@ -377,12 +378,13 @@ class BoxDoctor:
             return None
         except NoPython as error:
             await self._check_shell(connection)
-            self._add_finding(
-                "python",
+            status, advice = (
                 DoctorStatus.FAIL,
-                str(error),
                 "install Python 3.8 or newer, or name one with `python`",
             )
+            if self._spec.python == NO_AGENT:
+                status, advice = DoctorStatus.WARN, ""
+            self._add_finding("python", status, str(error), advice)
             return None
         except NoCommands as error:
             advice = "use the platform's full SSH (a public port) instead of its proxied one"
@@ -423,7 +425,10 @@ class BoxDoctor:
             lines.append(trace.ending or find_ending_line(await read_start_up_files(connection)))
         elif self._cost.text:
             found.append(f"{self._cost.text} before each command")
-            lines += [trace.slowest] if self._cost.is_slow else [trace.loudest]
+            if self._cost.is_slow:
+                lines.append(trace.slowest)
+            else:
+                lines.append(trace.loudest)
         named = [line.label for line in lines if line is not None]
         text = f"its start-up files {' and '.join(found)}"
         if named:

@@ -19,7 +19,7 @@ import msgspec
 from rgt_tui.files import find_fault, locked_file, open_regular, replace_file, state_directory
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFileSource, parse_fleet
 from rgt_tui.model import AlertSettings, BoxSpec, SinkSettings
-from rgt_tui.ssh import NO_FILE, expand_path
+from rgt_tui.ssh import NO_AGENT, NO_FILE, expand_path
 
 replace = msgspec.structs.replace
 
@@ -287,7 +287,7 @@ def _iterate_box_actions(spec: BoxSpec) -> Iterator[str]:
         yield f"logs in with the key {spec.identity}"
     if spec.known_hosts is not None:
         yield f"trusts the host keys in {spec.known_hosts}"
-    if spec.python is not None:
+    if spec.python is not None and spec.python != NO_AGENT:
         yield f"runs {spec.python} on the box"
     if spec.provider is not None:
         ref = spec.provider

@@ -90,7 +90,7 @@ async def watch_once(spec: BoxSpec) -> tuple[str, ...]:
 async def test_a_replaced_shell_is_no_obstacle(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    program = BASHRC[name].split("exec ")[-1].split()[0] if "exec " in BASHRC[name] else "bash"
+    program = name if name in ("zsh", "fish", "tmux", "dash") else "bash"
     if not shutil.which(program):
         pytest.skip(f"there is no {program}")
     with box(tmp_path, bashrc=BASHRC[name]) as spec:
@@ -195,3 +195,23 @@ def test_a_trace_without_a_cause_names_none() -> None:
         "RGT-HOME /h\n+RGT 1.0 /h/.bashrc:1 alias a=b\n+RGT 1.1 :1 echo RGT-END\nRGT-END\necho RGT-EATEN\n"
     )
     assert trace.ending is None
+
+
+async def test_a_box_can_be_watched_with_nothing_put_on_it(tmp_path: Path) -> None:
+    with box(tmp_path) as spec:
+        frames: list[Frame] = []
+        sampled = asyncio.Event()
+
+        def keep(frame: Frame) -> None:
+            frames.append(frame)
+            if isinstance(frame, Sample):
+                sampled.set()
+
+        async with await connect(spec) as connection:
+            watching = await start_watch(
+                connection, build_agent(), ("none",), WatchConfig(), keep, lambda _: None
+            )
+            await asyncio.wait_for(sampled.wait(), 90)
+            watching.channel.close()
+    assert 'nothing is put on this box, because `python` is "none"' in watching.limited[0]
+    assert list((tmp_path / "home").iterdir()) == []
