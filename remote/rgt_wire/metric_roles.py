@@ -115,7 +115,7 @@ def position_of(name: str) -> "Optional[Tuple[str, int]]":
         return found
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition("/")[2]).lower().replace(" ", "_")
     *before, last = words.split("_")
-    if all(word in _QUALIFIER for word in before):
+    if all(word in _QUALIFIER or word in EVALUATION for word in before):
         return _POSITIONS.get(last)
     return None
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from rgt_wire.metric_roles import LOSS, NORM, RATE, SPEED, TIME, role_of
+
 from rgt_box.metrics.console_formats import BY_NAME, FORMATS
 from rgt_box.metrics.console_lines import (
     BAR,
@@ -198,7 +200,11 @@ class FormatChooser:
         """Choose a format at the end of the text from the matches so far, if none is chosen."""
         if self.chosen:
             return []
-        best = [key for key in self._held if self._votes.get(key) and _format_tier(key) >= BAR]
+        best = [
+            key
+            for key, rows in self._held.items()
+            if self._votes.get(key) and (_format_tier(key) >= BAR or any(map(_is_plain_row, rows)))
+        ]
         best.sort(key=lambda key: (-_format_tier(key), -self._votes[key]))
         if best:
             return self._choose_key(best[0])[0]
@@ -220,6 +226,15 @@ class FormatChooser:
                 if late:
                     rows += self._count_match(_candidate_key(name, rank, late), late)[0]
         return rows + self.choose_at_end()
+
+
+def _is_plain_row(row: ConsoleRow) -> bool:
+    """Return whether one line is enough: a step, a loss, and other numbers that a training logs."""
+    roles = [role_of(tag) for tag in row.values]
+    return row.step is not None and LOSS in roles and sum(role in _LOGGED for role in roles) >= 3
+
+
+_LOGGED = (LOSS, RATE, NORM, SPEED, TIME)
 
 
 def _candidate_key(name: str, rank: str, rows: list[ConsoleRow]) -> str:

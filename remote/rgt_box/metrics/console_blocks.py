@@ -51,7 +51,7 @@ else:
 _TOKEN = re.compile(
     r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
-    r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]))"
+    r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
     r"([KMBGT](?![A-Za-z\d]))?(?:\s{0,2}/\s{0,8}(\d{1,15}[KMB]?)(?![\w.]))?"
     r"(?![\d_]|[A-Za-z%]{0,12}\d|\.\d)"
 )
@@ -192,7 +192,7 @@ def _cut_name(text: str) -> Tuple[str, str, bool]:
     start = 0
     for cut in _CUT.finditer(base):
         start = cut.end()
-    words = base[start:].split()
+    words = base[start:].replace("/global_step", "global_step").lstrip("/").split()
     while words and words[0].lower() in _FILLER:
         words.pop(0)
     while words and words[-1].lower() in _FILLER:
@@ -224,6 +224,8 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
             split = _split_word(before if name else text)
         position = position_of(name) if name else None
         unit = _UNIT.match(after)
+        if position is not None:
+            split = split or _split_word(name)
         if unit is not None and unit.group(1) and position_of(unit.group(1)):
             position = position_of(unit.group(1))  # "1epoch:train:683-1364batch:"
         elif position is None and not name and not marked and unit is not None:
@@ -399,7 +401,9 @@ def _place_row(
     if epoch is not None and within is not None and (step is None or step[0] >= 5):
         step = (5, "step", within[2], within[3])
     used = state.get("rank", 9)
-    if step is not None and used < 4 and step[0] > used and not (step[3] and step[0] < 5):
+    known = (state.get("at") or [None])[0]
+    below = step is not None and known is not None and step[2] < known
+    if step is not None and used < step[0] and used < 4 and below and not (step[3] and step[0] < 5):
         state["seen"] = -1
         state["at"] = None
         return None  # counts something else: the batches of an evaluation

@@ -23,10 +23,7 @@ from rgt_box.metrics.console_lines import (
     LineFormat,
     LineShape,
     colons,
-    dashes,
-    dictionary,
     equals,
-    first_matching_shape,
     parse_decimal,
     parse_piped_pairs,
     parse_step,
@@ -36,80 +33,6 @@ from rgt_box.metrics.rows import to_number
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
-
-NANOGPT = LineFormat(
-    "nanogpt",
-    "nanoGPT train.py, 2025",
-    ("iter ", "step "),
-    "iter 10: loss 9.4102, time 135.12ms, mfu 41.22%",
-    first_matching_shape(
-        LineShape(
-            r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"
-        ),
-        # Both are means over some batches, so the first is not the training loss curve.
-        LineShape(
-            r"^step (?P<step>\d{1,15}): train loss (?P<train>{N}), val loss (?P<val_loss>{N})",
-            names={"train": "train loss"},
-        ),
-    ),
-)
-
-NANOCHAT = LineFormat(
-    "nanochat",
-    "nanochat scripts/base_train.py, 2026",
-    ("loss: ", "validation bpb", "core metric", "chatcore"),
-    "step 00120/21400 (0.56%) | loss: 5.123456 | lrm: 1.00 | dt: 512.34ms | tok/sec: 1,023,456 | epoch: 1",
-    first_matching_shape(
-        LineShape(
-            r"^step (?P<step>\d{1,15})(?:/(?P<total>\d{1,15}))? \([\d.]{1,20}%\) (?P<rest>\| loss: {N} \|.*)",
-            parse_piped_pairs,
-        ),
-        LineShape(
-            r"^Step (?P<step>\d{1,15}) \| (?P<name>Validation bpb|CORE metric|ChatCORE): (?P<value>{N})",
-            names={"Validation bpb": "val/bpb"},
-        ),
-    ),
-)
-
-TITAN = LineFormat(
-    "torchtitan",
-    "torchtitan, 2026",
-    ("step:",),
-    "[titan] 2026-08-21 21:30:21,123 - root - INFO - step:  1  loss: 12.25380  grad_norm:  4.1234  tps: 12,345",
-    first_matching_shape(
-        LineShape(
-            r"\bvalidate step:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)",
-            colons,
-            prefix="validation_metrics/",
-        ),
-        LineShape(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)", colons),
-    ),
-)
-
-TORCHTUNE = LineFormat(
-    "torchtune",
-    "torchtune DiskLogger and StdoutLogger, 0.6",
-    ("step ",),
-    "Step 1 | loss:2.3456 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:1.1 ",
-    first_matching_shape(
-        LineShape(r"^Step (?P<step>\d{1,15}) \| (?P<rest>[\w/.\-]{1,80}:.*)", colons)
-    ),
-)
-
-DETECTRON2 = LineFormat(
-    "detectron2",
-    "detectron2 CommonMetricPrinter, 0.6",
-    ("total_loss: ",),
-    "[11/21 09:00:00] d2.utils.events INFO:  eta: 0:12:34  iter: 19  total_loss: 1.234  loss_cls: 0.52  "
-    "time: 0.3456   lr: 0.00039962  max_mem: 5432M",
-    first_matching_shape(
-        LineShape(
-            r"\biter: (?P<step>\d{1,15})  (?P<rest>(?:.{0,400}?\b)?total_loss: .*)",
-            colons,
-            names={"eta": None},
-        )
-    ),
-)
 
 _MEGATRON_NAN = "number of nan iterations"
 
@@ -215,54 +138,6 @@ FAIRSEQ = LineFormat(
     "2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4212 loss=5.1, ppl=34.3, wps=9000, "
     "num_updates=100, lr=1.25e-05, gnorm=1.2, loss_scale=128",
     _parse_fairseq,
-)
-
-VERL = LineFormat(
-    "verl",
-    "verl LocalLogger, 0.5 (numpy 1 and 2)",
-    ("step:",),
-    "step:3 - actor/pg_loss:-0.0123 - critic/score/mean:np.float64(0.41) - perf/throughput:1234.5",
-    first_matching_shape(
-        LineShape(r"\bstep:(?P<step>\d{1,15}) - (?P<rest>[\w/@.\-]{1,100}:.*)", dashes)
-    ),
-)
-
-OPENRLHF = LineFormat(
-    "openrlhf",
-    "OpenRLHF PPO trainer, 0.8",
-    ("global step ",),
-    "2026-08-13 19:25:45 INFO ✨ Global step 5: {'policy_loss': 0.0123, 'reward': 0.5, 'actor_lr': 5e-07}",
-    first_matching_shape(
-        LineShape(
-            r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)\}",
-            dictionary,
-            names={"actor_lr": "actor/lr"},
-        )
-    ),
-)
-
-_ds_pairs = re.compile(
-    rf"([a-z][\w/]{{0,40}}(?: [a-z]\w{{0,40}})?(?: \([a-z]{{1,3}}\))?): ({NUM})", re.I
-).findall
-
-DEEPSPEED = LineFormat(
-    "deepspeed",
-    "DeepSpeed 0.17 (pipeline engine, log_dist, throughput timer)",
-    ("steps: ", "[rank ", "global_step="),
-    "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.625",
-    first_matching_shape(
-        LineShape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
-        # The DeepSpeed engine prints these below any trainer.
-        LineShape(
-            r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})",
-            weak=True,
-        ),
-        LineShape(
-            r"/global_step=(?P<step>\d{1,15}), RunningAvgSamplesPerSec={N}, CurrSamplesPerSec=(?P<rate>{N})",
-            names={"rate": "samples/sec"},
-            weak=True,
-        ),
-    ),
 )
 
 _RGT = re.compile(
@@ -454,16 +329,8 @@ RICH = LineFormat(
 
 FORMATS = (
     RGT,
-    NANOGPT,
-    NANOCHAT,
     MEGATRON,
-    TITAN,
-    TORCHTUNE,
-    DETECTRON2,
     FAIRSEQ,
-    VERL,
-    OPENRLHF,
-    DEEPSPEED,
     MMENGINE,
     ULTRALYTICS,
     KERAS,

@@ -157,9 +157,6 @@ equals = _pair_finder(r"(?:^|, ?|\| )([A-Za-z_]\w{0,80})[= ](%s)")
 dictionary = _pair_finder(r"'([^'{}]{1,100})':\s*'?(%s)'?(?=\s*[,}]|\s*$)")
 """``'name': 1.0, 'name': '2.0'``"""
 
-dashes = _pair_finder(r"(?:^| - )([^\s:][^:]{0,100}?):(?:np\.\w{1,20}\()?(%s)")
-"""``name:1.0 - name:np.float64(2.0)``"""
-
 _PLACES = ("step", "epoch", "total", "rest")
 
 
@@ -234,19 +231,6 @@ def parse_step(text: str) -> Optional[int]:
     if 0 <= value < 1e15:
         return int(value)
     return None
-
-
-def first_matching_shape(*shapes: LineShape) -> Parse:
-    """Return a parse function that uses the first matching shape."""
-
-    def parse_any_shape(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
-        for shape in shapes:
-            row = shape.parse_line(line)
-            if row is not None:
-                return [row]
-        return []
-
-    return parse_any_shape
 
 
 PIECE = re.compile(rb"[^\r\n]+")

@@ -29,7 +29,7 @@ def test_a_line_per_series(capfd: pytest.CaptureFixture[str]) -> None:
     out = capfd.readouterr().out
     assert rows(out)[0] == {
         "file": NANOGPT,
-        "source": "console:nanogpt",
+        "source": "console:generic",
         "tag": "loss",
         "metric": "loss",
         "x": "step",
@@ -78,7 +78,7 @@ def test_a_directory_is_searched_and_the_table_marks_what_is_drawn(
     }
     assert drawn["metrics.jsonl"].startswith("*")
     assert main(["--json", str(tmp_path)]) == 0
-    assert {row["source"] for row in rows(capfd.readouterr().out)} == {"rgt", "console:nanogpt"}
+    assert {row["source"] for row in rows(capfd.readouterr().out)} == {"rgt", "console:generic"}
 
 
 def test_runs_of_a_database_stand_before_their_tags_where_there_are_several(
@@ -197,7 +197,7 @@ def test_the_client_runs_the_code_of_the_box(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client(NANOGPT, "--json") == 0
-    assert {row["source"] for row in rows(capfd.readouterr().out)} == {"console:nanogpt"}
+    assert {row["source"] for row in rows(capfd.readouterr().out)} == {"console:generic"}
     assert client("/no/such/place") == 2
     assert "/no/such/place" in capfd.readouterr().err
     monkeypatch.chdir(tmp_path)

@@ -6,8 +6,8 @@ import json
 
 from rgt_box.metrics import FIRST, OTHER, OTHER_RANK, FormatChooser
 
-NANOGPT = "iter {}: loss 2.5, time 1.0ms"
-TUNE = "Step {} | loss:2.1 lr:4e-05"
+OURS = "step {}  epoch 1  loss 2.5"
+MEGATRON = " iteration {}/ 900 | lm loss: 2.1 | grad norm: 1.0 |"
 PLAIN = "step {} loss 0.5"
 
 
@@ -17,15 +17,15 @@ def steps(chooser: FormatChooser, line: str, *at: int, rank: str = "") -> list[i
 
 def test_three_hits_choose_and_none_is_lost() -> None:
     chooser = FormatChooser()
-    assert steps(chooser, NANOGPT, 1, 2) == []
+    assert steps(chooser, OURS, 1, 2) == []
     assert chooser.format_name == ""
-    assert steps(chooser, NANOGPT, 3, 4) == [1, 2, 3, 4]
-    assert chooser.format_name == "nanogpt"
+    assert steps(chooser, OURS, 3, 4) == [1, 2, 3, 4]
+    assert chooser.format_name == "rgt"
 
 
 def test_the_end_of_what_there_is_chooses_a_named_format_but_not_the_fallback() -> None:
     chooser = FormatChooser()
-    steps(chooser, NANOGPT, 1)
+    steps(chooser, OURS, 1)
     assert [row.step for row in chooser.choose_at_end()] == [1]
     guess = FormatChooser()
     steps(guess, PLAIN, 1, 2)
@@ -42,30 +42,30 @@ def test_the_fallback_needs_steps_that_rise() -> None:
 
 def test_a_stray_line_changes_nothing_and_a_clear_run_takes_over() -> None:
     chooser = FormatChooser()
-    steps(chooser, NANOGPT, 1, 2, 3)
-    assert steps(chooser, TUNE, *range(OTHER - 1)) == []
-    assert steps(chooser, NANOGPT, 4) == [4]
-    assert steps(chooser, TUNE, *range(OTHER)) == list(range(OTHER))
-    assert chooser.format_name == "torchtune"
-    assert steps(chooser, NANOGPT, 9) == []
+    steps(chooser, OURS, 1, 2, 3)
+    assert steps(chooser, MEGATRON, *range(OTHER - 1)) == []
+    assert steps(chooser, OURS, 4) == [4]
+    assert steps(chooser, MEGATRON, *range(OTHER)) == list(range(OTHER))
+    assert chooser.format_name == "megatron"
+    assert steps(chooser, OURS, 9) == []
 
 
 def test_a_surer_format_takes_over_at_once() -> None:
     chooser = FormatChooser()
     steps(chooser, PLAIN, 1, 2, 3)
     assert chooser.format_name == "generic"
-    found = [chooser.parse_piece("", NANOGPT.format(n)) for n in range(FIRST)]
+    found = [chooser.parse_piece("", OURS.format(n)) for n in range(FIRST)]
     assert [over for _, over in found] == [False, False, True]
-    assert chooser.format_name == "nanogpt"
+    assert chooser.format_name == "rgt"
 
 
 def test_one_rank_is_kept_until_it_is_gone() -> None:
     chooser = FormatChooser()
     for n in range(1, 20):
-        both = steps(chooser, NANOGPT, n, rank="0") + steps(chooser, NANOGPT, n, rank="1")
+        both = steps(chooser, OURS, n, rank="0") + steps(chooser, OURS, n, rank="1")
         assert len(both) in (0, 1, 3)
     assert chooser.chosen.split("\n")[1] == "0"
-    found = steps(chooser, NANOGPT, *range(100, 100 + OTHER_RANK + 5), rank="7")
+    found = steps(chooser, OURS, *range(100, 100 + OTHER_RANK + 5), rank="7")
     assert found == list(range(100, 100 + OTHER_RANK + 5))
 
 
@@ -76,25 +76,32 @@ def test_numbers_that_many_print_choose_nothing_but_come_along() -> None:
     assert chooser.flush_formats() == []
     chooser = FormatChooser()
     chooser.parse_piece("", weak)
-    chooser.parse_piece("", "steps: 10 loss: 2.1 iter time (s): 0.5")
-    assert [sorted(row.values) for row in chooser.choose_at_end()] == [
-        ["lr"],
-        ["iter time (s)", "loss"],
-    ]
+    chooser.parse_piece("", "steps: 10 loss: 2.1 iter time (s): 0.5 samples/sec: 15.6")
+    (row,) = chooser.choose_at_end()
+    assert {"lr", "loss", "samples/sec"} <= set(row.values)
+
+
+def test_one_line_is_enough_only_if_it_is_plainly_that_of_a_training() -> None:
+    chooser = FormatChooser()
+    chooser.parse_piece("", "Step 1 | loss:2.1 lr:4e-05 tokens_per_second_per_gpu:1250.1")
+    assert [row.step for row in chooser.choose_at_end()] == [1]
+    chooser = FormatChooser()
+    chooser.parse_piece("", "step 3 of the loss tutorial: accuracy 0.5, loss 0.1")
+    assert chooser.choose_at_end() == []
 
 
 def test_many_ranks_and_titles_are_held_in_bounded_memory() -> None:
     chooser = FormatChooser()
     for n in range(2000):
-        chooser.parse_piece(f"rank{n}", NANOGPT.format(n))
+        chooser.parse_piece(f"rank{n}", OURS.format(n))
         chooser.parse_piece("", f"bar {'x' * (n % 50)}: 1%|#| 1/9 [00:01<00:02, 3it/s, loss=1]")
     assert len(json.dumps(chooser.pack_state())) < 100_000
 
 
 def test_what_is_remembered_survives_json() -> None:
-    lines = [NANOGPT.format(n) for n in (1, 2, 3, 4)] + [
-        "iter 5: loss nan, time 1.0ms",
-        TUNE.format(6),
+    lines = [OURS.format(n) for n in (1, 2, 3, 4)] + [
+        "step 5  epoch 1  loss nan",
+        MEGATRON.format(6),
     ]
     whole, parts = FormatChooser(), FormatChooser()
     for line in lines:
