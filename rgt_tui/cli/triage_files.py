@@ -20,6 +20,7 @@ from rgt_tui.handbook import (
     FileFinding,
     HandbookError,
     HandbookPage,
+    LogSource,
     Unreadable,
     all_pages,
     collectives,
@@ -49,12 +50,12 @@ def run_triage(arguments: TriageArguments) -> int:
     dumps = collective_findings(arguments.files, pages)
     for name in arguments.files:
         try:
-            ends = HeadAndTail()
+            ends, source = HeadAndTail(), LogSource()
             found = dumps.get(name)
             if isinstance(found, Unreadable):
                 raise found
             if found is None:
-                found = triage_file(Path(name), pages, ends.feed)
+                found = triage_file(Path(name), pages, ends.feed, source)
                 if samples:
                     found = weigh_findings(found, samples, pages)
         except Unreadable as error:
@@ -62,7 +63,9 @@ def run_triage(arguments: TriageArguments) -> int:
             status = UNKNOWN
             continue
         if name not in dumps:
-            found = curve_findings(ends.last_line_states, pages, found, whole=not ends.cut)
+            found = curve_findings(
+                ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
+            )
         if found and status == OK:
             status = TROUBLE
         told = log_advice(ends.all_line_states, samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.handbook.envelopes import LogSource
 from rgt_tui.handbook.file_triage import (
     KERNEL,
     SPECIFIC,
@@ -27,6 +28,7 @@ from rgt_tui.handbook.line_search import (
     states_of,
     writer_of,
 )
+from rgt_tui.handbook.outlived import drop_outlived
 from rgt_tui.handbook.page_search import TextIndex, build_page_index, find_pages
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
@@ -54,6 +56,7 @@ __all__ = [
     "LiteralSearch",
     "LogJudge",
     "LogSearcher",
+    "LogSource",
     "PageRole",
     "TextIndex",
     "Unreadable",
@@ -61,6 +64,7 @@ __all__ = [
     "build_page_index",
     "compiled_by_re2",
     "curve_findings",
+    "drop_outlived",
     "find_last_exception",
     "find_pages",
     "hits_of",

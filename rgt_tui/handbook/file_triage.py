@@ -17,7 +17,16 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from rgt_tui.files import open_named
-from rgt_tui.handbook.line_search import ANSI, LineHit, LogSearcher, compile_pattern, writer_of
+from rgt_tui.handbook.envelopes import LogSource
+from rgt_tui.handbook.line_search import (
+    ANSI,
+    LineHit,
+    LogSearcher,
+    compile_pattern,
+    find_quoted_rows,
+    writer_of,
+)
+from rgt_tui.handbook.outlived import LOSS_BROKEN, RAISED, drop_outlived
 from rgt_tui.handbook.pages import HandbookPage, PageRole
 from rgt_tui.model import FixStep, Severity
 
@@ -56,9 +65,6 @@ _WENT_ON = re.compile(
     r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected|recovered)\b(?!: 0)",
     re.MULTILINE,
 )
-_RAISED = re.compile(
-    r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b"
-)
 _BARE = re.compile(
     r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
     r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
@@ -66,10 +72,8 @@ _BARE = re.compile(
 )
 """An exception without a traceback in the log; `MeanAbsoluteError: 0.12` is not one."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
-LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN, LOSS_BROKEN = "O2", "U31", "C12", "P12", "P8"
-"""Pages for a constant loss, training on the CPU, a count that restarts, an exploding loss, and a
-loss that is not a number.
-"""
+LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN = "O2", "U31", "C12", "P12"
+"""Pages for a constant loss, training on the CPU, a count that restarts, and an exploding loss."""
 GROWTH, LARGE = 1000.0, 100.0
 """A loss has exploded from this multiple of its first and lowest value, and from this minimum
 value.
@@ -136,24 +140,29 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def triage_file(
-    path: Path, pages: Mapping[str, HandbookPage], also: Callable[[bytes], None] | None = None
+    path: Path,
+    pages: Mapping[str, HandbookPage],
+    also: Callable[[bytes], None] | None = None,
+    source: LogSource | None = None,
 ) -> list[FileFinding]:
     """Return what a file shows, the best first; ``-`` is stdin; gzip, bzip2 and xz are unpacked.
 
     Args:
         path: The file.
         pages: The handbook.
-        also: Called with each piece that is read.
+        also: Called with each piece of the log, without its envelope.
+        source: Tells afterwards which line of the file a line of the log came from.
 
     Raises:
         Unreadable: it is missing, not a regular file, damaged, or packed in another format.
     """
+    source = source or LogSource()
     searcher = LogSearcher(pages.values())
     hits: list[LineHit] = []
     end = b""
     try:
         with open_unpacked(path) as file:
-            for data in _iterate_utf8(file):
+            for data in source.unwrap(_iterate_utf8(file)):
                 hits.extend(searcher.feed(data))
                 if len(data) >= END:
                     end = data[-END:]
@@ -164,12 +173,22 @@ def triage_file(
     except list_read_errors() as error:
         raise unreadable_error(path, error) from error
     hits.extend(searcher.close())
+    return [
+        msgspec.structs.replace(one, line_no=source.line_of(one.line_no))
+        for one in _judge_log(hits, pages, end, searcher)
+    ]
+
+
+def _judge_log(
+    hits: Sequence[LineHit], pages: Mapping[str, HandbookPage], end: bytes, searcher: LogSearcher
+) -> list[FileFinding]:
+    text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
+    hits = drop_outlived(hits, pages, text, last)
     if hits and not any(pages[hit.id].passing for hit in hits):
         return rank_findings(hits, pages)
-    text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
     newest = went_on(text, last)
     return rank_findings(hits, pages, newest) or rank_findings(
-        list(find_last_exception(text, last, newest)), pages
+        drop_outlived(list(find_last_exception(text, last, newest)), pages, text, last), pages
     )
 
 
@@ -297,25 +316,37 @@ def _ranking_key(ranked: tuple[int, JudgedPage]) -> tuple[int, float, bool, int]
     return rank, -one.confidence, one.page.severity != Severity.FATAL, one.hit.line_no
 
 
-def _is_fatal_catch_all(page: HandbookPage) -> bool:
-    return page.role == PageRole.CATCH_ALL and page.severity == Severity.FATAL
-
-
-def _settle_same_lines(ranked: Sequence[tuple[int, JudgedPage]]) -> list[tuple[int, JudgedPage]]:
+def _settle_same_lines(
+    ranked: Sequence[tuple[int, JudgedPage]], lines: Mapping[str, Container[int]]
+) -> list[tuple[int, JudgedPage]]:
     """Return the ranked findings, settled where several pages are proved by the same line.
 
-    A catch-all that names a cause's own line is as good as that cause; an unknown failure is no
-    news if another page knows its line.
+    A page is as good as one that knows its line, too, unless it is a mere consequence; an unknown
+    failure is no news if another page knows its line.
     """
-    best: dict[int, int] = {}
+    settled = []
     for rank, one in ranked:
-        if one.page.role != PageRole.UNKNOWN:
-            best[one.hit.line_no] = min(rank, best.get(one.hit.line_no, rank))
-    return [
-        (best[one.hit.line_no] if _is_fatal_catch_all(one.page) else rank, one)
-        for rank, one in ranked
-        if one.page.role != PageRole.UNKNOWN or one.hit.line_no not in best
-    ]
+        known = [
+            other_rank
+            for other_rank, other in ranked
+            if other is not one
+            and other.page.role != PageRole.UNKNOWN
+            and one.hit.line_no in lines[other.page.id]
+        ]
+        mild_catch_all = one.page.role == PageRole.CATCH_ALL and _is_mild(one.page)
+        if one.page.role == PageRole.UNKNOWN:
+            if not known:
+                settled.append((rank, one))
+        elif one.page.role == PageRole.CONSEQUENCE or mild_catch_all:
+            settled.append((rank, one))
+        else:
+            settled.append((min([rank, *known]), one))
+    return settled
+
+
+def _is_mild(page: HandbookPage) -> bool:
+    """Return whether what a page is about ends no run."""
+    return page.severity in (Severity.DEGRADING, Severity.COST)
 
 
 class LogJudge:
@@ -354,7 +385,8 @@ class LogJudge:
             return []
         beaten = {loser for id_ in lines for loser in self._pages[id_].beats}
         ranked = _settle_same_lines(
-            [self._rank_page(id_, some) for id_, some in lines.items() if id_ not in beaten]
+            [self._rank_page(id_, some) for id_, some in lines.items() if id_ not in beaten],
+            lines,
         )
         found = [one for _, one in ranked]
         causes = [one for rank, one in ranked if rank <= LAST_CAUSE]
@@ -396,8 +428,7 @@ class LogJudge:
         last = page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN)
         told = JudgedPage(page, _find_proving_line(near, last=last), sure, len(found))
         rank = _RANKS[page.role][level]
-        mild = page.severity in (Severity.DEGRADING, Severity.COST)
-        if mild and not _RAISED.match(told.hit.line):
+        if _is_mild(page) and not RAISED.match(told.hit.line):
             rank = max(rank, _RANKS[PageRole.CATCH_ALL][0])
         return rank, told
 
@@ -418,7 +449,7 @@ class LogJudge:
         newest: dict[str, float] = {}
         for hit in hits:
             if self._pages[hit.id].passing:
-                if _RAISED.match(hit.line):
+                if RAISED.match(hit.line):
                     at = math.inf
                 else:
                     at = hit.line_no
@@ -476,10 +507,14 @@ def find_last_exception(end: str, last: int, went_on: int = -1) -> Iterator[Line
     """
     # Lines at the end of a log in which an exception without a traceback counts.
     last_words = 12
-    lines = end.rstrip().split("\n")[-last_words:]
+    lines = end.rstrip().split("\n")
+    quoted = find_quoted_rows(lines[-10 * last_words :])[-last_words:]
+    lines = lines[-last_words:]
     after = end[len(end.rstrip()) :].count("\n")
     for number, line in enumerate(lines, last - after - len(lines) + 1):
         line = line.rpartition("\r")[2]
+        if quoted[number - (last - after - len(lines) + 1)]:
+            continue
         if number > went_on and (match := _BARE.match(line[:MAX_SAID])) is not None:
             yield LineHit(id=EXCEPTION, line=line.strip(), line_no=number, name=match[1])
 
@@ -543,6 +578,7 @@ def curve_findings(
     found: Sequence[FileFinding],
     *,
     whole: bool = True,
+    line_of: Callable[[int], int] = int,
 ) -> list[FileFinding]:
     """Return `found`, followed by what the numbers show if nothing fatal was found.
 
@@ -551,13 +587,17 @@ def curve_findings(
         pages: The handbook.
         found: The findings from lines.
         whole: No line is missing, so indexes are line numbers.
+        line_of: Returns the line of the file that a line came from.
     """
     known = {one.gotcha for one in found}
     if any(one.severity == Severity.FATAL for one in found):
         return [*found]
     more = [
         FileFinding.from_page(
-            pages[sign.page], sign.line.strip(), SYMPTOM, line_no=sign.place + 1 if whole else 0
+            pages[sign.page],
+            sign.line.strip(),
+            SYMPTOM,
+            line_no=line_of(sign.place + 1) if whole else 0,
         )
         for sign in find_numeric_evidence(lines)
         if sign.page in pages and sign.page not in known

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 from rgt_wire.log_envelopes import COLLECTED, WRITERS
 
+from rgt_tui.handbook.envelopes import unwrap_record
 from rgt_tui.handbook.foreign_messages import (
     compile_legacy_needles,
     decode_line,
@@ -33,10 +34,28 @@ _WRITER = re.compile(rf"(?:{WRITERS}|(?:  ){{1,8}}\| )+")
 """Prefixes of lines from one of several writers, and of the exceptions in a group."""
 _STAMP = re.compile(COLLECTED)
 _TRACEBACK = "Traceback (most recent call last):"
-_ESCAPED = re.compile(r"Traceback \(most recent call last\):\\n(?:[^\"\\]|\\.){0,16000}")
+_ESCAPED = re.compile(
+    r"Traceback \(most recent call last\):\\n(?:(?= *File \"|[^\"]{0,200}\\n +File \")(?:[^\\]|\\.){0,16000}"
+    r"|(?:[^\"\\]|\\.){0,16000})"
+)
 """A traceback inside a JSON string, with escaped line ends."""
+_VALUES = re.compile(
+    r"\b\w*(?:exc|exception|error|type|kind)\w*=['\"]?((?:\w+\.)*[A-Z]\w*(?:Error|Exception))['\"]?\b[^\n]{0,200}?"
+    r"\b(?:error|message|msg|exc_value|value|reason|detail|err)=\"((?:[^\"\\\n]|\\.){1,1000})\""
+)
+"""An exception in a line of keys and values."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
 _COMMENT = re.compile(r"\s*(?:#|//|\* )")
+_QUOTED = re.compile(
+    r"\s*\+{1,4} (?=\S)|\s*[-*] [^\n]{0,80}`|\s*-\s+['\"][^\n]*['\"],?\s*$"
+    r"|[^\n]{0,200}(?:^|[\s;|&($])(?:[zef]?grep|rg|awk|sed|jq)\s[^\n]{0,200}['\"]"
+    r"|[\s+-]*(?:#|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]|print\(|echo +[\"']|trap +[\"']"
+    r"|log\w*\.\w+\(|warnings\.warn\()"
+    r"|\s*['\"]?(?!(?:error|message|msg|reason|exception|detail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
+    r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
+)
+"""A line that quotes errors: a trace of the shell (set -x), a search for them, code, a list of settings."""
+_IGNORED = "Exception ignored in"
 
 
 class LineHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +81,8 @@ class LineState(NamedTuple):
     """The prefix that identifies one of several writers."""
     original: str = ""
     """The whole line as it was written, if `text` was translated."""
+    quoted: bool = False
+    """It reports no failure of this run, see `find_quoted_rows`."""
 
 
 class LiteralSearch:
@@ -359,16 +380,49 @@ def _decode_rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int])
 def states_of(line: str) -> list[str]:
     """Return each state of a line that rewrites itself.
 
-    A traceback in a JSON string becomes lines.
+    A record of a log collector is its text; a traceback in a JSON string becomes lines, and so does
+    an exception whose type and message are values of their own.
     """
+    if line[-1:] == "}" and '{"' in line and (text := unwrap_record(line)) is not None:
+        line = text.rstrip("\n").replace("\n", "\r")
+    if (match := _VALUES.search(line)) is not None:
+        line = f"{line}\r{match[1]}: {match[2]}".replace('\\"', '"')
     if _TRACEBACK in line and (match := _ESCAPED.search(line)) is not None:
         raised = match[0].replace("\\n", "\r").replace('\\"', '"')
         line = f"{line[: match.start()]}{line[match.end() :]}\r{raised}"
     return line.rstrip("\r").split("\r")
 
 
+def find_quoted_rows(texts: Sequence[str]) -> list[bool]:
+    """Return for each row whether it reports no failure: it quotes one, or Python ignored it.
+
+    Python prints exceptions of destructors and of callbacks at exit with a traceback, and goes on.
+    """
+    found = []
+    ignored = in_frame = False
+    for text in texts:
+        if _IGNORED in text:
+            # What could not be written at exit was lost.
+            ignored = "<_io." not in text
+            found.append(ignored)
+            continue
+        found.append(ignored or (not in_frame and _QUOTED.match(text) is not None))
+        in_frame = text.lstrip().startswith('File "')
+        if text and text[0] not in " \t" and not text.startswith(_TRACEBACK):
+            ignored = False
+    return found
+
+
 def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     """Return numbered lines as rows, without prefixes, and grouped by writer."""
+    rows = _sort_rows(lines)
+    quoted = find_quoted_rows([row.text for row in rows])
+    return [
+        row._replace(quoted=True) if said else row for row, said in zip(rows, quoted, strict=True)
+    ]
+
+
+def _sort_rows(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     lines = list(lines)
     split = [writer_of(line) for _, line in lines]
     texts = [text for _, text in split]
@@ -445,7 +499,7 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
             last = max(match.start(), match.end() - 1)
             place += text.count("\n", at, last)
             at, row = last, rows[place]
-            if row.number in seen or _COMMENT.match(row.text):
+            if row.quoted or row.number in seen or _COMMENT.match(row.text):
                 continue
             seen.add(row.number)
             if match.re.groups:

@@ -14,8 +14,10 @@ from rgt_tui.handbook import (
     SYMPTOM,
     JudgedPage,
     LineHit,
+    drop_outlived,
     find_last_exception,
     killed_by,
+    shipped_pages,
     went_on,
 )
 from rgt_tui.health import fulldisk
@@ -51,6 +53,15 @@ def _hits_that_apply(case: LogCase, full: Finding | None) -> tuple[WindowHit, ..
     )
 
 
+@functools.lru_cache(MOST_JUDGED)
+def _hits_not_outlived(
+    hits: tuple[WindowHit, ...], window: tuple[str, ...]
+) -> tuple[WindowHit, ...]:
+    text = "\n".join(window)
+    kept = drop_outlived(hits, shipped_pages(), text, text.count("\n"))
+    return tuple(hit for hit in hits if hit in kept or hit.id in STORAGE_IDS)
+
+
 def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
     seen = case.scan
     if not case.goes_on:
@@ -60,14 +71,19 @@ def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
 
 def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
     """Return the findings from a log, the best first; `full` replaces those about a full disk."""
+    window = searched_window(case.view.lines)
     if case.scan.hits:
-        told = _recall_findings(_hits_that_apply(case, full), case.scan.went_on)
+        hits = _hits_that_apply(case, full)
+        if not case.goes_on:
+            hits = _hits_not_outlived(hits, window)
+        told = _recall_findings(hits, case.scan.went_on)
     else:
         told = ()
     if not told and full is None and not case.goes_on and case.scan.resume < 0:
-        text = "\n".join(searched_window(case.view.lines))
+        text = "\n".join(window)
         last = text.count("\n")
-        told = _recall_findings(tuple(find_last_exception(text, last, went_on(text, last))), -1)
+        ends = tuple(find_last_exception(text, last, went_on(text, last)))
+        told = _recall_findings(tuple(drop_outlived(ends, shipped_pages(), text, last)), -1)
     found = [
         _finding_of_report(case, one) if full is None or one.page.id not in STORAGE_IDS else full
         for one in told

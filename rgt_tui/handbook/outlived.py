@@ -1,0 +1,152 @@
+"""Which failures in a log are over: the run has outlived them by some steps, or has saved again.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from rgt_tui.handbook.line_search import LineHit, states_of, writer_of
+from rgt_tui.handbook.pages import AdvisedAction, HandbookPage, PageRole
+from rgt_tui.model import Severity
+
+PROGRESS_END = 1 << 16
+"""Characters at the end of a log in which steps are searched."""
+LOSS_BROKEN = "P8"
+"""Page for a loss that is not a number."""
+RAISED = re.compile(
+    r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b"
+)
+"""The line of an exception, behind the prefix of its writer."""
+_ADVANCES = re.compile(
+    r"((?<![\d/])\d{1,9}/\d{1,9} \[(?:[\d:]{2,10}<|=)|\d{1,9}/\d{1,9} +[\u2501\u2588=]{4})"
+    r"|(?i:(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d)"
+)
+"""A progress bar, or a finite loss."""
+_STAMPED = re.compile(r"\W{0,3}(?:[A-Z]\d{4} |\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d")
+_STATE = re.compile(r"[^\r\n]{0,300}")
+_NAN = re.compile(r"(?i)\bnan\b")
+_SAVES = re.compile(
+    r"(?i)\b(?:checkpoint|ckpt|model|weights|state)\b[^\n]{0,80}(?<!not )\b(?:saved|published|written)\b"
+    r"|(?<!not )\bsaved [^\n]{0,40}(?:checkpoint|ckpt|model|weights|state)"
+)
+_DIGITS = re.compile(r"\d+")
+_TRIES_ON = re.compile(
+    r"(?i)\bretr(?:y|ies|ying)\b|\btr(?:y|ying)\b|\battempt \d|\bskip|\bfall(?:ing)? ?back|\bcontinu(?:e|ing)\b|\bignor"
+)
+SAVED_BY = ("U6", "U7", "U33", "CKPT1")
+"""Pages about what could not be stored: over once a checkpoint was saved."""
+
+
+Hit = TypeVar("Hit", bound=LineHit)
+
+
+class ProgressMark(NamedTuple):
+    """A state of a line that shows that the training advances, or that it came to its end."""
+
+    number: int
+    text: str
+    place: int
+    """Offset in the text."""
+    in_order: bool
+    """It cannot have been held back in a buffer: it has a time, or is a progress bar."""
+
+
+def find_progress(end: str, last: int) -> list[ProgressMark]:
+    """Return the progress marks in the end of a log.
+
+    Args:
+        end: End of the log.
+        last: Number of its last line.
+    """
+    first, marks = last - end.count("\n"), []
+    at = number = 0
+    for match in _ADVANCES.finditer(end):
+        number += end.count("\n", at, match.start())
+        at = match.start()
+        start = max(end.rfind("\n", 0, at), end.rfind("\r", 0, at)) + 1
+        text = _STATE.match(end, start)[0]  # type: ignore[index]
+        timed = match[1] is not None or _STAMPED.match(text) is not None
+        if _NAN.search(text) is None:
+            marks.append(ProgressMark(first + number, text, at, timed))
+    return marks
+
+
+def drop_outlived(
+    hits: Sequence[Hit], pages: Mapping[str, HandbookPage], end: str, last: int
+) -> Sequence[Hit]:
+    """Return the hits without those that the run has outlived: it went on for some steps.
+
+    Steps behind a raised exception prove it only if they cannot have been held back in a buffer
+    until the end: they have a time, the log had steps before, there are many, or the program says
+    that it tries again. What filled a disk is over once a checkpoint was saved. Nothing is dropped
+    if all that is left only follows from it.
+
+    Args:
+        hits: The matches.
+        pages: The handbook.
+        end: End of the log.
+        last: Number of its last line.
+    """
+    if len(end) > PROGRESS_END:
+        end = end[end.find("\n", len(end) - PROGRESS_END) + 1 :]
+    marks = find_progress(end, last)
+    # Different states behind a line that show that the run went on.
+    enough = 3
+    if len(marks) < enough:
+        return hits
+    lines = end.split("\n")
+    first = last - len(lines) + 1
+    recent = {
+        _shape_of(state)
+        for line in lines[max(0, marks[-enough].number - first) :]
+        for state in states_of(line)
+    }
+    kept = []
+    for hit in hits:
+        after = [mark for mark in marks if mark.number > hit.line_no]
+        page = pages[hit.id]
+        over = len({mark.text for mark in after}) >= enough and _shape_of(hit.line) not in recent
+        if page.severity != Severity.FATAL and page.action != AdvisedAction.RESUME:
+            over = False  # a state that lasts, not an event
+        elif over and hit.id == LOSS_BROKEN:
+            broken = first + _find_last_line(lines, _NAN)
+            over = (
+                sum(mark.number > broken and "loss" in mark.text.lower() for mark in after)
+                >= enough
+            )
+        elif over and hit.id in SAVED_BY:
+            over = first + _find_last_line(lines, _SAVES) > hit.line_no
+        elif over and RAISED.match(writer_of(hit.line)[1].lstrip()) is not None:
+            over = (
+                any(mark.in_order for mark in after)
+                or marks[0].number < hit.line_no
+                or _is_far_behind(lines, hit.line_no - first, after[-1].number - first)
+                or any(map(_TRIES_ON.search, lines[max(0, hit.line_no - first - 8) :][:16]))
+            )
+        if not over:
+            kept.append(hit)
+    if kept and all(pages[hit.id].role == PageRole.CONSEQUENCE for hit in kept):
+        return hits
+    return kept
+
+
+def _find_last_line(lines: Sequence[str], pattern: re.Pattern[str]) -> int:
+    """Return the index of the last line with a match; -1 = none."""
+    for at in range(len(lines) - 1, -1, -1):
+        if pattern.search(lines[at]):
+            return at
+    return -1
+
+
+def _shape_of(line: str) -> str:
+    return _DIGITS.sub("0", line.strip())
+
+
+def _is_far_behind(lines: Sequence[str], start: int, stop: int) -> bool:
+    """Return whether more stands between two lines than a program holds back in its buffer."""
+    buffer = 8192
+    return sum(len(line) + 1 for line in lines[max(0, start) : stop + 1]) > 2 * buffer
