@@ -426,6 +426,8 @@ class BoxSession:
                 after it.
         """
         self.apply_received()
+        # After the pending data: a sample that was taken before the call must not count as an
+        # answer.
         begun = steady_time()
         self._pings += 1
         # Ids of pings above this one request a sample; see `BoxSession.wait_for_sample`.
@@ -454,6 +456,7 @@ class BoxSession:
             return
         self._interval = seconds
         self._send_control(ControlLine(op="interval", seconds=seconds))
+        # A longer interval is shown at once: then no sample can look overdue.
         if self._channel is None or seconds > (self.state.interval or self.state.spec.interval):
             self._slower_samples = 0
             self._set_state(replace(self.state, interval=self._shown_interval()))
@@ -499,6 +502,7 @@ class BoxSession:
         if paused == self._paused:
             return
         self._paused = paused
+        # An attempt may hang in a login, so it is cancelled; a wait is only woken.
         if paused and self._trying and self._task is not None and not self._called_back:
             self._called_back = True
             self._task.cancel()
@@ -580,6 +584,7 @@ class BoxSession:
         finally:
             self._trying = False
         if self._keepalive.lived_seconds > CONNECT_PACES.lived_s:
+            # Not at login: a box whose agent dies at once would be tried without a pause.
             backoff.reset()
         wait = backoff.next_wait_s(failure)
         self._set_link(link_after_failure(failure), reason, self._clock() + wait)
@@ -598,6 +603,8 @@ class BoxSession:
         try:
             async with self._connector.hold_slot():
                 self._connection = await self._connector.connect()
+            # Read before the start: what changes while the agent starts is sent again by
+            # `_catch_up`.
             asked = self._interval, self.intake.followed_logs
             watching = await self._start_watch(self._connection)
             self._channel, self._deployed = watching.channel, watching.deployed

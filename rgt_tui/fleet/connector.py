@@ -67,6 +67,7 @@ class ConnectSlot:
 
     def __init__(self, free: asyncio.Semaphore, seconds: float) -> None:
         self._free: asyncio.Semaphore | None = free
+        # A slow login must not keep the others waiting: hundreds of boxes start at the same time.
         self._timer = asyncio.get_running_loop().call_later(seconds, self.release)
 
     def release(self) -> None:
@@ -166,6 +167,7 @@ class Backoff:
     def next_wait_s(self, failure: ConnectFailure = ConnectFailure.UNREACHABLE) -> float:
         """Return the next waiting time in seconds."""
         first, longest = WAITS[failure]
+        # The exponent is limited: a box that is away for a month would overflow the float.
         seconds = min(longest, first * 2.0 ** min(self._failures, 16))
         self._failures += 1
         return seconds * self._rng.uniform(0.5, 1.0)
@@ -239,6 +241,8 @@ class Connector:
         told = MovedAddress(host, port)
         news = told != self._elsewhere
         self._elsewhere = told
+        # The described address has failed and the provider names another one: no need to fail again
+        # first.
         self._moved = self._moved or (news and self._failed)
         return news
 
@@ -268,7 +272,10 @@ class Connector:
                 elsewhere=None if described else self._elsewhere,
             )
         except (Unreachable, HostKeyRefused):
+            # Only the described address counts: after a failure of the other one, the described is
+            # next.
             self._failed = described
+            # The two addresses take turns, because either may be the one that is out of date.
             self._moved = described and self._elsewhere is not None
             raise
         self._failed = False
@@ -373,6 +380,7 @@ class _CheckRounds:
     def _run_round(self) -> None:
         self._goes = False
         soon = time.monotonic() + CONNECT_PACES.round_s
+        # A copy, because a check adds the connection again.
         for one in [one for one, due in self._due.items() if due <= soon]:
             del self._due[one]
             one.check_silence()
@@ -406,6 +414,7 @@ class Keepalive:
     @property
     def lived_seconds(self) -> float:
         """Seconds from the start to the last byte; silence at the end does not count."""
+        # The last byte, not the end: a connection that hung for an hour has not lived that long.
         return self._last - self._began
 
     def reset(self) -> None:
@@ -442,6 +451,7 @@ class Keepalive:
             self._query_agent(CONNECT_PACES.hung_s)
 
     def _query_agent(self, seconds: float) -> None:
+        # Any byte is an answer: a busy agent may send samples before it reaches the ping.
         before = self._last
         self._ask()
         self._call_after(seconds, self._judge_answer, before)
@@ -456,6 +466,7 @@ class Keepalive:
             self._schedule_check(self._patience())
 
     def _schedule_check(self, seconds: float) -> None:
+        # A round would be too coarse for such a short time.
         if seconds <= 2 * CONNECT_PACES.round_s:
             self._call_after(seconds, self.check_silence)
             return

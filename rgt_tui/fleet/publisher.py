@@ -242,6 +242,7 @@ class Publisher:
         self.sessions = sessions
         self._order = {name: place for place, name in enumerate(sessions)}
         self._pace.forget_others(sessions)
+        # A box that left may have data that was never applied.
         self._changed = {name: None for name in self._changed if name in sessions}
         self._ready &= sessions.keys()
         # A box of the same name with a different description is a new box: its old state is
@@ -309,10 +310,14 @@ class Publisher:
             until = time.monotonic() + PUBLISH_PACES.publish_s
             while self._changed and time.monotonic() < until:
                 self._apply_received(PUBLISH_PACES.slice_s)
+                # Between two slices keys and other tasks get their turn, even if hundreds of boxes
+                # send.
                 if self._changed or self.busy():
                     await self._yield_to_keys()
             try:
                 if self._dirty.is_set() or self._ready or self._has_due_boxes():
+                    # Kept, so that a cancelled run can complete it: a half published state would
+                    # lose its events.
                     self._under_way = self._publishing(self._clock())
                     for _ in self._under_way:
                         await self._yield_to_keys()
@@ -349,6 +354,7 @@ class Publisher:
             now: Client clock; None = the current time.
             show: Also notify the subscribers, not only the observers.
         """
+        # No time limit: the caller wants everything that was received until now.
         self._apply_received(float("inf"))
         self._finish_publication()
         for _ in self._publishing(self._clock() if now is None else now, show=show):
@@ -356,6 +362,7 @@ class Publisher:
 
     def _publishing(self, now: float, *, show: bool = True) -> Generator[None]:
         """Publish; yields between two slices of the work, so that other tasks can run."""
+        # First: what changes while this runs needs another publication.
         self._dirty.clear()
         events, self._events = self._events, []
         for keeper in self._keepers:
@@ -386,6 +393,7 @@ class Publisher:
 
     def notify_subscribers(self) -> None:
         """Pass the newest state to the subscribers."""
+        # A copy: a callback may unsubscribe.
         for callback in list(self._subscribers):
             try:
                 callback(self.state)
@@ -400,6 +408,8 @@ class Publisher:
         until = time.monotonic() + seconds
         for name in tuple(self._changed):
             waits = self.sessions[name].apply_received(until)
+            # Deleted and added again, so that a box with much data goes to the end of the
+            # dictionary.
             del self._changed[name]
             if waits:
                 self._changed[name] = None
@@ -415,6 +425,7 @@ class Publisher:
         until = tick + PUBLISH_PACES.slice_s
         late = self._alerting.boxes_to_judge(now) | self._pace.overdue_boxes(tick)
         changed = []
+        # In the order of the fleet file, so that events of one moment have a steady order.
         for name in sorted(self._ready | late, key=self._order.__getitem__):
             if time.monotonic() > until:
                 yield
@@ -426,6 +437,8 @@ class Publisher:
             told: list[FleetEvent] = []
             if self._pace.is_due(old, session.state, tick, at_once=name in late):
                 session.state, told = self._judge_box(session.state, old, now)
+            # Identity: a changed state is always a new object, and comparing all fields would be
+            # slow.
             if session.state is not old:
                 events += [*events_between(old, session.state, now), *told]
                 changed.append((old, session.state))

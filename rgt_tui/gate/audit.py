@@ -133,6 +133,8 @@ class AuditLog:
         if not entry.who:
             entry = msgspec.structs.replace(entry, who=find_user_and_host())
         try:
+            # Only before a call is there still a choice; an answer is recorded in whatever room is
+            # left.
             return self._append_line(entry, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
         except OSError as error:
             why = error.strerror or type(error).__name__
@@ -170,6 +172,8 @@ class AuditLog:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path, flags, 0o600)
         try:
+            # Two rgt may act on different boxes; each line must hold the hash of the one that
+            # precedes it.
             files.lock_file(fd)
             os.fchmod(fd, 0o600)
             end = os.fstat(fd).st_size
@@ -184,6 +188,8 @@ class AuditLog:
                 entry, before=FIRST if last is None else _hash_line(last)
             )
             line = msgspec.json.encode(entry)
+            # The torn line is kept: an audit log deletes nothing, and the hash shows that it is
+            # torn.
             data = (b"\n" if torn else b"") + line + b"\n"
             try:
                 written = os.write(fd, data)
@@ -220,6 +226,7 @@ def verify_hash_chain(lines: Iterator[AuditLine]) -> HashChainCheck:
     for line in lines:
         count = line.number
         if line.entry is not None and line.entry.before:
+            # The hash of this line does not cover the unreadable one: that one was changed.
             if line.entry.before != before and unread is not None:
                 return broken_chain(unread.number, UNREADABLE)
             if line.entry.before != before:
@@ -275,6 +282,7 @@ def find_user_and_host() -> str:
     Taken from the system, as environment variables can be forged.
     """
     try:
+        # Not $USER, which anybody can set.
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         user = f"uid {os.getuid()}"

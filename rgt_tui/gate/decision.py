@@ -75,6 +75,7 @@ def evaluate_evidence(evidence: Evidence, ticks: float, seal: str = "") -> Permi
         ticks: The steady clock.
         seal: Nonce of the box's seal; empty if it cannot be sealed and the person forfeits that.
     """
+    # All reasons at once: a person who settles one must not meet the next only afterwards.
     reasons = tuple(text for _, text in objections(evidence, ticks))
     if reasons:
         return Refusal(reasons=reasons)
@@ -96,14 +97,17 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     present = {item.kind for item in evidence.items}
     for kind in REQUIRED:
+        # An item that was forgotten must refuse, not count as fine.
         if kind not in present:
             found.append((kind, f"unknown: {kind}"))
     if not evidence.instance:
         found.append(("provider", "no provider instance is named in the fleet file"))
     for item in evidence.items:
+        # A forged or outdated consent to something that cannot be given up blocks as well.
         if item.is_blocking or (item.forfeited and not item.forfeitable):
             found.append((item.kind, item.text))
         elif item.ok and (stale := _find_age_problem(item, ticks)) is not None:
+            # Only good news can be too old: a reading that blocks does so at any age.
             found.append((item.kind, stale))
     # Checked again here regardless of the item, so that a forged item cannot bypass the typed name.
     wanted = confirmation_phrase(evidence.box, evidence.instance, evidence.forfeits)
@@ -135,6 +139,7 @@ def level_of(
         action: The platform's own action; None = unknown.
         forfeits: The items that are given up.
     """
+    # A stop that gives results up is irreversible, too: they do not come back with the machine.
     if verb is BillingVerb.DESTROY or action is None or action.reversible is False or forfeits:
         return RiskLevel.IRREVERSIBLE
     return RiskLevel.METER
@@ -153,6 +158,7 @@ def facts_digest(evidence: Evidence) -> str:
         evidence.box,
         evidence.verb.value,
         evidence.generation,
+        # Sorted, so that the order in which a box lists its directories does not change the digest.
         sorted(
             (item.key, item.ok, item.forfeited, item.fact or item.text)
             for item in evidence.items
@@ -249,6 +255,7 @@ def build_review(
         kept=kept,
         keeps_billing=keeps_billing + _list_price_gaps(meter, verb),
         items=evidence.items,
+        # The name is left out: it is typed in the dialog that shows this review.
         refusals=tuple(text for kind, text in objections(evidence, given.ticks) if kind != NAME),
         will_send=will_send,
         status=status,
@@ -272,6 +279,7 @@ def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, 
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
         found.append("this is not the box, action or instance of the review")
+    # Without a provider nothing else ties the click on the console to this machine.
     if shown.by_hand and _list_machine_facts(shown) != _list_machine_facts(fresh):
         found.append("another machine answers at this address than the one that was shown")
     if shown.status != fresh.status:
@@ -301,8 +309,10 @@ def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, 
             found.append(f"given up now, but not in the review: {forfeit.text}")
         elif shown_up[forfeit.key] != forfeit.fact:
             found.append(f"the item given up differs from the review: {forfeit.text}")
+    # What was fine and blocks now; items that blocked already are in the review.
     held = {item.key for item in shown.items if item.ok}
     found += [item.text for item in fresh.items if item.key in held - {NAME} and item.is_blocking]
+    # One change may show up in several comparisons with the same text.
     return tuple(dict.fromkeys(found))
 
 
@@ -330,6 +340,7 @@ def _list_lost_and_kept(
     disks = {disk.mount: disk for disk in (state.sample.disks if state.sample else ())}
     if profile is None:
         return ("everything on the box: its platform is unknown",), ()
+    # True of every platform and verb, so it needs no profile.
     lost, kept = ["every running process and what is in memory"], []
     for tier in profile.tiers:
         if _is_tier_ruled_out(tier, known):
@@ -373,6 +384,7 @@ def _list_price_gaps(meter: Meter, verb: BillingVerb) -> tuple[str, ...]:
     """Return a line if the meter itself lacks information."""
     if meter.kind is MeterKind.UNKNOWN:
         return ("the provider does not report current charges: check its console afterwards",)
+    # Before the storage line: it names the parts whose price is missing.
     if meter.unpriced:
         return (f"at an unknown price: {', '.join(meter.unpriced)}",)
     if (

@@ -136,11 +136,15 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
             state,
             queues=off.queues,
             checkpoints=off.checkpoints,
+            # Nothing runs on a machine that is off; the trainings found before would block without
+            # end.
             found=(),
             clock_skew=off.clock_skew,
         )
         yield EvidenceItem(key=IDENTITY, ok=True, text=words, at=given.meter_at)
     else:
+        # The command of such a park runs through the connection, so it cannot reach another
+        # machine.
         on_it = verb is BillingVerb.PARK and kind.endswith(IN_BOX)
         yield check_identity(
             state, given.meter, kind, instance, given.meter_at, given.addresses, on_it=on_it
@@ -188,6 +192,7 @@ def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple
     """Return the items with forfeited ones marked: only those that block and may be forfeited."""
     return tuple(
         msgspec.structs.replace(item, forfeited=True)
+        # A consent to an item that is fine by now is dropped: the typed phrase counts the rest.
         if item.key in forfeits and item.forfeitable and not item.ok
         else item
         for item in items
@@ -204,6 +209,7 @@ def find_storage_tiers(
         table = asked.results.mounts
     else:
         table = ()
+    # The table of the results is from the same moment as the files; the sample's may be older.
     storage = storage_of(state, given.profile, verb, table or sampled_mounts(state))
     if asked.results is not None:
         paths = [group.path for group in asked.results.groups]
@@ -218,6 +224,7 @@ def find_storage_tiers(
             at=given.state.seen.sample if doubt.by_box else given.meter_at,
         )
         for doubt in storage.doubts
+        # A doubt about a mount without results changes nothing, so it is not worth a line.
         if not doubt.if_used or any(is_path_below(doubt.mount, path) for path in paths)
     )
     return storage.known, notes
@@ -245,6 +252,7 @@ def check_queues(
     told_at = [state.seen.queues.get(one.path) for one in state.queues]
     known_at = [at for at in told_at if at is not None]
     if known_at and len(known_at) == len(told_at):
+        # The item is as old as its oldest part: a fresh queue must not hide a stale one.
         oldest = min(known_at)
     else:
         oldest = None
@@ -259,6 +267,7 @@ def check_queues(
             more = ", so its results are unknown"
         yield build_item("", park or listed_whole, text + more, state.seen.sample)
         return
+    # Cells of two queues may share a name; their items must not share a key.
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
         len(queue.cells) for queue in state.queues
     )
@@ -278,6 +287,7 @@ def check_queues(
                     about, False, f"by the queue, {quote_name(cell.name)} is running", at
                 )
             elif cell.state not in ("done", "waiting") and not park:
+                # Failed cells survive a stop, so only a destroy asks about them.
                 why = ""
                 if cell.reason:
                     why = f" ({quote_name(cell.reason, 80)})"
@@ -291,6 +301,7 @@ def check_queues(
     if waiting and not park:
         text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {join_names(waiting)}"
         yield build_item("waiting", False, text, oldest)
+    # A summary of "all done" next to a blocking item would contradict it.
     if not fine:
         return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
@@ -330,6 +341,7 @@ def check_provider(given: Situation, verb: BillingVerb, instance: str) -> Eviden
         return build_item(False, describe_missing_verb(profile, verb))
     if given.state.spec.billing_ref.kind == BY_HAND and native is not None:
         return _build_console_item(build_item, native, status)
+    # Unknown counts as "does not stop": a person must not leave believing that it costs nothing.
     if native is not None and native.stops_gpu_meter is None:
         return build_item(
             False, f"by the profile, {bilingual_verb(native)} is not certain to stop the GPU meter"

@@ -222,8 +222,10 @@ def same_endpoint(
     theirs = (
         {literal} if literal is not None else {_parse_address(text) for text in addresses} - {None}
     )
+    # A name that was not resolved cannot be compared with an address.
     if ours is None or not theirs:
         return None
+    # The port matters: behind one address of a host there are many containers.
     return ours in theirs and peer[1] == port
 
 
@@ -233,6 +235,7 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
     except ValueError:
         return None
     if isinstance(found, ipaddress.IPv6Address):
+        # A dual-stack socket reports ::ffff:1.2.3.4 where the provider says 1.2.3.4.
         mapped = found.ipv4_mapped
     else:
         mapped = None

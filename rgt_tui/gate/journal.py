@@ -231,6 +231,7 @@ class JournaledAction:
         """
         if self._last is not None:
             raise JournalFailed("this action has already started; nothing was sent")
+        # Its outcome is unknown: a second call might meet another state than the person was shown.
         if self.earlier is not None:
             raise JournalFailed(
                 f"{describe_open_action(self.earlier)}: settle that first; nothing was sent"
@@ -241,6 +242,8 @@ class JournaledAction:
         record = msgspec.structs.replace(
             record, evidence=evidence, seal=seal, audit=audit, rent=rent
         )
+        # The provider's answer must fit as well, so a full disk refuses before the call, not after
+        # it.
         self._journal.append_record(record, room=ROOM)
         self._last = record
 
@@ -308,6 +311,7 @@ class Journal:
         try:
             with self._wrap_os_errors(path):
                 try:
+                    # A lock of the kernel: it ends with the process, however that dies.
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     raise InstanceLocked(_describe_holder(lock, target)) from None
@@ -420,6 +424,7 @@ class Journal:
         with self._wrap_os_errors(path):
             fd = os.open(path, flags, 0o600)
             try:
+                # An existing file may be readable to others.
                 os.fchmod(fd, 0o600)
                 stat = os.fstatvfs(fd)
                 # Some file systems (some FUSE ones) report no blocks at all; skip the check there.
@@ -431,6 +436,7 @@ class Journal:
                     if os.write(fd, data) != len(data):
                         raise OSError(errno.ENOSPC, "No space left on device")
                     os.fsync(fd)
+                    # A new file's name is on the disk only once its directory is.
                     if not end:
                         _sync_folder_names(self.folder)
                 except OSError:
@@ -530,6 +536,7 @@ def _newest_open_action(records: list[JournalRecord]) -> OpenAction | None:
 
     Earlier ones cannot be, since the lock forbids a second.
     """
+    # The lock forbids two open actions at once, so the last record decides.
     if not records or records[-1].state in SETTLED:
         return None
     last = records[-1]
@@ -542,6 +549,7 @@ def _truncate_torn_line(fd: int) -> int:
     end = os.fstat(fd).st_size
     if not end or os.pread(fd, 1, end - 1) == b"\n":
         return end
+    # A line is never longer, so its beginning is in this part.
     tail = os.pread(fd, LONGEST, max(0, end - LONGEST))
     end = max(0, end - LONGEST) + tail.rfind(b"\n") + 1
     os.ftruncate(fd, end)
@@ -578,6 +586,7 @@ def check_chain_and_journal(
     if chain.broken is not None:
         return chain
     there = {line.hash for line in lines}
+    # A chain of hashes cannot show that its end is missing; the journal knows what was written.
     gone = next((record for record in named if record.audit not in there), None)
     if gone is None:
         return chain

@@ -61,11 +61,13 @@ def list_quiet_items(
         since: A reading received before this (steady clock) does not count; None = only its age
             counts.
     """
+    # A live link disproves an "off" of the provider, so then the box itself is judged.
     if meter is not None and state.link is not LinkState.LIVE and is_off(meter):
         says = quote_name(meter.native_status or meter.lifecycle.value)
         text = f"the provider's status is {says}: nothing runs on a machine that is off"
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
     at = state.seen.sample
+    # A box that cannot be seen is busy: without a fresh reading, silence proves nothing.
     blind = _find_blind_reason(state, ticks, since)
     if blind is not None:
         reasons = [blind]
@@ -99,6 +101,7 @@ def _find_blind_reason(state: BoxState, ticks: float, since: float | None) -> Bu
         return BusyReason("unseen", text, "unseen")
 
     seen = state.seen.sample
+    # The link is checked before the age: the last sample of a lost box may still be fresh.
     if state.link is not LinkState.LIVE:
         return build_reason(
             f"the box is {state.link.value} ({quote_name(state.reason)}): unknown what runs on it now"
@@ -130,7 +133,10 @@ def _iterate_training(state: BoxState, now: float) -> Iterator[BusyReason]:
     if not live:
         return
     running = [name for name, cell in _map_cell_states(state).items() if cell == "running"]
+    # The text may shorten the list; the fact below names every process, so that a new one changes
+    # it.
     pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
+    # With the start time: a reused PID is another process, and must be accepted again.
     fact = " ".join(f"{proc.pid}@{proc.started:.0f}" for proc in live)
     yield BusyReason("training", _describe_training(live, pids, running, state.runs, now), fact)
 
@@ -164,9 +170,11 @@ def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     """Yield trainings found alive whose processes are missing from the process list."""
     live = {proc.pid for proc in training_processes(state.sample)}
     for run in state.found:
+        # Those in the process list are already reported as training.
         if run.alive and not live.intersection((run.pid, *run.pids)):
             text = f"{quote_name(run.name)} is training: found alive, pid {run.pid}, {quote_name(run.command, 60)}"
             yield BusyReason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
+    # What was dropped for the memory limit may be the training that is alive.
     if state.left_out.found:
         lost = how_many(state.left_out.found, "found training")
         text = f"not kept of this box: {lost}; unknown whether one is alive"
@@ -192,6 +200,7 @@ def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     cells = _map_cell_states(state)
     for run in state.runs:
         at = max((at for at in (run.progressed_at, run.unread_at) if at is not None), default=None)
+        # The last step of a finished cell is recent as well, and proves nothing.
         if cells.get(run.name) not in FINISHED and at is not None and now - at < LIMITS.moving_s:
             text = f"{quote_name(run.name)} advanced to {run.position} {format_time_ago(at, now)}"
             yield BusyReason(f"run {run.name}", text, "advances")
@@ -200,6 +209,7 @@ def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
 def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
     """Yield GPUs that compute, or whose memory is in use at 0% or unknown utilisation."""
     sample = state.sample
+    # A training explains the use of its GPUs; a second reason would only have to be accepted twice.
     if sample is None or training_processes(sample):
         return
     busy, held = gpus_computing(sample), gpus_in_use(sample)
@@ -215,6 +225,7 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
                 about, f"no training process found, but {_describe_held_memory(gpu)}", "held"
             )
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
+            # A driver that answers nothing must not look like an idle GPU.
             why = ""
             if gpu.error:
                 why = f" ({quote_name(gpu.error)})"
@@ -247,6 +258,7 @@ def _transfers(state: BoxState, now: float) -> Iterator[BusyReason]:
     sample = state.sample
     if sample is None:
         return
+    # None = not read, which is no proof; an empty tuple is one.
     if sample.transfers is None:
         yield BusyReason("transfers", "whether files are being copied is not known", "unknown")
     for transfer in sample.transfers or ():

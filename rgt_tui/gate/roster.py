@@ -104,6 +104,7 @@ def list_result_items(
             doubt=doubt,
         )
 
+    # Not forfeitable: without a profile nobody can say what is given up.
     if profile is None:
         why = "the platform's profile is unknown, so it is unknown what would be lost"
         return (build_item(False, why, forfeitable=False),)
@@ -125,11 +126,15 @@ def list_result_items(
         (group, _judge_directory(group, told, state, profile, verb, known, ignored))
         for group in told.results.groups
     ]
+    # What is lost comes first, the largest at the top; the path keeps the order the same between
+    # readings.
     fates.sort(key=lambda pair: (bool(pair[1].safe), -pair[0].bytes, pair[0].path))
     lost = [(group, fate) for group, fate in fates if not fate.safe]
     skew = state.clock_skew or 0.0
     items += [_build_group_item(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
     if len(lost) > SHOWN:
+        # One item for the rest, because a person cannot judge a thousand; its fact covers each of
+        # them.
         items.append(_build_rest_item([group for group, _ in lost[SHOWN:]], told.at, skew))
     items += [
         _build_group_item(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID
@@ -192,6 +197,8 @@ def _iterate_excluded(
             ok=ok,
             text=text,
             at=told.at,
+            # Without the size: caches grow while a person reads, and the digest must not change
+            # with them.
             fact=f"{name} {'much' if is_much else ''}",
             forfeitable=not ok,
             ignorable=is_much and not is_safe,
@@ -236,6 +243,7 @@ def _judge_directory(
     known: Mapping[str, str],
     ignored: frozenset[str],
 ) -> _DirectoryFate:
+    # Storage that stays is proof of its own; no copy is needed.
     stays = path_survives(group.path, profile, known, verb)
     if stays is True:
         return _DirectoryFate("storage")
@@ -262,6 +270,7 @@ def _judge_directory(
                 why
                 or f"newer than its verified copy at {quote_name(str(cell.durable_path))}: {newest}"
             )
+    # Only files that nobody owns can be ignored: a cell's output is a result by definition.
     if not group.owner:
         glob = next((glob for glob in state.spec.ignore if matches_glob(group.path, glob)), None)
         if glob is not None:
@@ -311,6 +320,7 @@ def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
         if len(proof.errors) > len(bad):
             more = f"; and {len(proof.errors) - len(bad)} more"
         return f"its copy in {quote_name(proof.where)} is incomplete: {'; '.join(bad)}{more}"
+    # An empty fingerprint means that the box could not compute one; two of them prove nothing.
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
         return (
             f"it has changed since it was copied to {quote_name(proof.where)} (newest: "
@@ -325,6 +335,7 @@ def _owning_cell(group: ResultGroup, state: BoxState) -> QueueCell | None:
         return None
     name = group.owner.removeprefix("cell ")
     found = [cell for queue in state.queues for cell in queue.cells if cell.name == name]
+    # With two owners of one name, either cell's copy may be the other's.
     if len(found) == 1:
         return found[0]
     return None
@@ -354,6 +365,7 @@ def _build_group_item(
 
 def _build_rest_item(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:
     total = sum(group.bytes for group in groups)
+    # Hashed, because thousands of paths would not fit into the evidence.
     facts = "\n".join(sorted(f"{group.path} {group.fingerprint}" for group in groups))
     newest = max(group.newest for group in groups)
     smaller = how_many(len(groups), "smaller directory", "smaller directories")

@@ -105,9 +105,11 @@ def parse_known_hosts(path: str, text: str) -> tuple[KnownHostLine, ...]:
         marker = ""
         if words and words[0].startswith("@"):
             marker = words.pop(0)[1:]
+        # An unknown marker changes the meaning of a line, so the line is ignored, as OpenSSH does.
         if len(words) < 3 or words[0].startswith("#") or marker not in ("", CA, REVOKED):
             continue
         hosts, kind, key = words[:3]
+        # The column with the type may be wrong; the type inside the key counts.
         if _type_of(key) == kind:
             entries.append(KnownHostLine(path, number, hosts, kind, key, marker))
     return tuple(entries)
@@ -165,6 +167,7 @@ class KnownHostsFile:
         self._other: list[KnownHostLine] = []
         """Lines with patterns or hashed names."""
         for entry in entries:
+            # Patterns and hashed names cannot be looked up; there are few of them.
             if any(char in entry.hosts for char in "*?!|"):
                 self._other.append(entry)
             else:
@@ -241,6 +244,7 @@ def lines_of_host(host: SshHost, also: Sequence[str] = ()) -> KnownLines:
     bare = lines_about(paths, (host.host,))
     return KnownLines(
         keys=known.keys,
+        # Keys of the bare name are left out: with another port it may be another server.
         authorities=tuple(dict.fromkeys(known.authorities + bare.authorities)),
         revoked=tuple(dict.fromkeys(known.revoked + bare.revoked)),
     )
@@ -312,6 +316,7 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
     except OSError as error:
         raise _unwritten(path, error) from error
     try:
+        # Before reading: another rgt may be adding the same host.
         lock_file(handle, LOCK_SECONDS)
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         for entry in parse_known_hosts(path, text):
@@ -325,6 +330,8 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
         if not text or text.endswith("\n"):
             gap = ""
         else:
+            # An editor may have left the last line without its end; ours must not become part of
+            # it.
             gap = "\n"
         shown = hash_name(name) if hashed else name
         data = f"{gap}{shown} {kind} {key}\n".encode()

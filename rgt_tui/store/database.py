@@ -189,6 +189,7 @@ class BoxWriters:
             # Byte locks, not flock: flock locks an entire file, and 200 boxes would need 200 files.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except (BlockingIOError, PermissionError):
+            # POSIX allows either EAGAIN or EACCES for a byte that is locked.
             return False
         self._mine.add(place)
         return True
@@ -239,6 +240,7 @@ def _open_connection(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         path,
         timeout=DATABASE.busy_s,
+        # Transactions are ours: the module's own would begin late and fail on a lock in the middle.
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
@@ -251,6 +253,7 @@ def _read_version(con: sqlite3.Connection, path: Path) -> int:
         if path.stat().st_size:
             raise HistoryDamaged(f"{path} is cut off: too short for a database")
         return 0
+    # Somebody's own database must not get our tables, whatever RGT_HISTORY says.
     if read_pragma(con, "application_id") != DATABASE.application_id:
         raise HistoryRefused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
     version = read_pragma(con, "user_version")
@@ -271,11 +274,13 @@ def _apply_settings(con: sqlite3.Connection, path: Path) -> None:
 
 
 def _create_tables(con: sqlite3.Connection) -> None:
+    # Only possible before the first table exists.
     con.execute("PRAGMA auto_vacuum = INCREMENTAL")
     con.execute(f"PRAGMA application_id = {DATABASE.application_id}")
     with transaction(con):
         for table in TABLES:
             con.execute(table)
+        # In the same transaction: a crash leaves an empty file, not tables without a version.
         con.execute(f"PRAGMA user_version = {DATABASE.version}")
 
 
@@ -339,6 +344,7 @@ def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
         words = line.split()
         if len(words) > 2:
             point = words[1].replace("\\040", " ").rstrip("/")
+            # The longest mount point wins, and of equal ones the last, which covers the others.
             if target.startswith(point + "/") and len(point) >= best:
                 best, kind = len(point), words[2]
     return kind in NETWORK
@@ -373,6 +379,8 @@ def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
         new.unlink(missing_ok=True)
         os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
+            # A copy of the file would miss the write-ahead log; this one is consistent while others
+            # write.
             con.execute("VACUUM INTO ?", (str(new),))
             _sync_with_mtime(new, now)
             new.rename(backup)
@@ -417,6 +425,7 @@ def restore_backup(path: Path, inode: int | None, now: float) -> RestoreResult |
     """
     try:
         with locked_history(path):
+            # Another rgt has replaced the file meanwhile; the new one is not damaged.
             if inode is not None and inode_of(path) != inode:
                 return None
             stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(now))

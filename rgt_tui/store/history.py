@@ -108,6 +108,7 @@ class FleetHistory:
     def put_batch(self, batch: Batch) -> None:
         """Write a batch as soon as possible. While a disk hangs, batches are merged, not queued."""
         with self._lock:
+            # A job is already queued for what waits, and takes this batch along.
             waiting = bool(self._inbox)
             self._inbox = merge_batches((self._inbox, batch))
         if not waiting:
@@ -166,6 +167,7 @@ class FleetHistory:
         """
         thread, self._thread = self._thread, None
         if thread is not None:
+            # After everything queued, so that the thread writes that first.
             self._jobs.put(None)
             await asyncio.to_thread(thread.join, CLOSE_SECONDS)
 
@@ -173,6 +175,7 @@ class FleetHistory:
         answer: Future[T] = Future()
 
         def run_question() -> None:
+            # The caller has gone, so the file need not be read.
             if not answer.set_running_or_notify_cancel():
                 return
             try:
@@ -186,6 +189,7 @@ class FleetHistory:
     def _queue_job(self, job: Callable[[], None]) -> None:
         self._jobs.put(job)
         if self._thread is None:
+            # A daemon: a disk that hangs must not keep rgt from exiting.
             self._thread = threading.Thread(target=self._run_jobs, name="rgt-history", daemon=True)
             self._thread.start()
 
@@ -209,9 +213,11 @@ class FleetHistory:
     def _write_pending(self) -> None:
         with self._lock:
             inbox, self._inbox = self._inbox, {}
+        # The file belongs to a newer rgt, or to somebody else: it is not touched again.
         if self._over:
             return
         self._pending = merge_batches((self._pending, inbox))
+        # A full disk stays full for a while; each attempt would cost a transaction.
         if time.monotonic() < self._retry_at:
             return
         try:
@@ -239,6 +245,7 @@ class FleetHistory:
             raise
         self._pending = {}
         for each in left_out:
+            # The same part fails with every batch; one message is enough.
             if (each.box, each.part) not in self._left_out:
                 self._left_out.add((each.box, each.part))
                 self._add_message(
@@ -288,6 +295,7 @@ class FleetHistory:
             )
 
     def _report_trouble(self, text: str) -> None:
+        # A disk that stays full would otherwise report every few seconds.
         if text != self._trouble:
             self._trouble = text
             self._add_message(text, "warn")

@@ -89,16 +89,19 @@ def run_stop_attempt(folder: str, mode: str) -> int:
     # The recorder blocks these signals, and child processes inherit the mask.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     armed = plan.load_plans(folder).get(mode)
+    # It may have been disarmed since the recorder started this process.
     if armed is None or armed["action"] != "park":
         held.release()
         return 1
     nice = 10
+    # The last check reads all processes twice; it must not disturb what it measures.
     os.nice(nice)
     stop = StopAttempt(folder, armed)
     try:
         stop.run_steps()
         return 0
     except Withdrawn as why:
+        # Withdrawn is no failure: something works, which is what the check is for.
         stop.end_without_stop(WITHDRAWN, "withdrawn", f"not stopped: {why}")
     except StopFailed as why:
         stop.end_without_stop(FAILED, "failed", str(why))
@@ -107,6 +110,7 @@ def run_stop_attempt(folder: str, mode: str) -> int:
             FAILED, "failed", f"the stop could not be carried out: {error_text(error)}"
         )
     finally:
+        # Also after an error: a seal that stays would keep every queue from starting cells.
         stop.open_seal()
         held.release()
     return 1
@@ -118,6 +122,7 @@ def _acquire_stop_lock(folder: str) -> files.FileLock | None:
             continue
         try:
             ownership.ensure_private_folder(where)
+            # A full disk must not prevent a stop, so the lock may live in memory instead.
             held = files.FileLock(os.path.join(where, LOCK))
             if held.acquire():
                 return held
@@ -163,6 +168,8 @@ class StopAttempt:
             own = own_stop.OwnStop(self._armed["stop"] or {"kind": ""}, self._armed["instance"])
         except (own_stop.NoStopKey, KeyError) as error:
             raise StopFailed(str(error)) from None
+        # The call was sent, or may have been: only the platform knows, so ask it instead of sending
+        # again.
         if self._journal.get("phase") in ASKED:
             self._log_event(
                 "answered",
@@ -173,6 +180,8 @@ class StopAttempt:
             raise Withdrawn("the stop was not carried out, and the box still runs")
         self._write_journal(BEGUN)
         if self._mode == "lease":
+            # Before the runs end: a lease that ends the training but not the billing is the worst
+            # case.
             self._prove_right(own)
         self._acquire_seal()
         if self._mode == "lease":
@@ -213,6 +222,7 @@ class StopAttempt:
         self._require_still_armed()
         self._tries += 1
         try:
+            # A call without a record could be sent twice by the next process.
             self._write_journal(INTENT, strict=True)
         except plan.PlanNotStored as error:
             raise StopFailed(
@@ -225,6 +235,7 @@ class StopAttempt:
         story.copy_event_log(self._folder, self._armed["durable"])
         answer = own.send_stop()
         self._write_journal(ANSWERED, proves=answer.proves, text=answer.text)
+        # Only a refusal that proves that nothing was done allows another try.
         if answer.proves == own_stop.NOTHING:
             self._log_event("refused", f"the stop was refused, and nothing was done: {answer.text}")
             self._write_journal(SAVED)
@@ -305,6 +316,7 @@ class StopAttempt:
             }
         )
         self._locks.append(own)
+        # A lease ends the cells itself, so it cannot hold the locks of their queues.
         if self._mode != "lease":
             self._acquire_queues()
 
@@ -348,6 +360,7 @@ class StopAttempt:
         signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
         signs.read_signs(idle_clock.read_clocks(), sample, sampler)
+        # A single reading may hit the pause between two steps.
         before = {card.get("index"): card.get("util") for card in sample.get("gpus") or []}
         time.sleep(max(LEAST_GAP, GAP * wait_factor()))
         sample, _ = sampler.read(wait=seal.LOOK)

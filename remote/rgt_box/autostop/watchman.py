@@ -169,6 +169,7 @@ class AutostopMonitor:
             files.signature(os.path.join(where, plan.FILE))
             for where in state_files.state_folders(self._folder)
         ]
+        # Two stat calls a sample; the files are read only when they changed.
         if mark == self._mark:
             return
         self._mark = mark
@@ -207,6 +208,7 @@ class AutostopMonitor:
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
         self._every = min([LOOK_EVERY] + [limit / 4.0 for limit in limits])
         self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
+        # The first reading takes place at once.
         self._looked = float("-inf")
 
     def _judge_sample(self, at: ClockReading, sample: dict[str, Any], sampler: BoxSampler) -> None:
@@ -312,6 +314,7 @@ class AutostopMonitor:
     def _stop_or_ask(self, mode: str, at: ClockReading) -> None:
         armed = self._plans[mode]
         if armed["action"] == "ask":
+            # Asked once; the countdown stays at its end.
             if self._states.get(mode) != "asked":
                 self._states[mode] = "asked"
                 what = "The lease is over"
@@ -340,6 +343,7 @@ class AutostopMonitor:
             phase = journal.get("phase")
         else:
             phase = None
+        # The process has just been started and has not taken its lock yet.
         if at.boot - self._started < story.start_within() and phase not in story.FINISHED:
             return self._states.get(mode) == "stopping"
         if phase in story.ASKED:
@@ -434,6 +438,7 @@ class AutostopMonitor:
         }
         # Seconds between two writes of the state file if only the time has changed.
         say_every = 30.0
+        # A box that sleeps should not write to its disk every second.
         if now == self._saved and at.boot - self._said < say_every:
             return
         self._saved, self._said = now, at.boot

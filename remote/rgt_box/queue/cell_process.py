@@ -132,6 +132,7 @@ def _describe_exit(status: int, name: str | None, oom: str | None, tail: bytes) 
     if oom:
         return f"{how}: a process inside was killed by the kernel: {oom}"
     inside = 0
+    # A shell reports a child that was killed by signal N as 128 + N; there are 64 signals.
     if 128 < status < 193:
         inside = status - 128
     if not inside and ends_with_killed(tail):
@@ -190,14 +191,17 @@ class CellProcess:
         try:
             out = files.open_appending(log, 0o644)
         except OSError:
+            # A full disk must not keep a cell from running: its results matter more than its log.
             out = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         gate, self._gate = os.pipe()
+        # Otherwise the child would print what is buffered, too.
         sys.stdout.flush()
         self.pid = os.fork()
         if not self.pid:
             _exec_cell(words, cwd, env, out, nice, gate, self._gate)
         os.close(out)
         os.close(gate)
+        # With the start time the PID stays unique, even after it is reused.
         self.ticks = procstat.start_ticks(self.pid)
 
     def start_command(self) -> None:
@@ -222,9 +226,11 @@ class CellProcess:
             if status is not None:
                 break
             got = next_signal(min(1.0, max(0.01, deadline - time.monotonic())))
+            # The second signal kills: the person does not want to wait for the save.
             if got is not None and stopped is None:
                 stopped = got
                 deadline = time.monotonic() + stop_grace_seconds()
+                # SIGHUP came from a closed terminal; trainers save on SIGTERM.
                 send_signal(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
             elif got is not None or time.monotonic() >= deadline:
                 send_signal(-self.pid, signal.SIGKILL)
@@ -248,9 +254,12 @@ def _exec_cell(
     status = NOT_EXECUTABLE
     try:
         os.close(other)
+        # A group of its own, so that the rest of it can be killed, and a closed terminal does not
+        # reach it.
         os.setsid()
         for name in RESTORED:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
+        # The runner blocks them, and exec keeps the mask: the cell could never be stopped.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, set(STOP) | {signal.SIGCHLD})
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, null), (1, out), (2, out)):
@@ -261,6 +270,7 @@ def _exec_cell(
             except OSError:
                 pass  # only a privileged user may raise the priority
         if os.read(gate, 1) != b"g":
+            # The runner died before it recorded this cell, so the command must not run.
             os._exit(PREEMPTED)
         os.chdir(cwd)
         os.execvpe(words[0], words, env)
@@ -297,6 +307,7 @@ def sweep_session(leader: int) -> None:
     """End the rest of a cell's process group: SIGTERM, then SIGKILL after at most 5 seconds."""
     deadline = time.monotonic() + min(5.0, stop_grace_seconds())
     send_signal(-leader, signal.SIGTERM)
+    # Signal 0 only asks whether the group still exists.
     while send_signal(-leader, 0):
         if time.monotonic() >= deadline:
             send_signal(-leader, signal.SIGKILL)

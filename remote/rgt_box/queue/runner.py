@@ -119,6 +119,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
         started=clock_seconds(),
         ended=None,
     )
+    # Left over from the previous attempt.
     cell.update(exit_code=None, signal=None, reason=None, pruned=None)
     has_config_changed(job, line, cell)
     journal.write_marker("START %s attempt=%d" % (line.name, cell["attempts"]))
@@ -144,6 +145,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
         )
         journal.write_marker("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
         return None
+    # Written before the command runs: after a crash of the runner, the next one finds the cell.
     journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks)
     journal.save_state()
     child.start_command()
@@ -158,6 +160,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
     if stopped and queue_state.is_stopped_by_person(job):
         name = queue_state.BY_PERSON
     if status:
+        # Only of this attempt: an older "Killed" in the same log says nothing about it.
         tail = _log_tail(log, before)
     else:
         tail = b""
@@ -167,6 +170,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
     shown = cell_process.format_exit_status(status)
     if ended["state"] == "done":
         ended.update(copy_finished_run(job, line, cell["started"]))
+        # A failed copy makes the cell fail, although its process exited with 0.
         shown = 0 if ended["state"] == "done" else 1
     cell.update(ended, ended=at, best=read_best_metric(cell.get("out")))
     _set_flag(cell, journal)
@@ -187,6 +191,7 @@ def has_config_changed(job: Job, line: QueueLine, cell: dict[str, Any]) -> bool:
     before = cell.get("config_digest")
     cell["config_digest"] = digest
     changed = before is not None and before != digest
+    # Once changed, always changed: earlier attempts are part of the result.
     cell["config_changed"] = changed or bool(cell.get("config_changed"))
     return changed
 
@@ -224,6 +229,7 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     if found is None:
         return "", ()
     folder, is_pushed = found
+    # With a single cell nobody else can have written there, so nothing is left out by its age.
     if len(job.read_lines()[0]) == 1:
         if is_pushed:
             since = 0.0
@@ -260,6 +266,7 @@ def copy_finished_run(job: Job, line: QueueLine, since: float) -> dict[str, Any]
             "durable": "failed",
             "reason": f"the durable copy failed: {error}",
         }
+    # An empty copy verifies perfectly, but proves that there is no result.
     if not kept:
         places = f" or {work}" if work else ""
         reason = f"it exited with 0 but left no results in {out}{places}"
@@ -286,6 +293,7 @@ def read_best_metric(out: str | None) -> float | None:
         return None
     for name, key in (("best.json", "value"), ("result.json", "best")):
         value = (files.read_json(os.path.join(out, name), 1 << 20) or {}).get(key)
+        # JSON's true is an int in Python.
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
     return None

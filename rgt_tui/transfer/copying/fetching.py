@@ -109,7 +109,10 @@ class FetchTask:
     def request_line(self) -> bytes:
         """Return the request as a line."""
         path = encode_path(self.copy.step.file.path)
+        # So that the box refuses a file that replaced the listed one, before it sends a byte of it.
         listed = self.copy.step.file.device, self.copy.stamp.inode
+        # Formatted by hand: for thousands of small files, encoding a dict each would cost more than
+        # the copy.
         if self.kind is RequestKind.WHOLE and not path.startswith(CODED):
             text = msgspec.json.encode(path)
             words = self.number, text, MOST_WHOLE, *listed
@@ -119,6 +122,7 @@ class FetchTask:
         else:
             name = {"path": path}
         if self.kind is RequestKind.WHOLE:
+            # The listed size may be outdated: the box sends the file as it is now, up to this.
             end = MOST_WHOLE
         else:
             end = self.end
@@ -347,9 +351,11 @@ class PullFetcher:
     def give_back(self, tasks: Sequence[FetchTask]) -> None:
         """Return the requests of a lost stream to the queue."""
         with self._lock:
+            # Reversed, because each is put in front: the order stays as it was.
             for task in reversed(tasks):
                 copy = task.copy
                 self._count_bytes(copy, -task.got)
+                # The hash includes bytes of the torn range, which will be sent again.
                 if task.got and copy.part is not None and task.kind is RequestKind.RANGE:
                     self._hasher.queue_work(partial(copy.part.undo_hashing, task.start))
                 task.start_over()
@@ -363,6 +369,7 @@ class PullFetcher:
     def fail(self, error: Exception) -> None:
         """Stop everything with an error."""
         with self._lock:
+            # The first error is the cause; the others follow from it.
             self.failure = self.failure or error
         self._news()
 
@@ -388,6 +395,7 @@ class PullFetcher:
         Raises:
             LedgerError: the ledger cannot be written.
         """
+        # In this order: writers fill the hasher and the publisher, so those end last.
         self.landers.close()
         self._hasher.close()
         self._publisher.close()
@@ -467,11 +475,13 @@ class PullFetcher:
             self._compare_stamp(copy, tail.stamp)
             if not copy.why and copy.part is not None:
                 copy.part.mark_range(task.start, task.end)
+                # Only the answer with the end of the file has the hash of the whole.
                 if task.end == copy.stamp.size:
                     self._use_sent_hash(copy, tail)
         elif task.kind is RequestKind.CHECK:
             self._compare_stamp(copy, tail.stamp)
             if not copy.why and copy.part is not None:
+                # Read again from the disk: what an earlier run left may be torn by a crash.
                 if copy.part.hash_range(task.start, task.end) == tail.sha256:
                     copy.part.mark_range(task.start, task.end)
                     self._count_bytes(copy, task.end - task.start)
@@ -526,8 +536,10 @@ class PullFetcher:
             FetchTask(copy, RequestKind.CHECK if end <= present else RequestKind.RANGE, start, end)
             for start, end in split_ranges(size)
         ]
+        # Without the first range the box computes no hash of the whole while it sends.
         copy.asked = tasks[0].kind is RequestKind.CHECK
         if copy.asked:
+            # After the first range: the box must read the whole file for it, which takes a while.
             tasks.insert(1, FetchTask(copy, RequestKind.HASH, 0, size))
         return self._queue_tasks(copy, tasks)
 
@@ -556,6 +568,7 @@ class PullFetcher:
         if stamp == copy.stamp:
             return
         copy.moved = stamp
+        # A log that grows never holds still; what it had when it was listed is complete.
         grew = stamp.inode == copy.stamp.inode and stamp.size >= copy.stamp.size
         if copy.tries < TRIES or not grew:
             self._spoil_copy(copy, CHANGES)
@@ -565,6 +578,7 @@ class PullFetcher:
             copy.why = copy.why or why
             if last:
                 copy.tries = TRIES
+            # Requests that are not sent yet are useless now.
             copy.open -= len(self._ready.pop(copy, ()))
 
     def _count_answer(self, copy: FileCopy) -> None:
@@ -606,6 +620,7 @@ class PullFetcher:
         if copy.why or digest is None:
             self._retry_or_report(copy)
             return
+        # Before it gets its name: a crash must not leave a file that looks complete.
         part.sync()
         self._let_go(copy)
         set_mtime(part.path, copy.stamp.mtime_ns)
@@ -667,6 +682,7 @@ class PullFetcher:
         try:
             digest, stamp = sha256_of(Path(local))
         except OSError:
+            # It vanished or cannot be read here: fetch it.
             digest, stamp = "", copy.stamp
         if digest == tail.sha256:
             self._count_bytes(copy, copy.stamp.size)
@@ -733,6 +749,7 @@ class PullFetcher:
             why, copy.why = copy.why, ""
             self._count_bytes(copy, -copy.counted)
             if copy.tries < TRIES:
+                # Such a try cost nothing, so it does not count; `most_replaced` limits them.
                 if why != REPLACED:
                     copy.tries += 1
                 copy.stamp = copy.moved or copy.stamp
