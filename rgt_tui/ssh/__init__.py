@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         TRACE_COMMAND,
         StartUpCost,
         find_ending_line,
+        quote_words,
         read_start_up_files,
         read_trace,
         reads_commands_from_stdin,
@@ -181,6 +182,7 @@ __all__ = [
     "open_channel",
     "pass_through",
     "pinned_ssh_arguments",
+    "quote_words",
     "read_frame",
     "read_start_up_files",
     "read_trace",
@@ -212,7 +214,7 @@ __getattr__ = imported_later(
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
-        "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line read_start_up_files read_trace "
+        "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line quote_words read_start_up_files read_trace "
         "reads_commands_from_stdin start_up_cost",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_ssh_arguments refuses_host",
         "person": "LoginAnswers PausableDeadline Person answered_by",

@@ -16,6 +16,7 @@ import msgspec
 
 from rgt_tui.model import clean_text, is_exact_path
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
+from rgt_tui.ssh.login_shell import quote_words
 from rgt_tui.ssh.remote_command import run_command, run_first_script
 from rgt_tui.ssh.ssh_config import NO_AGENT
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoPython
@@ -79,7 +80,7 @@ class DeployedAgent(msgspec.Struct, frozen=True):
 
     def build_command(self, *arguments: str) -> str:
         """Return the shell command that runs the agent with these arguments."""
-        return shlex.join([self.python, *self.options, self.path, *arguments])
+        return quote_words(self.python, *self.options, self.path, *arguments)
 
 
 def candidates(pythons: tuple[str, ...]) -> str:
@@ -138,7 +139,7 @@ async def deploy_agent(
     if exists == "1":
         return DeployedAgent(python, path, _describe_fallback(path, "", why), ALONE)
     writer = _landing_source().encode()
-    command = shlex.join([python, *ALONE, "-c", _READ, str(len(writer)), "write", *words])
+    command = quote_words(python, *ALONE, "-c", _READ, str(len(writer)), "write", *words)
     written = await run_command(
         connection, command, data=writer + bundle.data, name="writing the agent"
     )

@@ -29,6 +29,14 @@ GUARD = "[[ $- == *i* ]] || return"
 """Ends a start-up file of bash or zsh where nobody types."""
 
 
+def quote_words(*words: str) -> str:
+    """Return words as a command line that means the same to sh, bash, zsh, fish, csh and busybox.
+
+    Between single quotes csh expands exclamation marks, and fish backslashes: they stand outside.
+    """
+    return shlex.join(words).replace("\\", "'\\\\'").replace("!", "'\\!'")
+
+
 def mark_command(command: str) -> str:
     """Return the command, preceded by a marker on a line of its own.
 
@@ -222,7 +230,7 @@ async def open_in_login_shell(
         )
         return channel
     channel, _ = await connection.create_session(make_marked, None, encoding=None, **options)
-    line = f" exec sh -c {shlex.quote(mark_command(command))}\n"
+    line = f" exec {quote_words('sh', '-c', mark_command(command))}\n"
     with contextlib.suppress(OSError):  # the shell has ended: `started` says so
         channel.write(_encode_command(line))
     # A shell may read ahead, so nothing else is sent before the command runs.
@@ -313,6 +321,18 @@ def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
     return best
 
 
+def name_replacing_program(said: str) -> str | None:
+    """Return the program that has replaced the login shell, by its own words; None if unknown."""
+    if "open terminal failed" in said:
+        return "tmux"
+    if "Must be connected to a terminal" in said:
+        return "screen"
+    found = re.search(r"\b(fish|zsh|tcsh|ksh|mksh|dash|nu|xonsh|elvish|zellij|byobu): ", said)
+    if found is None:
+        return None
+    return found[1]
+
+
 START_UP_FILES = (
     "~/.bashrc", "~/.zshenv", "~/.config/fish/config.fish", "~/.tcshrc", "~/.cshrc",
     "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zprofile", "~/.zshrc", "~/.login",
@@ -323,7 +343,7 @@ START_UP_FILES = (
 
 
 async def read_start_up_files(
-    connection: asyncssh.SSHClientConnection, seconds: float = 10.0
+    connection: asyncssh.SSHClientConnection, seconds: float = 4.0
 ) -> list[tuple[str, str]]:
     """Return name and content of the readable start-up files; empty without SFTP.
 
@@ -361,7 +381,7 @@ _TRACE_SCRIPT = (
     'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" LOGNAME="$USER" '
     'PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" "$s" "$@" 2>&1 | head -c 4000000'
 )
-TRACE_COMMAND = f"sh -c {shlex.quote(_TRACE_SCRIPT)}"
+TRACE_COMMAND = quote_words("sh", "-c", _TRACE_SCRIPT)
 """Reads the start-up files once more, and lets the login shell report each of their commands.
 
 A shell that a start-up file starts runs the line on standard input, so the output shows where.

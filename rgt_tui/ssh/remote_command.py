@@ -15,6 +15,7 @@ from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.login_shell import (
     GUARD,
     find_ending_line,
+    name_replacing_program,
     open_in_login_shell,
     read_start_up_files,
     reads_commands_from_stdin,
@@ -359,11 +360,15 @@ async def run_first_script(
     except (CommandNotRun, CommandFailed):
         set_stdin_shell(connection, None)
         line = find_ending_line(await read_start_up_files(connection))
-        if line is None:
+        if line is not None:
+            cause = f"{line.label} ends or replaces the login shell: put {GUARD} in front of it"
+        elif program := name_replacing_program(str(first)):
+            cause = f"a start-up file (~/.bashrc, ~/.profile) starts {program}: put {GUARD} in front of that line"
+        elif "its output" not in str(first):
+            cause = f"a start-up file (~/.bashrc, ~/.profile) probably ends it: put {GUARD} in its first line"
+        else:
             raise first from None
-        raise CommandNotRun(
-            f"{first}; {line.label} ends or replaces the login shell: put {GUARD} in front of it"
-        ) from None
+        raise CommandNotRun(f"{first}; {cause}") from None
 
 
 async def _run_checked(

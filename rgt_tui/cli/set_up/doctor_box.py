@@ -39,6 +39,7 @@ from rgt_tui.ssh import (
     deploy_agent,
     extract_record,
     find_ending_line,
+    quote_words,
     read_start_up_files,
     read_trace,
     reads_commands_from_stdin,
@@ -373,7 +374,10 @@ class BoxDoctor:
             if GUARD in str(error):
                 advice = ""
             else:
-                advice = f"does a start-up file end or replace the shell? Put {GUARD} in front of that line"
+                advice = (
+                    f"if a start-up file ends or replaces the shell, put {GUARD} in front of that line; on a platform "
+                    "with proxied SSH, use its full SSH (a public port)"
+                )
             self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
             return None
         except NoPython as error:
@@ -546,7 +550,7 @@ class BoxDoctor:
     @staticmethod
     async def _run_sh(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
         """Return the output of an sh command."""
-        command = f"sh -c {shlex.quote(command)}"
+        command = quote_words("sh", "-c", command)
         done = await run_command(
             connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -40,6 +39,7 @@ from rgt_tui.ssh import (
     config_blocks,
     pass_through,
     pinned_ssh_arguments,
+    quote_words,
     resolve_hops,
     run_command,
 )
@@ -53,7 +53,7 @@ def shell_line(words: Sequence[str]) -> str:
     """Return words for a box's login shell: one word is a command line, several are quoted."""
     if len(words) == 1:
         return words[0]
-    return shlex.join(words)
+    return quote_words(*words)
 
 
 def run_exec(arguments: ExecArguments) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,14 @@ from rgt_tui.ssh import (
     run_command,
     start_watch,
 )
-from rgt_tui.ssh.login_shell import find_ending_line, read_trace
+from rgt_tui.ssh.login_shell import (
+    MARKER,
+    find_ending_line,
+    mark_command,
+    name_replacing_program,
+    quote_words,
+    read_trace,
+)
 from tests.contract.ssh.servers import spec_of, sshd
 
 BASHRC = {
@@ -175,6 +183,25 @@ async def test_a_terminal_that_asks_gets_no_answer(asks: str, tmp_path: Path) ->
     assert not (tmp_path / "typed").exists()
 
 
+SHELLS = {name: (name,) for name in ("bash", "dash", "zsh", "fish")} | {"ash": ("busybox", "ash")}
+SHELLS |= {name: (name,) for name in ("tcsh", "mksh") if shutil.which(name)}
+ODD_WORDS = ("a'b c!d", "$x `y`", r"\n \\ \'", "\\", "!", "*?[a]", "结果", "~", '"', "")
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_every_shell_runs_the_same_command_given_or_read(name: str) -> None:
+    if not shutil.which(SHELLS[name][0]):
+        pytest.skip(f"there is no {name}")
+    script = "import sys; sys.stdout.buffer.write(ascii(sys.argv[1:]).encode())"
+    command = mark_command(quote_words(sys.executable, "-Xutf8", "-c", script, *ODD_WORDS))
+    wanted = f"\n{MARKER}\n{list(ODD_WORDS)!a}".encode()
+    given = subprocess.run([*SHELLS[name], "-c", command], capture_output=True, check=False)
+    assert (given.stdout, given.stderr) == (wanted, b"")
+    line = f" exec {quote_words('sh', '-c', command)}\n"
+    read = subprocess.run(SHELLS[name], input=line.encode(), capture_output=True, check=False)
+    assert (read.stdout, read.stderr) == (wanted, b"")
+
+
 def test_the_ending_line_of_start_up_files() -> None:
     def line_of(text: str) -> int | None:
         found = find_ending_line([("~/.bashrc", text)])
@@ -188,6 +215,14 @@ def test_the_ending_line_of_start_up_files() -> None:
     assert line_of("[ -t 1 ] && exec zsh\n") is None, "guarded"
     assert line_of("[[ $- != *i* ]] && exit\n") == 1
     assert line_of("module load cuda\nscreen -RR\n") == 2
+
+
+def test_a_program_that_replaced_the_shell_is_known_by_its_words() -> None:
+    assert name_replacing_program("open terminal failed: not a terminal") == "tmux"
+    assert (
+        name_replacing_program("its output: fish: Missing end to balance this for loop") == "fish"
+    )
+    assert name_replacing_program("Error: Your SSH client doesn't support PTY") is None
 
 
 def test_a_trace_without_a_cause_names_none() -> None:
