@@ -226,6 +226,8 @@ class Run:
         """
         if not self.finished:
             self._data.entered = True
+            # A batch may have been read before the loop, for a look at it: that must not use up the
+            # restored random state.
             self._pending.undo_restore()
             self._data.skip_left_out(self._files.report)
             self.check()
@@ -417,6 +419,7 @@ class Run:
             plain_number("loss", loss),
             {name: plain_number(name, value) for name, value in values.items()},
         )
+        # Before the count: a step too many must not reach a checkpoint.
         self._data.require_steps_left()
         self.progress.advance()
         self._beat.record_step(self.progress.step)
@@ -433,7 +436,10 @@ class Run:
         stop = 0
         if self._stop.requested:
             stop = launch.STOP
+        # All ranks must save and stop at the same step: one that goes on alone waits in a
+        # collective without end.
         agreed = self._ranks.agree_on_flags(stop | self._files.saver.wishes(self.progress.step))
+        # The end saves as well, so a save here would be written twice.
         if not agreed & launch.STOP:
             if agreed & launch.SAVE:
                 self._search.at_save()  # before the save, whose cost it is not
@@ -535,6 +541,7 @@ class Run:
                 published = self._coordinator.run_on_leader(
                     lambda: self._files.saver.offer_best(p.step, reached, metric)
                 )
+            # It is not on the disk, so the next best is compared with the former one.
             if not published:
                 p.best, p.best_step = former
         if p.best is not None:
@@ -656,6 +663,7 @@ class Run:
         if fresh:
             seed = None
         else:
+            # A checkpoint of another number of ranks has no random state for this one.
             seed = mix_bits(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
         self._unhook = optimizer_hooks(self._beat, optimizers)
         self._pending = PendingRestore(state, files.restored, seed)

@@ -57,6 +57,7 @@ class StateSurvey:
 
     def add_value(self, path: str, value: Any, depth: int = 4) -> None:
         """Add `value` and its content down to `depth`."""
+        # A hash, so that a long text is not kept for the comparison.
         if isinstance(value, str):
             self.found[path] = hash(value)
             return
@@ -81,10 +82,12 @@ class StateSurvey:
 
     def _add_inside(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, (list, tuple, deque, dict, set, frozenset)):
+            # The length shows that a list grows, even if only its first entries are read.
             self.found[f"{path}["] = len(value)
             pairs: Iterable[Tuple[Any, Any]] = enumerate(value)
             if isinstance(value, dict):
                 pairs = list(value.items())
+            # The last one as well: a history is changed at its end.
             for key, entry in chain(islice(pairs, 32), enumerate(_last_entry(value))):
                 self.add_value(f"{path}[{key!r:.40}]", entry, depth)
         elif isinstance(value, types.MethodType):
@@ -176,6 +179,8 @@ def carried_names(code: types.CodeType, offset: int) -> Set[str]:
         nexts.append([each for each in following if each < len(steps)])
     live: List[Set[str]] = [set() for _ in steps]
     start = bisect_right(offsets, offset) - 1
+    # Backwards, until nothing changes: whether a name is read later depends on the following
+    # instructions.
     changed = True
     while changed:
         changed = False
@@ -255,6 +260,7 @@ class StateSearch:
     ) -> None:
         self._models, self._others, self._where, self._say = models, others, where, say
         self._optimizers = [others[name] for name in optimizers]
+        # What is given now is no finding any more, whatever an earlier launch said.
         given = {name.partition(".")[0] for name in others}
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
         self._fresh: Dict[str, List[str]] = {}
@@ -340,6 +346,7 @@ class StateSearch:
         found: Set[int] = set()
         stream = self._others.get("stream")
         level: List[Any] = [*self._models.values(), *self._others.values()]
+        # A stream without a state of its own is not saved, so its objects are examined.
         if stream is not None and not stream.own_state:
             level.remove(stream)
         for _ in range(5):
@@ -364,6 +371,7 @@ class StateSearch:
         """Return the paths in `found` that differ from those of the same scope and epoch before."""
         since, before = self._before.get(scope, (epoch, {}))
         self._before[scope] = epoch, found
+        # A new epoch changes much on purpose; only steps of one epoch are compared.
         if since != epoch:
             return []
         return [path for path, value in found.items() if before.get(path, value) != value]
@@ -375,6 +383,7 @@ class StateSearch:
         """Find variables that the loop carries to its next step, or to its next epoch."""
         survey = StateSurvey(self._given_ids())
         step, epoch = self._where()
+        # A counter derived from the run's own step continues correctly after a resume.
         near = {repr(step + difference) for difference in (-1, 0, 1)}
         derived: Set[str] = set()
         for frame in user_frames():

@@ -158,6 +158,7 @@ class RequestPacer:
         kinds = {kind, EVERY} & self._gaps.keys()
         now = self._ticks()
         at = max((self._free.get(one, now) for one in kinds), default=now)
+        # Reserved before the wait, so that two callers do not take the same slot.
         self._free.update({one: max(now, at) + self._gaps[one] for one in kinds})
         if at > now:
             await self._sleep(at - now)
@@ -311,6 +312,7 @@ class RentedAccount(abc.ABC):
         """Request one machine, and remember it; see `fetch_machine`."""
         self.check_id(instance)
         found = await self.fetch_machine(instance)
+        # A permit names one machine: what another one does proves nothing.
         if found.id != instance:
             raise BadAnswer(
                 f"{self.platform} answered with another machine than requested",
@@ -323,6 +325,8 @@ class RentedAccount(abc.ABC):
         """Request all machines, and remember them; see `fetch_all`."""
         found = await self.fetch_all()
         ids = [one.id for one in found]
+        # A list that moved between two pages also lacks a machine, so none may be called gone by
+        # it.
         if len(set(ids)) != len(ids):
             raise BadAnswer(
                 f"{self.platform}'s list names a machine twice: it changed while it was read; ask again",
@@ -344,7 +348,9 @@ class RentedAccount(abc.ABC):
         # important calls.
         retry_age = 900.0
         if not self._purse_pause.seconds_left(now):
+            # An old balance would be shown as if it were current.
             self._purse = None
+            # Begun before the request: a failure must not repeat with every poll.
             self._purse_pause.begin(now, retry_age)
             with contextlib.suppress(ProviderError):
                 purse = await self.read_purse()
@@ -382,6 +388,7 @@ class RentedAccount(abc.ABC):
 
     def _sum_hourly_cost(self, machines: tuple[RentedMachine, ...]) -> float | None:
         """Return the hourly cost of all machines; None if any is unknown."""
+        # A lower bound is no rate: a sum with it would look exact.
         rates = [meter.per_hour for meter in map(self.build_meter, machines) if not meter.at_least]
         known = [rate for rate in rates if rate is not None]
         if len(known) == len(machines):
@@ -425,6 +432,7 @@ class RentedAccount(abc.ABC):
         else:
             per_hour = compute + (storage or 0.0)
         doubt = machine.doubt
+        # Counted as running: unknown must never look free.
         if bills is MeterKind.UNKNOWN and per_hour is not None:
             state = f"the state {machine.status}"
             doubt = f"what {self.platform} charges in {state} is not documented: counted as running"
@@ -455,6 +463,7 @@ class RentedAccount(abc.ABC):
             source=source,
             native_status=machine.status,
             actions=machine.actions,
+            # An address of a stopped machine may belong to somebody else by now.
             ssh_host=machine.host if answers else None,
             ssh_port=machine.port if answers else None,
             created=machine.created,

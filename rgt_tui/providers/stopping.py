@@ -78,6 +78,7 @@ async def carry_out(
         )
     except (PermitRefused, ProviderError) as error:
         said, proves = str(error), action_proof(provider.ref.kind, verb, error)
+        # Only a documented refusal; after anything else the call counts as sent.
         if proves is AnswerProof.NOTHING:
             yield build_progress(StopPhase.FAILED, f"nothing was done: {said}")
             return
@@ -113,6 +114,7 @@ async def carry_out(
                 at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
             )
         if meter.error is None:
+            # A failed reading must not erase what the provider said last.
             shown = meter
         phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:
@@ -120,6 +122,7 @@ async def carry_out(
                 phase, "the machine was destroyed, not parked: its disks are lost too"
             )
             return
+        # Once: the meter may confirm the state long before it says what bills.
         if phase is not None and not confirmed:
             confirmed = True
             yield build_progress(
@@ -130,6 +133,7 @@ async def carry_out(
                 phase, describe_remaining_bill(provider, verb, permit.instance, meter)
             )
             return
+        # A reading that failed says nothing, so it does not use one up.
         if polls is not None and not confirmed and meter.error is None:
             polls -= 1
             if polls <= 0:

@@ -137,8 +137,10 @@ def storable_state(state: BoxState) -> BoxState:
     )
     return _replace(
         state,
+        # The history is no place for secrets: it may be copied, or sent to somebody.
         spec=state.spec.without_secrets(),
         rings=rings,
+        # Curves have tables of their own; here only the ends are kept, by `CurvePlace`.
         runs=tuple(_replace(run, series={}, cursors={}) for run in state.runs),
         logs=(),
         events=state.events[-SNAPSHOT.events :],
@@ -159,6 +161,7 @@ def _round_percents(ring: Sequence[float | None]) -> tuple[float | None, ...]:
         else round(value)
         if abs(value) < most_percent
         else value
+        # An absurd value stays as it is: it shows that the reading is wrong.
         for value in ring[-ring_limit:]
     )
 
@@ -212,6 +215,7 @@ class Recording:
                 tallies,
             )
         )
+        # A box decides how much it sends; the history must not grow without a limit.
         if len(body) > SNAPSHOT.most_bytes:
             raise ValueError(
                 f"a snapshot of {len(body):,} bytes is more than the {SNAPSHOT.most_bytes:,} that are kept"
@@ -228,6 +232,7 @@ class Recording:
         base = self._bases.get(box)
         on_a_base = 60
         if base is not None and base.count < on_a_base:
+            # Thinning may have deleted it meanwhile.
             there = con.execute(
                 "SELECT 1 FROM bases WHERE box = ? AND base = ?", (box, base.number)
             ).fetchone()
@@ -237,6 +242,7 @@ class Recording:
         whole = zlib.compress(body, 6)
         con.executemany(
             "INSERT OR REPLACE INTO bases VALUES (?, ?, ?, ?)",
+            # Twice, because up to 60 snapshots cannot be read without it.
             [(box, n, copy, whole) for copy in (0, 1)],
         )
         return base
@@ -247,6 +253,7 @@ class Recording:
         if total >= known:
             new = total - known
         else:
+            # The log began again, so all of its lines are new.
             new = len(view.lines)
         totals[view.path] = total
         # The last line may have been unfinished when it was last written, so it is written again.
@@ -264,6 +271,7 @@ class Recording:
                     continue
                 key = (box, run.name, metric)
                 known, done, backs = self._backs.get(key, (xs, 0, 0))
+                # Another list, or a shorter one: the curve was rewound by a resume.
                 if known is not xs or done > count:
                     done = backs = 0
                 backs += sum(xs[i] < xs[i - 1] for i in range(max(1, done), count))
@@ -273,6 +281,7 @@ class Recording:
 
 def _newest_logs(logs: Sequence[LogView]) -> list[LogView]:
     logs_limit = 8
+    # The most recently written ones; the result keeps their usual order.
     kept = sorted(logs, key=lambda view: -(view.at or 0.0))[:logs_limit]
     return [view for view in logs if view in kept]
 
@@ -328,6 +337,7 @@ def unpack_snapshot(body: bytes, base: bytes) -> bytes:
         zlib.error: it is damaged, or has another base.
     """
     inflate = zlib.decompressobj(zdict=base[-SNAPSHOT.window :])
+    # Limited: a damaged row could unpack to gigabytes.
     found = inflate.decompress(body, SNAPSHOT.most_bytes + 1) + inflate.flush()
     if not inflate.eof:
         raise zlib.error("it is cut off")
@@ -370,6 +380,7 @@ def recall_state(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -
         spec: Its present description.
         now: Client clock.
     """
+    # An older snapshot is better than none if the newest is damaged.
     for (n,) in con.execute("SELECT n FROM moments WHERE box = ? ORDER BY n DESC", (box,)):
         kept = state_at(con, box, n)
         if kept is not None:
@@ -435,6 +446,7 @@ def logs_at(con: sqlite3.Connection, box: int, n: int) -> tuple[LogView, ...]:
             gathered = {part.path: _LogReassembly(part) for part in parts}
             continue
         open_ones = [each for each in gathered.values() if not each.whole]
+        # Every log has enough lines, so the older snapshots need not be unpacked.
         if not open_ones:
             break
         by_path = {part.path: part for part in parts}
@@ -471,6 +483,7 @@ class _LogReassembly:
             lines = part.lines[:missing]
         if not lines:
             return
+        # The snapshot kept only its newest lines; the reader must see that some are missing.
         if missing > 0:
             self._parts.append((GAP.format(f"{missing:,}"),))
         self._parts.append(lines)

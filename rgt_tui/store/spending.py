@@ -80,6 +80,7 @@ def hourly_price(box: BoxState, now: float) -> MoneyAmount | None:
         return None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
+    # A reading may be a little ahead, because clocks are corrected.
     if not -SPEND_LIMITS.awake_s <= now - meter.at <= SPEND_LIMITS.valid_s or not _is_sane_amount(
         meter.per_hour
     ):
@@ -119,6 +120,7 @@ def has_live_run(box: BoxState, now: float) -> bool | None:
         return None
     trains = bool(training_processes(box.sample))
     if unseen_reason(box.sample) is not None:
+        # Processes that cannot all be seen prove a training, but never its absence.
         if trains:
             return True
         return None
@@ -154,6 +156,7 @@ class CostMetering:
         """
         tick = self._ticks()
         last, self._looked = self._looked, tick
+        # The computer slept: that time is unwatched, and the provider's total covers it.
         if last is None or not 0 < tick - last <= SPEND_LIMITS.awake_s:
             seconds = 0.0
         else:
@@ -165,11 +168,13 @@ class CostMetering:
                     self._count_watched(box, seconds, now)
                 self._collect_sum(box)
             except Exception as error:
+                # One box with impossible values must not stop the counting of the others.
                 failed.append((box.spec.name, error))
         return tuple(failed)
 
     def _count_watched(self, box: BoxState, seconds: float, now: float) -> None:
         found = hourly_price(box, now)
+        # The day in which the time began, by the provider's clock, as on its bill.
         day = day_of(now - seconds - (box.meter.clock_skew or 0.0))
         if found is not None:
             billed = float(found.value) * seconds / 3600.0
@@ -191,6 +196,7 @@ class CostMetering:
             or not _is_sane_amount(meter.spent)
         ):
             return
+        # A state is published many times between two readings of the meter.
         if self._read.get(name) != meter.at:
             self._read[name] = meter.at
             self._sums.setdefault(name, []).append(
@@ -243,6 +249,7 @@ def add_cost(con: sqlite3.Connection, box: int, cost: ObservedCost) -> None:
     """Add a cost to its day."""
     if cost.at_least:
         con.execute("INSERT OR IGNORE INTO bounds VALUES (?, ?)", (box, cost.day))
+    # An unknown price has no amount to add; the day is already marked as a lower bound.
     if not cost.currency:
         return
     con.execute(
@@ -299,8 +306,10 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
         )
     ]
     last = max(known, key=lambda each: each.at, default=None)
+    # Providers round the start of a total to seconds.
     near = [each for each in known if abs(each.since - new.since) <= SPEND_LIMITS.same_s]
     same = max(near, key=lambda each: each.at, default=None)
+    # Another rgt has already stored this very reading.
     if same is not None and same.at == new.at:
         return None
     ahead = [each for each in known if each.at > new.at + SPEND_LIMITS.same_s]
@@ -323,8 +332,10 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
             newest = base
         else:
             newest = last or base
+        # What the provider counts beyond what was already counted here, watched or estimated.
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
+        # The span is unknown, because its start was written by the wrong clock.
         if amount > 0 and ahead:
             spread_cost(con, box, new.currency, amount, new.at - SPEND_LIMITS.gap_s, new.at)
         elif unwatched >= SPEND_LIMITS.gap_s and amount > 0:
@@ -343,6 +354,7 @@ def _store_estimate(
     _, seconds = _counted_totals(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
     if unwatched >= SPEND_LIMITS.gap_s and new.spent > 0:
+        # The mean price: nobody knows when it changed.
         amount = new.spent * unwatched / (new.at - new.since)
         _spread_estimate(con, box, new.currency, amount, begin, new.at)
 
@@ -407,6 +419,7 @@ def read_spend(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Fle
     """Return the costs of boxes today, yesterday, and in this month so far."""
     boxes = tuple(boxes)
     today = local_midnight(now)
+    # Half a day more or less: with daylight saving time a day has 23 or 25 hours.
     yesterday, tomorrow = local_midnight(today - DAY / 2), local_midnight(today + 1.5 * DAY)
     month = datetime.fromtimestamp(today).replace(day=1).astimezone().timestamp()
     days = [day_of(each) for each in (month, yesterday, today, tomorrow)]

@@ -316,7 +316,7 @@ class StopAttempt:
             }
         )
         self._locks.append(own)
-        # A lease ends the cells itself, so it cannot hold the locks of their queues.
+        # A lease ends running cells, whose runners still hold these locks.
         if self._mode != "lease":
             self._acquire_queues()
 

@@ -169,7 +169,7 @@ class AutostopMonitor:
             files.signature(os.path.join(where, plan.FILE))
             for where in state_files.state_folders(self._folder)
         ]
-        # Two stat calls a sample; the files are read only when they changed.
+        # With every sample only the files' marks are compared.
         if mark == self._mark:
             return
         self._mark = mark
@@ -438,7 +438,7 @@ class AutostopMonitor:
         }
         # Seconds between two writes of the state file if only the time has changed.
         say_every = 30.0
-        # A box that sleeps should not write to its disk every second.
+        # An idle box should not write to its disk with every sample.
         if now == self._saved and at.boot - self._said < say_every:
             return
         self._saved, self._said = now, at.boot

@@ -258,9 +258,11 @@ class ProcSampler:
         alive = {
             pid: stat
             for pid, stat in stats.items()
+            # Another start time: the PID was given to another process.
             if stat is not None and stat.start == self._tracked[pid].ticks
         }
         self._tracked = {pid: kept for pid, kept in self._tracked.items() if pid in alive}
+        # A wrapper is listed only while the process that it waits for cannot be found.
         carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.is_wrapper}
         found, cpu = [], {}
         forked: dict[int, dict[str, Any]] = {}
@@ -335,7 +337,9 @@ class ProcSampler:
             return
         self._scans += 1
         all_again = self._scans % FULL == 0
+        # Otherwise it would grow with every process that ever ran.
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in pids}
+        # The pattern is among our own arguments.
         pids.discard(os.getpid())
         cells = self._cells()
         if self._found is not None:
@@ -344,6 +348,8 @@ class ProcSampler:
             found = {}
         for pid in pids:
             scans = self._judged.get(pid, 0)
+            # Reading every command line of a large host at each scan would cost more than the
+            # sample.
             if scans > YOUNG and pid not in self._tracked and not all_again:
                 continue
             self._judged[pid] = scans + 1

@@ -134,6 +134,7 @@ class KernelLogDevice:
     def __init__(self, device: str, word: bytes) -> None:
         self._word = word
         self._rest = b""
+        # Non-blocking: a read at the end of the log would wait for the next message.
         self._fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._first: bytes | None = None
         try:
@@ -226,6 +227,7 @@ class DmesgProgram:
         if error or not found or found is self._seen:
             return []
         before, self._seen = self._seen, found
+        # The program prints the whole log each time.
         last = before[-1][0] if before else -1
         return [record for record in found if record[0] > last]
 
@@ -281,6 +283,7 @@ class XidWatch:
         self._remember = remember
         self._boot = place.boot_id()
         known = files.read_json(self._file) or {}
+        # The kernel's clock starts again with every boot.
         if known.get("boot") == self._boot:
             told = known.get("at_us")
         else:
@@ -316,8 +319,10 @@ class XidWatch:
             if report is None:
                 continue
             self.last[report.bus] = report.number
+            # Kept apart: a later software Xid must not hide broken hardware.
             if report.level == HARDWARE:
                 self.broken[report.bus] = report.number
+            # Older ones were reported by an earlier recorder, but still say how the GPU is.
             if at_us > self._told:
                 self._pending.setdefault((report.bus, report.number), []).append(report)
                 newest = max(newest, at_us)

@@ -71,6 +71,7 @@ class Collector:
             self._asked = now
             self._done.clear()
             self._wanted.set()
+        # A hanging disk blocks only the other thread; the channel keeps sending samples.
         if not self._done.wait(wait):
             still = now - max(self._asked, self._last_move(now))
             if not self._told and still > HUNG_AFTER:
@@ -95,6 +96,7 @@ class Collector:
             self._wanted.wait()
             self._wanted.clear()
             try:
+                # Orders run in this thread, because followers are not made for two.
                 while self._orders:
                     self._orders.pop(0)()
                 self._frames, self._more = self._collect()
@@ -130,6 +132,7 @@ class FrozenLogs:
             wrote = os.stat(log).st_mtime
         except OSError:
             return []
+        # Keyed by the time of the last line: a new silence is reported again.
         if saved - wrote < SILENT or self._told.get(log) == wrote:
             return []
         self._told[log] = wrote
@@ -206,6 +209,7 @@ class FollowedFiles:
     def unfollow_path(self, path: str) -> None:
         """Stop following a file, even if a job would follow it."""
         self._wanted = [wanted for wanted in self._wanted if wanted != path]
+        # A copy, because entries are removed.
         for name in [name for name in self._logs if name == path or name in expand_glob(path)]:
             self._logs.pop(name).close()
         self._unwanted.add(path)
@@ -233,6 +237,7 @@ class FollowedFiles:
                 event = {"t": "event", "kind": "follow-failed", "level": "error"}
                 frames.append(dict(event, text=f"{what} cannot be followed: {text}"))
             return nothing
+        # So that the same failure is reported again if it comes back.
         self._failures.pop(what, None)
         return found
 
@@ -252,6 +257,7 @@ class FollowedFiles:
         if look:
             self._looked = now
             frames += self._poll_slow_sources()
+        # Half for curves, the rest for logs: neither starves the other.
         news = self._poll_curves(budget // 2, look)
         more = bool(news)
         lines: dict[str, dict[str, Any]] = {}
@@ -270,6 +276,7 @@ class FollowedFiles:
         if self._first and not news and not lines and self._is_looked_at():
             self._first = False
             frames.append({"t": "looked"})
+        # Only lines that leave the box are masked, so a log is never searched for nothing.
         if lines and self._masker.reread_secrets():
             for frame in lines.values():
                 frame["lines"] = [self._masker.mask_line(line) for line in frame["lines"]]

@@ -35,6 +35,7 @@ def list_rotated_files(path: str) -> Iterator[tuple[str, os.stat_result]]:
     except OSError:
         return
     most_siblings = 64
+    # The newest by name: rotation numbers or dates them.
     for name in sorted(names)[-most_siblings:]:
         candidate = os.path.join(folder, name)
         try:
@@ -46,6 +47,7 @@ def list_rotated_files(path: str) -> Iterator[tuple[str, os.stat_result]]:
 def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
     """Open the file that `path` was renamed to while not followed (``train.log.1``), by inode."""
     for candidate, stat in list_rotated_files(path):
+        # A smaller file with that inode is another one: the number was reused.
         if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
             try:
                 return files.open_regular(candidate)
@@ -68,8 +70,10 @@ def successor(path: str, left: os.stat_result) -> int | None:
     later = [
         (stat.st_mtime_ns, candidate)
         for candidate, stat in list_rotated_files(path)
+        # The current file is followed anyway, after all older ones.
         if stat.st_ino not in (left.st_ino, current)
         and stat.st_mtime_ns > left.st_mtime_ns
+        # Not train.log.bak or train.log.gz: those are copies of what was read.
         and _SUFFIX.search(candidate[len(path) :])
     ]
     for _, candidate in sorted(later):
@@ -129,6 +133,7 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> list[str]:
         """Add the next bytes; return the lines that became complete."""
+        # From the end: everything before it is complete lines.
         end = data.rfind(b"\n")
         if end < 0:
             self._keep_unfinished(data)
@@ -142,6 +147,7 @@ class LineSplitter:
     def _keep_unfinished(self, data: bytes) -> None:
         """Keep only the visible part of an unfinished line: the start of its last rewrite."""
         self._held += len(data)
+        # A progress bar rewrites its line for hours; only the newest version is kept.
         head = self._head + data
         cut = head.rstrip(b"\r").rfind(b"\r")
         if cut >= 0:
@@ -246,9 +252,11 @@ class LogFollower:
             size = status.st_size
             if self._ended:
                 return self._switch_file()
+            # Truncated, or written anew in place: the old offset means nothing.
             if size < self._read or not self._continues():
                 self._start_at(0, reset=True)
             frame = self._read_frame(size)
+            # Only after everything was read: a renamed file may still get lines.
             if frame is None and not self._skipping_to and self._is_rotated():
                 frame = self._read_frame(
                     os.fstat(self._fd).st_size
@@ -269,6 +277,7 @@ class LogFollower:
 
         The old one's last line counts without a newline.
         """
+        # Nobody will write the end of that line any more.
         if self._splitter.unfinished_bytes:
             before, self._ended = self._base + self._splitter.done, True
             return self._build_frame(before, [self._splitter.finish_line()])
@@ -318,6 +327,7 @@ class LogFollower:
             return False
         status = os.fstat(fd)
         if cursor is not None and status.st_ino != cursor[0]:
+            # The file was renamed while nobody followed it: its end comes first.
             rotated = find_rotated(path, cursor)
             if rotated is not None:
                 os.close(fd)
@@ -370,6 +380,7 @@ class LogFollower:
                 return None
         before, self._size = self._base + self._splitter.done, size
         while self._read < size:
+            # pread: the offset is ours, so an error leaves nothing half done.
             data = cut_to_frame(os.pread(self._fd, READ, self._read))
             if not data:
                 break

@@ -195,11 +195,13 @@ class CheckpointSaver:
 
     def wishes(self, step: int) -> int:
         """Return this rank's wishes at the end of `step` (flags of `rgt_train.ranks.launch`)."""
+        # First: a save that has just failed changes what this rank wishes.
         self._apply_outcome(self._persister.poll_outcome())
         if self._cadence.is_due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
         retry = self.failing and time.monotonic() >= self._retry_at
         save = 0
+        # One at a time: a second copy of the state would need its memory twice.
         if (self._due or retry) and not self._persister.busy:
             save = launch.SAVE
         return save | (launch.HOLD if self.failing and self._is_too_much_unsaved(step) else 0)
@@ -239,6 +241,7 @@ class CheckpointSaver:
         """
         self._apply_outcome(self._persister.wait())
         self._telling.loud = loud or not self.failing
+        # The best comes first: a resume from a later step would assume that it exists.
         if self._best is not None and not self._save_and_wait(step):
             return False
         if self.last_good == step and not self.only_best and not force:
@@ -286,6 +289,7 @@ class CheckpointSaver:
             attempt = lambda: self.save(step, loud=False)  # noqa: E731
         limit = self._limits.hold_limit_s
         begun = time.monotonic()
+        # A mistake in the state repeats at once; waiting for the disk would only cost time.
         while 0 < self._mistakes < MOST_MISTAKES:
             if attempt():
                 return True
@@ -360,6 +364,7 @@ class CheckpointSaver:
         if isinstance(outcome.error, TornSnapshot):
             self._due = True  # only this copy is worthless: make another one at the next boundary
         elif isinstance(outcome.error, AssertionError):
+            # A failed assertion is a bug of the saver itself, so its saves cannot be trusted.
             raise outcome.error
         elif outcome.error is not None or outcome.checkpoint is None:
             self._note_failure(

@@ -348,6 +348,7 @@ class CheckpointStore:
         """Return the directory for a new checkpoint of `step`; nothing has that name yet."""
         name = path = os.path.join(self.root, f"step-{step:08d}-a{self.attempt}")
         serial = 0
+        # The same attempt may save a step again; published directories are never replaced.
         while os.path.lexists(path):
             serial += 1
             path = f"{name}.{serial}"
@@ -374,6 +375,8 @@ class CheckpointStore:
         strays = [
             name for name in diskio.list_names(self.root) if name.startswith((".tmp-", ".old-"))
         ]
+        # A crash between the two renames of a new best leaves only the old one, under its temporary
+        # name.
         if not diskio.is_dir(self.best):
             self._restore_best(strays)
         removed = []

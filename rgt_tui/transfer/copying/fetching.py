@@ -111,8 +111,7 @@ class FetchTask:
         path = encode_path(self.copy.step.file.path)
         # So that the box refuses a file that replaced the listed one, before it sends a byte of it.
         listed = self.copy.step.file.device, self.copy.stamp.inode
-        # Formatted by hand: for thousands of small files, encoding a dict each would cost more than
-        # the copy.
+        # Formatted by hand: there may be thousands of small files, and encoding a dict is slower.
         if self.kind is RequestKind.WHOLE and not path.startswith(CODED):
             text = msgspec.json.encode(path)
             words = self.number, text, MOST_WHOLE, *listed
