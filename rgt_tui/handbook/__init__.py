@@ -37,6 +37,7 @@ from rgt_tui.handbook.pages import (
     HandbookPage,
     PageRole,
     all_pages,
+    choose_fixes,
     own_directory,
     read_pages,
     shipped_pages,
@@ -61,7 +62,11 @@ __all__ = [
     "TextIndex",
     "Unreadable",
     "all_pages",
+<<<<<<< HEAD
     "build_page_index",
+=======
+    "choose_fixes",
+>>>>>>> f599ab08 (Triage names failures of AMD, Ascend, TPU, Intel and Apple devices and of Windows, and its first fix follows the line)
     "compiled_by_re2",
     "curve_findings",
     "drop_outlived",

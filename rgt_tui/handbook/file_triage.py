@@ -27,7 +27,7 @@ from rgt_tui.handbook.line_search import (
     writer_of,
 )
 from rgt_tui.handbook.outlived import LOSS_BROKEN, RAISED, drop_outlived
-from rgt_tui.handbook.pages import HandbookPage, PageRole
+from rgt_tui.handbook.pages import HandbookPage, PageRole, choose_fixes
 from rgt_tui.model import FixStep, Severity
 
 PIECE = 1 << 20
@@ -133,7 +133,7 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
             confidence=confidence,
             severity=str(page.severity),
             action=str(page.action),
-            fix=page.fixes,
+            fix=choose_fixes(page.fixes, line),
             never=page.never,
             times=times,
         )

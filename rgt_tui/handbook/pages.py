@@ -66,6 +66,13 @@ ACTION_WORDS = {
 }
 
 
+class PageFix(FixStep, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A step of a page."""
+
+    when: str = ""
+    """A regular expression: the step is left out for a proving line that it does not match."""
+
+
 class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One known failure of a training."""
 
@@ -77,7 +84,7 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     symptom: str
     """What a person sees."""
     cause: str
-    fixes: tuple[FixStep, ...]
+    fixes: tuple[PageFix, ...]
     """In the order in which to try them; commands are shown, never run."""
     never: str
     asked: tuple[str, ...] = ()
@@ -127,6 +134,15 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class _HandbookFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topic: str
     pages: tuple[HandbookPage, ...]
+
+
+def choose_fixes(fixes: Iterable[FixStep], line: str) -> tuple[FixStep, ...]:
+    """Return the steps that apply to a proving line."""
+    return tuple(
+        FixStep(fix.text, fix.command)
+        for fix in fixes
+        if not isinstance(fix, PageFix) or re.search(fix.when, line) is not None
+    )
 
 
 def own_directory(env: Mapping[str, str] = os.environ) -> Path:
@@ -227,7 +243,7 @@ def _explain_error(message: str) -> str:
     if unknown is None:
         return message
     near = difflib.get_close_matches(
-        unknown.group(1), [*HandbookPage.__struct_fields__, "pages", "text", "command"], 1
+        unknown.group(1), [*HandbookPage.__struct_fields__, "pages", *PageFix.__struct_fields__], 1
     )
     return message + (f"; did you mean '{near[0]}'?" if near else "")
 
@@ -244,6 +260,7 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
     for key, patterns in (
         ("patterns", page.patterns),
         ("hints", page.hints),
+        ("when", tuple(fix.when for fix in page.fixes if fix.when)),
         ("reports", page.reports),
         ("points", page.points),
         ("needle_pattern", (page.needle_pattern,) if page.needle_pattern is not None else ()),
@@ -256,7 +273,7 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
             except re.error as error:
                 yield f"{key}: not a regular expression: {error}: {pattern[:60]}"
             else:
-                if compiled.search(""):
+                if key != "when" and compiled.search(""):
                     yield f"{key}: it matches an empty line: {pattern[:60]}"
     if page.patterns and not page.resource:
         yield "resource: what ran out or broke? A page with patterns needs it"

@@ -32,7 +32,7 @@ from tests.conftest import THOROUGH
 PAGES = shipped_pages()
 CASES = [
     json.loads(line)
-    for name in ("cases", "lines", "real")
+    for name in ("cases", "lines", "real", "catalog")
     for line in (Path(__file__).parents[2] / "fixtures" / "triage" / f"{name}.jsonl")
     .read_text()
     .splitlines()
