@@ -62,11 +62,8 @@ __all__ = [
     "TextIndex",
     "Unreadable",
     "all_pages",
-<<<<<<< HEAD
     "build_page_index",
-=======
     "choose_fixes",
->>>>>>> f599ab08 (Triage names failures of AMD, Ascend, TPU, Intel and Apple devices and of Windows, and its first fix follows the line)
     "compiled_by_re2",
     "curve_findings",
     "drop_outlived",

@@ -521,3 +521,38 @@ def test_the_work_grows_with_the_text_and_not_faster(
     text = "\n".join(f"{needle} {rng.choice(words)} {rng.choice(words)}" for _ in range(400))
     search_text(text, [page])
     assert handed <= 3 * len(text) + 20_000
+
+
+@pytest.mark.parametrize(
+    ("line", "has", "has_not"),
+    [
+        (
+            "CUDA out of memory. Tried to allocate 2 GiB. See documentation for PYTORCH_CUDA_ALLOC_CONF",
+            "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            "export PYTORCH_ALLOC_CONF=expandable_segments:True",
+        ),
+        (
+            "CUDA out of memory. Tried to allocate 2 GiB. try setting PYTORCH_ALLOC_CONF=expandable_segments:True",
+            "export PYTORCH_ALLOC_CONF=expandable_segments:True",
+            "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ),
+        (
+            "Memory access fault by GPU node-1 (Agent handle: 0x1f) on address 0x7a. Reason: Page not present",
+            "export AMD_SERIALIZE_KERNEL=3 AMD_SERIALIZE_COPY=3",
+            "export CUDA_LAUNCH_BLOCKING=1",
+        ),
+        (
+            "RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
+            "rocm-smi --showmeminfo vram --showpids",
+            "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        ),
+        ("AssertionError: Torch not compiled with CUDA enabled", "cu128", "docker run --gpus all"),
+        ("CUDA error: no kernel image is available for execution on the device", "cu128", "grep -ivE"),
+    ],
+)  # fmt: skip
+def test_a_first_fix_is_one_that_works_where_the_line_was_written(
+    line: str, has: str, has_not: str
+) -> None:
+    (first, *_) = rank_findings(search_text(line, PAGES.values()), PAGES)
+    commands = "\n".join(fix.command or "" for fix in first.fix)
+    assert has in commands and has_not not in commands, first.gotcha
