@@ -143,6 +143,7 @@ class AlertFile:
 
     def mark_platform_seen(self, platform: str, now: float) -> None:
         """Store that the dangers of a platform were reported."""
+        # An earlier time wins: two rgt may meet the platform at once.
         self._apply_change(lambda stored: replace(stored, met={platform: now, **stored.met}))
 
     def store_mute(self, box: str, what: str, seconds: float | None) -> None:
@@ -184,6 +185,7 @@ class AlertFile:
                 async with asyncio.timeout(ALERTING_PACES.reread_s):
                     await self._poke.wait()
             if self._poke.is_set():
+                # Changes come in groups; one write is enough for them.
                 await asyncio.sleep(ALERTING_PACES.save_s)
                 self._poke.clear()
                 await self._sync_file()
@@ -212,6 +214,7 @@ class AlertFile:
             await self._sync_file()
 
     def _apply_change(self, change: Change) -> None:
+        # At once in memory; the disk follows, even if it hangs for now.
         self.stored = change(self.stored)
         if self._path is not None:
             self._changes.append(change)
@@ -239,6 +242,7 @@ class AlertFile:
                 self._trouble(f"{path} cannot be saved: {_describe_error(error)}")
                 return
             mutes, self._stamp = self.stored.mutes, seen
+            # Changes made during the write are not in the file yet.
             self.stored = _chain_changes(self._changes)(made)
             self._trouble(None)
             if self.stored.mutes != mutes:
@@ -308,6 +312,7 @@ class AccountAlerts:
         if mine is None or not self._told:
             return _NOTHING
         account, own = mine
+        # The first box of the fleet reports it, so ten boxes of one account raise one alert.
         if any(one == account and place < own for one, place in self._told):
             return _TOLD
         return _NOTHING
@@ -448,6 +453,7 @@ class FleetAlerting:
             key = self._keys[name]
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
+                # The settings may have switched kinds off since.
                 kept = [alert for alert in notes.alerts if alert.kind in known]
                 self._books[name] = restore_alert_state(
                     kept, RememberedBox(past=notes.past), self._clock(), notes.covered
@@ -509,6 +515,7 @@ class FleetAlerting:
             and 0.0 <= now - last[1] < ALERTING_PACES.soonest_s
             and _has_no_urgent_change(last[0], box)
         ):
+            # Judged later, so that no state is left out for good.
             self._behind.add(name)
             return box, []
         self._behind.discard(name)
@@ -521,6 +528,7 @@ class FleetAlerting:
         fresh = last is None or not box.alerts_kept
         changed = fresh or shown != box.alerts or box.life != book.memory.past
         quiet = {alert.id for alert in (*shown, *box.alerts) if alert.muted}
+        # Only a box that is seen again can end the alerts of an earlier rgt.
         if box.link is LinkState.LIVE and box.sample is not None:
             self._left.pop(name, None)
         held = book.machines is not before.machines and _alert_ids(book) != _alert_ids(before)
@@ -531,6 +539,7 @@ class FleetAlerting:
             self._save_alerts(name, shown, now)
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True, life=book.memory.past)
+        # Without the parts that are not compared: they would be kept in memory twice.
         self._seen[name] = (_strip_uncompared(box), now)
         told = [(alert.id, alert_began(name, alert, now)) for alert in raised]
         told += [(alert.id, alert_ended(name, alert, now)) for alert in cleared]
@@ -608,6 +617,7 @@ class FleetAlerting:
         """Judge these boxes again at once, or all if none is given, because mutes have changed."""
         for box in boxes or tuple(self._seen):
             if box in self._seen:
+                # Time 0: as if it had not been judged for long.
                 self._seen[box] = (self._seen[box][0], 0.0)
                 self._behind.add(box)
         self._checked = 0.0

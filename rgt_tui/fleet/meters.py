@@ -118,6 +118,7 @@ def build_local_meter(box: BoxState, now: float, passed: float) -> Meter:
             clock.
     """
     spec, old = box.spec, box.meter
+    # Amounts of another source, such as a provider that was removed since, are not continued.
     if old.source != FLEET_FILE:
         old = Meter(source=FLEET_FILE)
     seen = box.sample_at
@@ -137,9 +138,11 @@ def build_local_meter(box: BoxState, now: float, passed: float) -> Meter:
     until = now if reports else seen
     spent, since = old.spent, old.spent_since
     counts = until is not None and old.kind is MeterKind.COMPUTE_AND_STORAGE
+    # At the old price: the new one applies from this reading on.
     if counts and old.per_hour is not None and 0.0 < passed <= METER_LIMITS.longest_gap_s:
         spent = (spent or 0.0) + old.per_hour * passed / 3600.0
     if not reports:
+        # Unchanged while the box stays away, so that nothing is published.
         if old.kind is MeterKind.UNKNOWN and old.at is not None:
             return old
         return Meter(
@@ -313,6 +316,7 @@ class FleetMeters:
                 native_status=fresh.native_status,
             )
         self._books[name], fresh = extend_book_check(self._books.get(name), fresh)
+        # The raw reading: an action that is followed must see the error, not the last good state.
         self.told(box, fresh)
         shown = keep_last_good(box.state.meter, fresh)
         if shown != box.state.meter:
@@ -326,6 +330,7 @@ class FleetMeters:
                 ("counting by the fleet file's prices", self._run_counting),
                 ("asking the providers", self._run_polling),
             ):
+                # Two tasks: a provider that answers slowly must not stop the counting.
                 both.create_task(run_guarded(doing, work, self._say), name=doing)
 
     async def _run_counting(self) -> None:
@@ -352,6 +357,7 @@ class FleetMeters:
 
     async def _run_polling(self) -> None:
         while True:
+            # Before the reading: a box added meanwhile is read at once.
             self._others.clear()
             try:
                 await self.read_all()
@@ -433,6 +439,7 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
     Nothing is compared while the price is a lower bound or the state is unknown: the own count is
     unreliable then.
     """
+    # A reading that failed neither continues nor breaks the comparison.
     if meter.error is not None:
         return before, meter
     if (
@@ -449,11 +456,14 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
     passed = meter.at - (before.last.at or 0.0)
     now = msgspec.structs.replace(
         before,
+        # At the price of the previous reading, which applied during that time.
         own=before.own + (before.last.per_hour or 0.0) * passed / 3600.0,
+        # The highest so far: the books may still lack the expensive hours.
         slack=max(before.slack, _booking_slack(meter)),
         last=meter,
     )
     if (
+        # Only at a new booking: between two of them the books cannot follow.
         meter.booked_at != before.last.booked_at
         and meter.at - now.since >= METER_LIMITS.least_compared_s
     ):

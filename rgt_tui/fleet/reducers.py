@@ -122,6 +122,7 @@ def extend_log(
     else:
         written = kept.written
     if frame.lines:
+        # The agent sends an age only for a file that it has just opened; later lines are new.
         if frame.age is None and kept is not None:
             written = now
         else:
@@ -183,6 +184,7 @@ def rewind_run(run: RunState, frame: Scalars, known: FileCursor | None) -> RunSt
         moved = bool(run.cursors) and not any(
             source_path(source) == here for source in reversed(run.cursors)
         )
+        # The run was started again in another directory: its points do not continue the old ones.
         if moved:
             return _reset_run(run)
         return run
@@ -342,6 +344,7 @@ def _held_seconds(run: RunState, frame: Scalars, box_now: float) -> float:
     before, after = run.wait, _update_wait(run, frame)
     if before is None or before.at is None or (after is not None and after.at == before.at):
         return run.held_s
+    # The first point after the wait shows when it ended; without one, now is the best guess.
     ended = next((point.at for point in frame.points if point.at is not None), box_now)
     return run.held_s + max(0.0, ended - before.at)
 
@@ -451,6 +454,7 @@ def with_samples(
         counted = count_frame(counters, frame.boot, frame.seq, frame.skipped)
         if counted.duplicates == counters.duplicates:
             at = frame.at - skew
+            # A box's clock may be wrong; no sample can be from the future.
             fresh.append((at if EARLIEST < at < now else now, read(frame)))
             newest, skipped = frame, skipped + frame.skipped
         counters = counted
@@ -481,6 +485,7 @@ def add_counts(total: int, more: int) -> int:
 
 def count_frame(counters: StreamCounters, boot: str, seq: int, skipped: int) -> StreamCounters:
     """Account for one member of the shared sequence of samples and events."""
+    # Numbers begin again with each boot, so nothing is missing.
     if boot != counters.boot:
         return replace(counters, boot=boot, seq=seq)
     if seq <= counters.seq:

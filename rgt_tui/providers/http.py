@@ -148,6 +148,7 @@ class AccountHttp:
         if said is None:
             return
         now = self._clock()
+        # The middle of the exchange is the best guess of when the server wrote its date.
         skew = (sent_at + now) / 2 - said
         # Clock differences below this are ignored: a `Date` header has whole seconds, and answers
         # may be queued.
@@ -176,6 +177,7 @@ class AccountHttp:
         self, method: str, path: str, body: object = None, *, silent_s: float | None = None
     ) -> HttpAnswer:
         """Read something with a method other than GET; see `get`."""
+        # Only reads are refused: a stop must get its chance even during a limit.
         if left := self._quiet.seconds_left(self._clock()):
             raise self._rate_limit_error(left)
         return await self._send_request(method, path, body, silent_s)
@@ -221,6 +223,7 @@ class AccountHttp:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
         sent_at = self._clock()
+        # A server that does not accept connections fails sooner, so that a dialog can say so.
         timeout = httpx.Timeout(silent_s or self._timeout_s, connect=self._timeout_s / 2)
         try:
             # The whole exchange is limited as well: a server could send single bytes forever.
@@ -279,6 +282,7 @@ class AccountHttp:
         size = 0
         async for chunk in response.aiter_bytes():
             size += len(chunk)
+            # Counted after unpacking: a small body may expand to gigabytes.
             if size > MAX_BODY:
                 raise BadAnswer(
                     f"{self.host} answered more than {MAX_BODY >> 20} MiB", console=self.console
@@ -341,6 +345,7 @@ class AccountHttp:
             back_off = 15.0
             self._start_quiet_period(back_off if wait is None else wait)
             return self._rate_limit_error(wait, status)
+        # The call may have been carried out before the failure.
         if means >= 500:
             return Unreachable(
                 f"{self.host} failed with {status} {words} on {what}; state unknown, see the console",
@@ -391,6 +396,7 @@ class AccountHttp:
 
     def _start_quiet_period(self, seconds: float) -> None:
         now = self._clock()
+        # A shorter pause must not end a longer one that was already announced.
         self._quiet.begin(now, max(self._quiet.seconds_left(now), min(seconds, LONGEST_PAUSE)))
 
     def _rate_limit_error(self, wait: float | None, status: int | None = None) -> RateLimited:
@@ -496,10 +502,12 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
     owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
+    # A shared fleet file could otherwise send a cloud key to its author.
     if owner is not None and not default_env.startswith(f"{owner}_"):
         raise AuthError(
             f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}"
         )
+    # The vendor itself may get the key under any name that the user chose.
     if base_url.rstrip("/") == vendor.rstrip("/"):
         return
     if parts.scheme != "https" and not is_loopback(base_url):
@@ -542,6 +550,7 @@ class KeyStore:
             )
             self._asked[name] = thread
             thread.start()
+            # A locked keyring waits for a person.
             thread.join(self._patience_s)
         return self._answers.get(name, "")
 
@@ -584,6 +593,7 @@ def find_key(
     name = key_env or default_env
     key = env.get(name, "").strip()
     where = f"the environment variable {name}"
+    # A variable that the fleet file names is the only place: another key may be of another account.
     for path, read in vendor_files if key_env is None and not key else ():
         where += f" or {path}"
         key = key or read(path)
@@ -595,6 +605,7 @@ def find_key(
             f"no key in {where}; set it, then try again; keys are made in the console",
             console=console,
         )
+    # A line feed in it would add a header to the request.
     if not key.isascii() or not key.isprintable() or " " in key:
         raise AuthError(
             f"the key in {where} is not a key (blank or control characters)", console=console

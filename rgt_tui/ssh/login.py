@@ -98,6 +98,7 @@ class Login(asyncssh.SSHClient):
         """Record that the server was reached: from now on the login timeout applies."""
         self._connection = conn
         self.reached = True
+        # The time to reach a far or sleeping host is not taken from the login.
         self.deadline.extend_by(self._seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -113,6 +114,7 @@ class Login(asyncssh.SSHClient):
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
         """Keep the server's banner for the person who is prompted."""
+        # A hostile server could send banners without end.
         if len(self._banner) < 10:
             self._banner += msg.splitlines()[:10]
 
@@ -126,6 +128,7 @@ class Login(asyncssh.SSHClient):
         self._remember_methods()
         if self._keys is None:
             self._keys = self.keyring.iterate_keys()
+        # One at a time: unlocking a key may prompt a person, so later keys wait.
         pair = await anext(self._keys, None)
         if pair is None:
             self.used = None
@@ -146,6 +149,7 @@ class Login(asyncssh.SSHClient):
         """
         self._remember_methods()
         self.used = None
+        # asyncssh asks again after each failure; without challenges in between it would never end.
         if self._challenges == self._answerable or self._challenges >= MOST_CHALLENGES:
             return None
         self._answerable = self._challenges
@@ -160,11 +164,14 @@ class Login(asyncssh.SSHClient):
             return None
         answers = []
         words = tuple(part for part in (name, *instructions.splitlines()) if part.strip())
+        # The server asks for a new password: an answer would change it without the person's
+        # knowledge.
         if EXPIRED.search("\n".join((*words, *(prompt for prompt, _ in prompts)))):
             self.has_expired = True
             return None
         for prompt, echo in prompts:
             title = f"{prompt.strip().rstrip(':') or 'answer'} of {self._host.user_host_port}"
+            # A one-time code looks like a password, but is wrong the second time.
             if not echo and _PASSWORD.search(prompt) and not _ONCE.search(prompt):
                 answer = await self._choose_password(title, words)
             else:
@@ -190,6 +197,7 @@ class Login(asyncssh.SSHClient):
         """
         where, answers = self._host.user_host_port, self._person.answers
         if self._given is not None:
+            # It was refused in this very login: it must not be tried again.
             answers.drop_password(where, self._given)
         known = answers.find_password(where)
         if known is None or known == self._given:
@@ -335,6 +343,7 @@ def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
         return LoadedIdentity(public=public, certificate=certificate, missing=True)
     except OSError as error:
         return LoadedIdentity(public=public, problem=f"{path}: {error.strerror}", missing=True)
+    # As ssh does; somebody else's file is not ours to judge.
     if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.getuid() and b"PRIVATE" in text:
         return LoadedIdentity(
             public=public,
@@ -348,6 +357,7 @@ def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
             public=public or public_part(text), certificate=certificate, sealed=True
         )
     except (asyncssh.KeyImportError, ValueError) as error:
+        # Older formats raise a general error for a missing passphrase.
         if "assphrase" in str(error):
             return LoadedIdentity(
                 public=public or public_part(text), certificate=certificate, sealed=True

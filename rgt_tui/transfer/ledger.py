@@ -138,6 +138,7 @@ def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None
     """
     try:
         with open_regular(path, follow=False) as file:
+            # Somebody who can write the ledger could forge the proof that lets a box be deleted.
             why = find_fault(path, os.fstat(file.fileno()), file.fileno())
             if why is not None:
                 raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
@@ -149,6 +150,7 @@ def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None
                         if text.startswith(CODED):
                             row = msgspec.structs.replace(row, **{name: decode_path(text)})
                 except (ValueError, RecursionError):
+                    # A line feed alone was written to separate a torn row.
                     if line.strip():
                         yield None
                     continue
@@ -176,6 +178,7 @@ def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
                     continue
                 above = row.local.rpartition("/")[0]
                 if above not in real:
+                    # Cached, because thousands of files share a directory.
                     real[above] = os.path.realpath(above)
                 if f"{real[above]}/".startswith(f"{folder}/") and _is_unchanged(row):
                     return True
@@ -288,7 +291,9 @@ class Ledger:
             handle = self._open_handle()
             view = memoryview(data)
             while view:
+                # A write may be short, for example just before the disk is full.
                 view = view[os.write(handle, view) :]
+            # A row is a proof: it must not be lost after the box was deleted because of it.
             os.fsync(handle)
         except OSError as error:
             raise LedgerError(f"cannot write {self.path}: {error.strerror or error}") from error
@@ -344,6 +349,7 @@ def sha256_of(path: Path, most: int | None = None) -> tuple[str, FileStamp]:
         after = FileStamp.from_stat(os.fstat(file.fileno()))
     if left:
         raise OSError(0, "it is shorter than it was")
+    # A writer was at work: the hash is of no version that ever existed.
     if before != after:
         raise OSError(0, "it changed while it was read")
     return found.hexdigest(), after
@@ -379,6 +385,7 @@ def prove_copies(
         wanted = {group.path: group for group in groups}
         members: dict[str, list[FileRow]] = {path: [] for path in wanted}
         for row in ledger.file_rows():
+            # The deepest one: a file counts once, as in the box's own list.
             owner = deepest_folder(row.path, members)
             if owner is not None and not row.uncounted:
                 members[owner].append(row)
@@ -417,6 +424,7 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
             there.ctime_ns,
             there.inode,
         )
+        # A sum does not depend on the order, so a million rows need not be sorted.
         total += int.from_bytes(hashlib.sha256(text).digest(), "big")
         count += 1
     return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
@@ -443,6 +451,7 @@ def _counted_copies(rows: list[FileRow], group: ResultGroup, instance: str) -> l
     own = [row for row in rows if row.instance == instance]
     if group.fingerprint and group.files < len(own) and fingerprint(own) != group.fingerprint:
         newest = sorted(own, key=lambda row: row.there.ctime_ns, reverse=True)[: group.files]
+        # The fingerprint decides; sorting by time only finds the candidates.
         if fingerprint(newest) == group.fingerprint:
             return newest
     return rows
@@ -478,6 +487,7 @@ def _build_proof(
     errors = list(folder.missing)
     whole = [row for row in rows if row.instance == instance]
     total = sum(row.there.size for row in whole)
+    # The ledger may have lost rows since: then the directory's row claims too much.
     if not errors and (len(whole), total) != (folder.files, folder.bytes):
         errors.append(
             (
@@ -520,6 +530,7 @@ def _recheck_copy(row: FileRow) -> FileRow | str:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
             return f"its copy {path} is no longer a regular file"
+        # Unchanged since it was hashed, so the hash is still its hash.
         if FileStamp.from_stat(found) == row.here:
             return row
         if found.st_size != row.here.size:

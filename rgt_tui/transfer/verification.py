@@ -85,12 +85,14 @@ def verify_directory(
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
     brought = verified_record.expected_by_ledger(root, pulled)
+    # A record that came from the box was written by the box: it must not vouch for anything.
     came = verified_record.RECORDS & set(brought.files)
     try:
         files, problems = directory_contents.list_directory(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot read {directory}: {error.strerror or error}") from error
     work = _VerificationWork(root, files, progress, may_write=not came)
+    # Hundreds of thousands of entries, which the work has in its own form now.
     del files
     for path in came:
         work.add_error(
@@ -103,11 +105,13 @@ def verify_directory(
     del brought
     sizes = ((path, row.size) for path, row in work.files.items())
     plan = directory_contents.plan_examination(dict(directory_contents.read_heads(root, sizes)))
+    # Started first: the disk is read while the examiners parse.
     hashing = _HashThreads(work)
     try:
         answers = work.run_examiners(plan, with_torch)
         hashing.wait_for_hashes()
     finally:
+        # Also after an interrupt: daemon threads would read on until the process ends.
         hashing.stop()
     work.compare_hashes()
     work.judge_answers(plan, answers)
@@ -170,6 +174,7 @@ class _HashThreads:
                 except OSError as error:
                     self._troubles[path] = f"it cannot be read: {error.strerror or error}"
         except BaseException as fault:
+            # One fault of ours stops all threads; the caller raises it.
             self._fault, self._stopped = fault, True
 
     def _next_path(self) -> str | None:
@@ -265,6 +270,7 @@ class _VerificationWork:
 
     def _set_wanted(self, path: str, sha256: str, by: str) -> _FileState:
         row = self.files.get(path) or self.missing.setdefault(path, _FileState(0))
+        # The first source that names a file counts, and they are read from the most reliable on.
         if not row.by:
             row.wanted, row.by = sha256, by
         return row
@@ -296,6 +302,7 @@ class _VerificationWork:
                 {"kind": job.kind, "path": str(self.root / job.path)}, self._job_bytes(job)
             )
         except ChildEnded as ended:
+            # A file that kills the examiner is reported like any other fault.
             return {"trouble": [["", str(ended)]]}
 
     def _load_with_torch(

@@ -64,6 +64,7 @@ def copy_verified(
     Raises:
         CopyFailed: With the reason; `target` is then unchanged.
     """
+    # Next to the target, because a rename must stay within one file system.
     temporary = "%s.tmp-%d" % (target, os.getpid())
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -90,6 +91,7 @@ def copy_verified(
         for folder, _, _ in os.walk(temporary):
             hashing.sync_folder(folder)
         for copy, digest, _ in copies:
+            # Read back from the disk, because its pages were dropped from the cache after writing.
             if _hash_file(copy) != digest:
                 raise CopyFailed(f"{copy} reads back different from what was written")
         _replace_target(temporary, target)
@@ -262,6 +264,7 @@ def _replace_target(temporary: str, target: str) -> None:
     old = "%s.old-%d" % (target, os.getpid())
     replaced = os.path.lexists(target)
     if replaced:
+        # Moved, not deleted: if the second rename fails, the old copy returns.
         os.rename(target, old)
     try:
         os.rename(temporary, target)

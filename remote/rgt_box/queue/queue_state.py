@@ -64,6 +64,7 @@ def freeze_cell_indexes(job: Job) -> list[str]:
         raise ValueError(f"another submission of {job.folder} is in progress")
     try:
         before = read_frozen_cells(job) or []
+        # Only appended: the tasks of a running array refer to a cell by its number.
         names = before + [line.name for line in job.read_lines()[0] if line.name not in before]
         if names != before:
             files.replace_file(
@@ -130,6 +131,7 @@ def overlay_cells(
             for cell in state.get("cells") or []
             if isinstance(cell, dict) and cell.get("name") == name
         ]
+        # The newer record wins: a lane may have run after the queue, or before it.
         if mine and float(state.get("at") or 0.0) > float(at or 0.0):
             newer[name] = mine[0]
     known = [newer.pop(cell["name"], cell) for cell in cells]
@@ -184,6 +186,7 @@ def merged_cells(
                 {
                     key: value
                     for key, value in before.items()
+                    # The queue file may have been edited; what has run stays.
                     if key not in ("cfg", "task", "epochs")
                 }
             )
@@ -371,6 +374,7 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
     except OSError as error:
         return f"state.json: {error.strerror}"
     try:
+        # In place, within blocks that the file already has: this works on a full disk.
         os.pwrite(fd, data, 0)
         os.fsync(fd)
         return None

@@ -129,10 +129,12 @@ class KeptFile:
 
     def read(self) -> bytes | None:
         """Return the current content; None if it cannot be read."""
+        # Once more after an error: the group may have been removed and made again.
         for _ in range(2):
             try:
                 if self._fd < 0:
                     self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                # From the start each time: a pseudo file is rendered anew.
                 return os.pread(self._fd, self._limit, 0)
             except OSError:
                 self.close()
@@ -260,6 +262,7 @@ class MemorySampler:
     def read(self) -> dict[str, Any]:
         """Return the ``mem`` object of a sample."""
         host = self._meminfo.read_fields(MEMINFO)
+        # Kernels before 3.14 have no MemAvailable.
         total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
         found: dict[str, Any] = {"cgroup": self._version}
         if total is not None:
@@ -296,6 +299,7 @@ class MemorySampler:
 
     def _read_swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
         swap, most = self._files["swap"].read_number(), _read_limit(self._files["swap_limit"])
+        # Version 1 counts memory and swap together.
         if self._version == 1 and swap is not None:
             swap = max(0, swap - (used or 0))  # two reads: the difference may be below 0
             if most is None or limit is None:
@@ -359,6 +363,7 @@ class CpuSampler:
         load = (self._loadavg.read() or b"").split()
         quotas = [quota for quota in map(self._read_quota, self._files) if quota is not None]
         quota, cores = min(quotas) if quotas else None, _count_cores()
+        # A container may be limited by its quota, by its CPU set, or by both.
         granted = [value for value in (quota, cores) if value]
         if self._stat:
             fields = self._stat.read_fields()

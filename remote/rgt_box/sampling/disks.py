@@ -103,11 +103,13 @@ def data_mounts(text: str) -> list[str]:
         path = unescape_octal(point)
         holds_data = kind in DISKS_OF_DATA or kind in SHARES_OF_DATA
         holds_data = holds_data or (kind.startswith("fuse.") and kind not in NO_FUSE_OF_DATA)
+        # A read-only image holds no results, and is always full.
         if not holds_data or path == "/" or "ro" in given.split(","):
             continue
         if any(path == place or path.startswith(place + "/") for place in SYSTEM_PLACES):
             continue
         if _file_system(source, kind) not in seen:
+            # Bind mounts of one file system would show the same free space several times.
             seen.add(_file_system(source, kind))
             found.append(path)
     most_data_mounts = 12
@@ -127,6 +129,7 @@ def find_mount(path: str, mounts: Table) -> tuple[str, str]:
     wanted = os.path.normpath(path)
     for mount, kind in mounts:
         inside = mount == "/" or wanted == mount or wanted.startswith(mount + "/")
+        # The longest one, and of equal ones the last: it covers the others.
         if inside and len(mount) >= len(best[0]):
             best = (mount, kind)
     return best
@@ -253,9 +256,11 @@ def _count_entry(
         is_dir = entry.is_dir(follow_symlinks=False)
     except OSError:
         return
+    # Another file system has inodes of its own.
     if stat.st_dev != device:
         return
     node.direct += 1
+    # Blocks, not the size: sparse files take less, and st_blocks is always in units of 512 bytes.
     node.bytes += stat.st_blocks * 512
     if is_dir:
         child = FolderNode(entry.path)
@@ -268,6 +273,7 @@ def total_up(top: FolderNode) -> None:
     order = [top]
     for node in order:
         order.extend(node.children)
+    # Children come after their parents in `order`, so they are complete first.
     for node in reversed(order):
         node.inodes += node.direct
         for child in node.children:
@@ -355,6 +361,7 @@ class DiskSampler:
             )
         wanted += [find_mount(resolve_links(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
+        # Kept, so that a mount that hangs does not get a second thread.
         known = {(mount.path, mount.kind, mount.on): mount for mount in self._mounts}
         self._mounts = []
         for path in unique:

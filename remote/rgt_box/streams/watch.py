@@ -91,6 +91,7 @@ class WatchChannel:
         poller = select.poll()
         poller.register(self._inbox.fd, select.POLLIN)
         more = True
+        # Lines that came together with the configuration wake no poll.
         self._apply_control_lines(self._inbox.buffered_lines())
         while not self._inbox.ended:
             # While the reader lags, only free space in the pipe or a control line matters.
@@ -116,6 +117,7 @@ class WatchChannel:
 
     def _poll_sources(self) -> bool:
         """Poll every source while there is room; return True if more is waiting already."""
+        # Nothing is read ahead of a slow reader: the newest samples matter, not the oldest.
         if self._outbox.is_full:
             self._lagging = True
             return False
@@ -153,6 +155,7 @@ class WatchChannel:
 
     def _send_frame(self, frame: dict[str, Any]) -> None:
         line = jsonline.encode_line(frame)
+        # A queue is too important to be left out, unlike any other frame of that length.
         if len(line) > MAX_FRAME and frame["t"] == "queue":
             line = jsonline.encode_line(queue_state.shortened(frame, MAX_FRAME))
         if len(line) <= MAX_FRAME:
@@ -302,6 +305,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; return 0 at the end of stdin, 2 for a bad configuration."""
     options.parse_or_exit(argv, {}, HELP)
     bytecode.restart_without_source("watch", *argv)
+    # As an exception, so that `close` unregisters the channel.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _exit_on_signal)
     try:
