@@ -18,7 +18,20 @@ import mmap
 import os
 import threading
 import zlib
-from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 from rgt_wire import checkpoint_names
 
@@ -37,22 +50,31 @@ def chunk_checksums(view: memoryview) -> List[str]:
     return [f"{zlib.crc32(view[at : at + CHUNK]):08x}" for at in range(0, len(view), CHUNK)]
 
 
-def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
+def crc32_in(
+    path: str, begin: int, length: int, pieces: Optional[Iterable[memoryview]] = None
+) -> Tuple[str, int]:
     """Return the CRC-32 of `length` bytes of a file from `begin` on, and the number of bytes read.
 
     They are read, not mapped: a sector that cannot be read is an error then, not the end of the
     process (SIGBUS).
 
+    Args:
+        path: The file.
+        begin: Offset of the first byte.
+        length: Bytes to read.
+        pieces: Memory for them, in order, in pieces that stay in the cache of a core; None drops them.
+
     Raises:
         OSError: It cannot be opened or read.
     """
     found = done = 0
-    buffer = memoryview(bytearray(min(_PIECE, length)))
+    if pieces is None:
+        buffer = memoryview(bytearray(min(_PIECE, length)))
+        pieces = (buffer[: length - at] for at in range(0, length, _PIECE))
     # one descriptor per piece of work: their read-ahead does not interfere
     fd = diskio.open_file(path)
     try:
-        while done < length:
-            piece = buffer[: length - done]
+        for piece in pieces:
             count = diskio.read_into(fd, begin + done, piece)
             found = zlib.crc32(piece[:count], found)
             done += count
@@ -288,7 +310,10 @@ def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> 
 
 
 def verify_checkpoint(
-    directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
+    directory: StrPath,
+    threads: Optional[int] = None,
+    only: Optional[Container[str]] = None,
+    memory_of: Optional[Callable[[str, str, int], Sequence[memoryview]]] = None,
 ) -> Dict[str, Any]:
     """Read every byte of the checkpoint in `directory` and return its manifest.
 
@@ -296,6 +321,8 @@ def verify_checkpoint(
         directory: The checkpoint.
         threads: Number of threads that check; None for one per core.
         only: As in `open_verified`.
+        memory_of: Returns the memory into which a file is read, from its name, its path and its size;
+            None keeps nothing. An `OSError` in it is one of reading the file.
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
@@ -307,12 +334,17 @@ def verify_checkpoint(
     tasks: List[Callable[[], None]] = []
     for name, facts in body["files"].items():
         if only is None or name in only:
-            tasks += _build_checks(place, name, facts)
+            tasks += _build_checks(place, name, facts, memory_of)
     in_parallel(tasks, threads or spare_threads())
     return body
 
 
-def _build_checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
+def _build_checks(
+    place: str,
+    name: str,
+    facts: Mapping[str, Any],
+    memory_of: Optional[Callable[[str, str, int], Sequence[memoryview]]],
+) -> List[Callable[[], None]]:
     """Check the lengths, and return the tasks that compare each chunk with its checksum."""
     path = os.path.join(place, name)
     size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
@@ -324,10 +356,18 @@ def _build_checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Calla
     if size == 0:
         return [lambda: os.close(_query_disk(place, name, path, lambda: diskio.open_file(path)))]
 
+    pieces: List[Optional[List[memoryview]]] = [None] * len(expected)
+    if memory_of is not None:
+        read_to = memory_of
+        views = _query_disk(place, name, path, lambda: read_to(name, path, size))
+        pieces = [*_cut_pieces(views, chunk)]
+
     def check_chunk(number: int) -> None:
         begin = number * chunk
         end = min(begin + chunk, size)
-        found, count = _query_disk(place, name, path, lambda: crc32_in(path, begin, end - begin))
+        found, count = _query_disk(
+            place, name, path, lambda: crc32_in(path, begin, end - begin, pieces[number])
+        )
         if count != end - begin:
             raise CheckpointDamaged(f"{name}: ends at byte {begin + count}, {size} were written")
         if found != expected[number]:
@@ -336,6 +376,23 @@ def _build_checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Calla
             )
 
     return [bind_number(check_chunk, number) for number in range(len(expected))]
+
+
+def _cut_pieces(views: Iterable[memoryview], chunk: int) -> Iterator[List[memoryview]]:
+    """Yield the memory of each chunk of a file, in pieces."""
+    found: List[memoryview] = []
+    room = chunk
+    for view in views:
+        while view:
+            piece = view[: min(_PIECE, room)]
+            view = view[len(piece) :]
+            found.append(piece)
+            room -= len(piece)
+            if not room:
+                yield found
+                found, room = [], chunk
+    if found:
+        yield found
 
 
 def _query_disk(place: str, name: str, path: str, ask: Callable[[], T]) -> T:

@@ -260,6 +260,8 @@ def _child_items(value: Any) -> List[Tuple[Any, Any]]:
 
 
 def _difference(saved: torch.Tensor, here: Any) -> str:
+    if here is saved:
+        return ""
     if not isinstance(here, torch.Tensor):
         return "is gone"
     if here.dtype != saved.dtype:

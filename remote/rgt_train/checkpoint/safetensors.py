@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import mmap
 import os
 import struct
 import tempfile
 import threading
-import warnings
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -29,6 +29,8 @@ from rgt_train.checkpoint.diskio import (
     ALIGN,
     StrPath,
     fsync_dir,
+    open_file,
+    read_into,
     remove_path,
     round_up_to_block,
     write_all,
@@ -133,7 +135,7 @@ class ArenaLayout:
 
 
 def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
-    """Return the tensors in the content `view` of a file, without copying them.
+    """Return the tensors in the content `view` of a file.
 
     Raises:
         ValueError: It is not a safetensors file.
@@ -143,35 +145,51 @@ def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
     length = int.from_bytes(view[:8], "little")
     if length > len(view) - 8:
         raise ValueError("its header is cut off")
-    header: Mapping[str, Any] = json.loads(bytes(view[8 : 8 + length]))
+    found, memory = _allocate_tensors(bytes(view[: 8 + length]), len(view))
+    at = 8 + length
+    for piece in memory:
+        if piece:
+            piece[:] = view[at : at + len(piece)]
+        at += len(piece)
+    return found
+
+
+def _allocate_tensors(head: bytes, size: int) -> Tuple[Dict[str, torch.Tensor], List[memoryview]]:
+    """Return empty tensors for a file, and their memory, in the order of the file.
+
+    Args:
+        head: The beginning of the file, up to the end of its header.
+        size: Length of the file.
+
+    Raises:
+        ValueError: It is not a safetensors file.
+    """
+    header: Mapping[str, Any] = json.loads(head[8:])
     other = json.loads(header.get("__metadata__", {}).get(_OTHER, "{}"))
     kinds = {short: getattr(torch, name) for name, short in NAMES.items() if hasattr(torch, name)}
     found: Dict[str, torch.Tensor] = {}
-    for key, entry in header.items():
-        if key == "__metadata__":
-            continue
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+    memory: List[memoryview] = []
+    at = len(head)
+    entries = [(key, entry) for key, entry in header.items() if key != "__metadata__"]
+    for key, entry in sorted(entries, key=lambda pair: pair[1]["data_offsets"]):
+        begin, end = (len(head) + offset for offset in entry["data_offsets"])
         dtype, shape = kinds[entry["dtype"]], entry["shape"]
         if key in other:
             name, shape = json.loads(other[key])
             dtype = getattr(torch, name)
-        found[key] = _tensor_view(view[begin:end], dtype, shape)
-    return found
+        if not at <= begin <= end <= size or end - begin != math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"its header gives {key} a place that it cannot have")
+        memory.append(memoryview(bytearray(begin - at)))
+        found[key] = torch.empty(shape, dtype=dtype, device="cpu")
+        memory.append(_tensor_bytes(found[key]))
+        at = end
+    memory.append(memoryview(bytearray(size - at)))
+    return found, memory
 
 
 def spec_of(file: str, key: str, tensor: torch.Tensor) -> TensorSpec:
     """Return the spec of `tensor`."""
     return TensorSpec(file, key, tensor.dtype, tuple(tensor.shape))
-
-
-def _tensor_view(view: memoryview, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
-    shape = list(shape)
-    if len(view) == 0:
-        return torch.empty(shape, dtype=dtype, device="cpu")
-    flat = torch.frombuffer(view, dtype=torch.uint8)  # bytes first: a view may begin anywhere
-    if flat.data_ptr() % dtype.itemsize:
-        flat = flat.clone()
-    return flat.view(dtype).view(shape)
 
 
 def _encode_header(entries: Mapping[str, Any], other: Mapping[str, str]) -> bytes:
@@ -458,7 +476,7 @@ def unfit(tensor: torch.Tensor) -> str:
 
 
 class LoadedCheckpoint:
-    """A verified checkpoint whose tensors are still in its files.
+    """A verified checkpoint, read into memory: every byte is compared while it is read.
 
     Attributes:
         directory: Its path.
@@ -475,44 +493,74 @@ class LoadedCheckpoint:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self._verified = manifest.open_verified(directory)
-        self.manifest: Mapping[str, Any] = self._verified.body
-        views = self._verified.views
         self._tensors: Dict[str, Dict[str, torch.Tensor]] = {}
+        problems: List[Exception] = []
+        heads: Dict[str, Tuple[bytes, memoryview]] = {}
+        contents: Dict[str, memoryview] = {}
+
+        def place_file(name: str, path: str, size: int) -> List[memoryview]:
+            if not name.endswith(".safetensors"):
+                contents[name] = memoryview(bytearray(size))
+                return [contents[name]]
+            head = _read_head(path, size)
+            try:
+                self._tensors[name], memory = _allocate_tensors(head, size)
+            except OSError:
+                raise
+            except Exception as error:  # damaged, as its checksum will show, or another's
+                problems.append(error)
+                return [memoryview(bytearray(size))]
+            heads[name] = head, memoryview(bytearray(len(head)))
+            return [heads[name][1], *memory]
+
+        self.manifest: Mapping[str, Any] = manifest.verify_checkpoint(
+            directory, memory_of=place_file
+        )
+        for name, (head, verified) in heads.items():
+            if verified != head:
+                raise manifest.CheckpointDamaged(f"{name}: its header was read in two ways")
         try:
-            with warnings.catch_warnings():
-                # they are read-only here
-                warnings.filterwarnings("ignore", message=".*not writable.*")
-                for name in views:
-                    if name.endswith(".safetensors"):
-                        self._tensors[name] = read_tensors(views[name])
-            self.document: Dict[str, Any] = json.loads(bytes(views[STATE_FILE]))
+            self.document: Dict[str, Any] = json.loads(bytes(contents[STATE_FILE]))
         except (KeyError, ValueError) as error:
-            raise UsageError(
-                f"{directory} is intact but cannot be understood: {error!r}"
-            ) from error
+            problems.append(error)
+        if problems:
+            raise UsageError(f"{directory} is intact but cannot be understood: {problems[0]!r}")
 
     def tensors_of(self, file: str) -> Dict[str, torch.Tensor]:
-        """Return name → tensor of one file, as the file's own bytes: read-only, until `close`."""
+        """Return name → tensor of one file; each has memory of its own."""
         return self._tensors.get(file, {})
 
-    def decode_part(self, encoded: Any, file: str, *, own: bool = False) -> Any:
+    def decode_part(self, encoded: Any, file: str) -> Any:
         """Return a part of the document with its tensors in place.
 
         Args:
             encoded: The part.
             file: The file of its tensors.
-            own: Whether the tensors must outlive this object (they are copied then).
         """
-        found = self.tensors_of(file)
-        return encoding.decode_value(
-            encoded, lambda name: found[name].clone() if own else found[name]
-        )
+        return encoding.decode_value(encoded, self.tensors_of(file).__getitem__)
 
     def close(self) -> None:
-        """Close the files."""
+        """Release the tensors that nothing else uses."""
         self._tensors.clear()
-        self._verified.release()
+
+
+def _read_head(path: str, size: int) -> bytes:
+    """Return a file up to the end of its header, or its first bytes if it has none.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    fd = open_file(path)
+    try:
+        head = bytearray(min(8, size))
+        read_into(fd, 0, memoryview(head))
+        length = int.from_bytes(head, "little")
+        if length <= size - 8:
+            head = bytearray(8 + length)
+            read_into(fd, 0, memoryview(head))
+    finally:
+        os.close(fd)
+    return bytes(head)
 
 
 def load_weights(directory: StrPath) -> Dict[str, torch.Tensor]:
@@ -522,7 +570,4 @@ def load_weights(directory: StrPath) -> Dict[str, torch.Tensor]:
         Damaged: A byte is not the one written.
         Foreign: It is of another format.
     """
-    loaded = LoadedCheckpoint(str(directory))
-    result = {name: tensor.clone() for name, tensor in loaded.tensors_of(MODEL_FILE).items()}
-    loaded.close()
-    return result
+    return LoadedCheckpoint(str(directory)).tensors_of(MODEL_FILE)

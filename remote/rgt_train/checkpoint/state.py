@@ -554,7 +554,7 @@ class RunState:
         for name, other in self.others.items():
             if name not in document["objects"]:
                 continue  # a new part
-            saved = loaded.decode_part(document["objects"][name], TRAINER_FILE, own=True)
+            saved = loaded.decode_part(document["objects"][name], TRAINER_FILE)
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
@@ -568,7 +568,7 @@ class RunState:
         done += self.load_counters(document, doubts)
         grads = {}
         if self.progress.micro and document["grads"]:
-            grads = loaded.decode_part(document["grads"], TRAINER_FILE, own=True)
+            grads = loaded.decode_part(document["grads"], TRAINER_FILE)
         return RestoredState(
             done,
             document,

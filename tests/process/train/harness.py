@@ -379,7 +379,7 @@ def final_state(out: Path, step: int) -> tuple[Any, Any]:
     loaded = LoadedCheckpoint(str(checkpoint_of(out, step)))
     document = loaded.document
     weights = {name: tensor.clone() for name, tensor in loaded.tensors_of(MODEL_FILE).items()}
-    objects = loaded.decode_part(document["objects"], TRAINER_FILE, own=True)
+    objects = loaded.decode_part(document["objects"], TRAINER_FILE)
     rest = {key: document[key] for key in ("progress", "sampler", "settings", "environment")}
     loaded.close()
     return weights, {**rest, "objects": objects, "rng": document["rng"][0]}

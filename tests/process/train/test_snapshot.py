@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import signal
@@ -498,6 +499,32 @@ def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
     loaded = LoadedCheckpoint(os.path.join(tmp_path, "checkpoints", "step-00000002-a1"))
     assert loaded.tensors_of("trainer.safetensors")["ema/weights"].tolist() == [2.0] * 64
     loaded.close()
+
+
+def test_a_load_reads_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rgt_train.checkpoint import LoadedCheckpoint, diskio
+
+    model = torch.nn.Sequential(torch.nn.Linear(500, 500), torch.nn.Linear(500, 1))
+    with Run(tmp_path, model=model, max_steps=1, options=Options(log_every=0)) as run:
+        for _epoch in run.epochs():
+            for _step in run.steps():
+                run.step(1.0)
+    read: list[int] = []
+    real = diskio.read_into
+
+    def counting(fd: int, offset: int, target: memoryview) -> int:
+        read.append(real(fd, offset, target))
+        return read[-1]
+
+    monkeypatch.setattr(diskio, "read_into", counting)
+    monkeypatch.setattr(mmap, "mmap", None)  # nor maps it, to read it again
+    place = tmp_path / "checkpoints" / "step-00000001-a1"
+    loaded = LoadedCheckpoint(str(place))
+    assert sum(read) == sum(facts["size"] for facts in loaded.manifest["files"].values())
+    held = loaded.tensors_of("model.safetensors")["0.weight"]
+    loaded.close()
+    (place / "model.safetensors").unlink()
+    assert torch.equal(held, model[0].weight)
 
 
 def test_which_averaged_weights_are_known_to_be_counted() -> None:
