@@ -14,6 +14,7 @@ import statistics
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -182,8 +183,36 @@ def dcp(loop: Loop) -> Callable[[int], Save]:
     return begin
 
 
-def dcp_async(loop: Loop, mode: str = "thread") -> Callable[[int], Save]:
-    """``torch.distributed.checkpoint.async_save``, by a thread; `mode` names other ways to call it."""
+def seal(folder: Path) -> None:
+    """Read back the files in `folder`, which are fsynced, and note their checksums durably."""
+    sums = {path.name: crc32_of(path) for path in folder.iterdir()}
+    with (folder / "sums.tmp").open("w") as file:
+        json.dump(sums, file)
+        file.flush()
+        os.fsync(file.fileno())
+    (folder / "sums.tmp").replace(folder / "sums.json")
+    for place in (folder, folder.parent):
+        fd = os.open(place, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+
+
+def crc32_of(path: Path) -> int:
+    """Return the CRC-32 of a file, read by pieces."""
+    found = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            found = zlib.crc32(piece, found)
+    return found
+
+
+def dcp_async(
+    loop: Loop, mode: str = "thread", *, read_back: bool = False
+) -> Callable[[int], Save]:
+    """``torch.distributed.checkpoint.async_save``, by a thread; `mode` names other ways to call it.
+
+    With `read_back` a save is over once its files are read back and their checksums are on the disk, too.
+    """
     dist: Any = importlib.import_module("torch.distributed")
     library: Any = importlib.import_module("torch.distributed.checkpoint")
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -231,6 +260,8 @@ def dcp_async(loop: Loop, mode: str = "thread") -> Callable[[int], Save]:
 
         def over(ended: Future[Any]) -> None:
             assert ended.exception() is None, ended.exception()
+            if read_back:
+                seal(folder)
             save.finish()
             shutil.rmtree(loop.place / f"dcp{number - 1}", ignore_errors=True)
 
@@ -240,8 +271,29 @@ def dcp_async(loop: Loop, mode: str = "thread") -> Callable[[int], Save]:
     return begin
 
 
-def ours(loop: Loop, saves: int) -> dict[str, Any]:
-    """`rgt_train.Run`, as a person uses it."""
+class ReadBack:
+    """Reads each checkpoint back as soon as it is published, by a thread of this process."""
+
+    def __init__(self, latest: Path) -> None:
+        self._latest = latest
+        self.at: dict[int, float] = {}
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        from rgt_train.checkpoint import manifest
+
+        while True:
+            time.sleep(0.005)
+            with contextlib.suppress(OSError):
+                place = self._latest.parent / self._latest.read_text().strip()
+                step = int(place.name.split("-")[1])
+                if step not in self.at:
+                    manifest.verify_checkpoint(place, threads=1)
+                    self.at[step] = time.time()
+
+
+def ours(loop: Loop, saves: int, *, read_back: bool = False) -> dict[str, Any]:
+    """`rgt_train.Run`, as a person uses it; with `read_back` each checkpoint is verified after its save."""
     from rgt_train import Options, Run
 
     steps, every, half = (saves + 2) * 12, 12, 6
@@ -254,6 +306,10 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
     )  # fmt: skip
     waiting.close_after()
     latest = loop.place / "run" / "checkpoints" / "latest"
+    if read_back:
+        verified = ReadBack(latest).at
+    else:
+        verified = {}
     times: dict[int, float] = {}
     calls: dict[int, float] = {}
     begun: dict[int, float] = {}
@@ -275,6 +331,7 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
                     published.setdefault(
                         int(latest.read_text().split("-")[1]), latest.stat().st_mtime
                     )
+    published.update(verified)
     # The first save warms up; the last is that of the end, which nothing overlaps.
     saved = list(range(2 * every, steps, every))
     assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
@@ -373,6 +430,7 @@ METHODS: dict[str, Callable[[Loop], Callable[[int], Save]]] = {
     "dcp_async_reused": lambda loop: dcp_async(loop, "reused"),
     "dcp_async_staging": lambda loop: dcp_async(loop, "staging"),
     "dcp_async_process": lambda loop: dcp_async(loop, "process"),
+    "dcp_async_read_back": lambda loop: dcp_async(loop, "reused", read_back=True),
 }
 
 
@@ -388,8 +446,8 @@ def main() -> None:
         loop.compute()
     before = memory.close()
     memory = Memory() if watched else memory
-    if method == "ours":
-        result = ours(loop, saves)
+    if method in ("ours", "ours_read_back"):
+        result = ours(loop, saves, read_back=method != "ours")
     else:
         result = loop.measure(METHODS[method](loop), saves)
     if watched:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from rgt_train.checkpoint.snapshot import digest_of, version_of, window_of
+from rgt_train.checkpoint.snapshot import digest_of, outside_compile, version_of, window_of
 from rgt_train.checkpoint.state import RunState
 from rgt_train.data import rng
 from rgt_train.exits import UsageError
@@ -47,7 +47,7 @@ class OptimizerHooks:
             if register is None:
                 self.silent.append(f"{name} has no register_step_pre_hook")
                 continue
-            self._handles.append(register(self._before_change))
+            self._handles.append(register(outside_compile(self._before_change)))
             if any(group.get("capturable") for group in getattr(optimizer, "param_groups", [])):
                 self.silent.append(f"{name} is capturable, and a replayed CUDA graph calls no hook")
 

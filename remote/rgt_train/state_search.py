@@ -39,6 +39,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from rgt_train.checkpoint.encoding import random_state
+from rgt_train.checkpoint.snapshot import outside_compile
 from rgt_train.data.sampler import BatchPlan
 
 
@@ -269,7 +270,8 @@ class StateSearch:
         self._before: Dict[str, Tuple[int, Dict[str, Any]]] = {}
         self._stepped: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
         self._known = {id(optimizer) for optimizer in self._optimizers}
-        self.close = register_optimizer_step_post_hook(self._note_optimizer).remove
+        note = outside_compile(self._note_optimizer)
+        self.close = register_optimizer_step_post_hook(note).remove
 
     def after_step(self) -> None:
         """Examine the loop at the end of each of the first steps."""
@@ -319,9 +321,6 @@ class StateSearch:
             step = self._where()[0]
             if self._stepped.setdefault(optimizer, step) != step:  # not one for a single step
                 self._known.add(id(optimizer))
-
-    # Traced into a compiled step, it would recompile that step each time.
-    _note_optimizer._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _find_optimizers(self) -> None:
         """Find optimizers that have stepped in two steps and whose state is in no given state."""

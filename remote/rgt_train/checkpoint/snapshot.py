@@ -350,6 +350,17 @@ def version_of(tensor: torch.Tensor) -> int:
         return 0  # an inference tensor: it cannot change in place
 
 
+def outside_compile(hook: Callable[..., None]) -> Any:
+    """Return a hook of an optimizer that ``torch.compile`` does not trace.
+
+    Traced with a compiled ``optimizer.step()``, it would be compiled again for each tensor and each
+    new value of a counter.
+    """
+    if "torch._dynamo" in sys.modules:  # which making an optimizer imports
+        return torch.compiler.disable(hook)
+    return hook
+
+
 class BackwardHooks:
     """Calls a function several times during the next backward passes, after gradients arrive.
 

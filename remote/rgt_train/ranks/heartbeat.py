@@ -19,6 +19,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 import torch
 
+from rgt_train.checkpoint.snapshot import outside_compile
+
 T = TypeVar("T")
 
 PHASES = (
@@ -173,8 +175,8 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
             optimizer, "register_step_post_hook"
         ):
             handles += [
-                optimizer.register_step_pre_hook(enter_optimizer),
-                optimizer.register_step_post_hook(leave_optimizer),
+                optimizer.register_step_pre_hook(outside_compile(enter_optimizer)),
+                optimizer.register_step_post_hook(outside_compile(leave_optimizer)),
             ]
 
     def remove_hooks() -> None:

@@ -504,7 +504,7 @@ def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
 def test_a_load_reads_every_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rgt_train.checkpoint import LoadedCheckpoint, diskio
 
-    model = torch.nn.Sequential(torch.nn.Linear(500, 500), torch.nn.Linear(500, 1))
+    model = torch.nn.Linear(500, 500)
     with Run(tmp_path, model=model, max_steps=1, options=Options(log_every=0)) as run:
         for _epoch in run.epochs():
             for _step in run.steps():
@@ -521,10 +521,10 @@ def test_a_load_reads_every_byte_once(tmp_path: Path, monkeypatch: pytest.Monkey
     place = tmp_path / "checkpoints" / "step-00000001-a1"
     loaded = LoadedCheckpoint(str(place))
     assert sum(read) == sum(facts["size"] for facts in loaded.manifest["files"].values())
-    held = loaded.tensors_of("model.safetensors")["0.weight"]
+    held = loaded.tensors_of("model.safetensors")["weight"]
     loaded.close()
     (place / "model.safetensors").unlink()
-    assert torch.equal(held, model[0].weight)
+    assert torch.equal(held, model.weight)
 
 
 def test_which_averaged_weights_are_known_to_be_counted() -> None:
@@ -588,3 +588,26 @@ def test_a_change_before_the_backward_pass_is_seen_in_it(build: Build) -> None:
     bench.check(bench.end())
     bench.persister.close()
     assert hooks_of(bench) == 0
+
+
+def test_a_compiled_optimizer_step_is_compiled_once(tmp_path: Path) -> None:
+    """The hooks of the run change at each step, and look at each tensor of a save."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = Run(
+        tmp_path, model=model, optimizer=optimizer, max_steps=4, options=Options(save_every=1)
+    )
+
+    @torch.compile(backend="eager")
+    def update() -> None:
+        optimizer.step()
+
+    compiled: list[int] = []
+    with run:
+        for _epoch in run.epochs():
+            for _step in run.steps():
+                model(torch.ones(1, 2)).sum().backward()
+                update()
+                compiled.append(torch._dynamo.utils.counters["frames"]["total"])
+                run.step(1.0)
+    assert compiled[1] == compiled[-1]
