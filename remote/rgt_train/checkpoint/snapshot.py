@@ -357,7 +357,7 @@ def outside_compile(hook: Callable[..., None]) -> Any:
     new value of a counter.
     """
     if "torch._dynamo" in sys.modules:  # which making an optimizer imports
-        return torch.compiler.disable(hook)
+        return torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
     return hook
 
 
