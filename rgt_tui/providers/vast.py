@@ -169,6 +169,7 @@ class VastAccount(RentedAccount):
         data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
         if not isinstance(data, dict) or "instances" not in data:
             raise self.undocumented_error("an answer without 'instances'")
+        # vast.ai answers 200 for an instance that does not exist.
         if data["instances"] is None:
             raise NotFound(
                 f"vast.ai has no instance {instance}", console=self.http.console, status=200
@@ -263,6 +264,7 @@ class VastAccount(RentedAccount):
         host, ssh_port = _find_ssh_endpoint(box)
         stopped = lifecycle is Lifecycle.STOPPED
         spot = parse_bool(box.get("is_bid"))
+        # Nobody stopped it, so it returns as soon as the bid is the highest again.
         outbid = spot is True and stopped and box.get("intended_status") == "running"
         return RentedMachine(
             id=str(identifier),
@@ -346,6 +348,7 @@ class VastAccount(RentedAccount):
             if balance is None:
                 return None
             return AccountBalance(balance)
+        # Only a debt is subtracted: a positive balance would count the credit twice.
         return AccountBalance(credit + min(0.0, balance or 0.0))
 
     async def read_books(self, machines: tuple[RentedMachine, ...]) -> Mapping[str, float]:
@@ -364,6 +367,7 @@ class VastAccount(RentedAccount):
             instance = str(charge.get("source")).removeprefix("instance-")
             cost = parse_signed(charge.get("amount"))
             if instance in known:
+                # A sum without this charge would be too low, and look complete.
                 if cost is None:
                     raise self.undocumented_error("a charge without an amount")
                 sums[instance] = sums.get(instance, 0.0) + cost

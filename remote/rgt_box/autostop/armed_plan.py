@@ -164,6 +164,7 @@ def bind_plan(
     accepted = []
     for pid, started in request["accept_holders"]:
         ticks = procstat.start_ticks(int(pid))
+        # The boot time is computed from a clock that is adjusted, so it may differ by a second.
         if ticks is not None and abs(boot + ticks / procstat.CLOCK_TICKS - started) < 2.0:
             accepted.append([int(pid), ticks])
     return dict(
@@ -205,6 +206,7 @@ def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     if plan.get("boot") != place.boot_id():
         return "the box was rebooted, or its container restarted, since it was armed"
     mine, then = own_identity(), plan.get("identity") or {}
+    # Only names that both have: a variable may be missing in another process's environment.
     other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
     if other:
         return f"this is not the box that was armed: {other[0]} is {mine[other[0]]}, and was {then[other[0]]}"
@@ -228,6 +230,7 @@ def load_plans(folder: str) -> dict[str, dict[str, Any]]:
 def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
     """Return whether a plan has the form that `bind_plan` made; a malformed file arms nothing."""
     try:
+        # The file may be from another version of the agent, or half written.
         parse_request(dict(plan, accept_holders=[]))
         known = all(
             isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept")
@@ -271,6 +274,7 @@ def store_json(folder: str, name: str, value: Mapping[str, Any]) -> None:
             why = f"{where}: {error.strerror}"
             continue
         for other in state_files.state_folders(folder):
+            # An older plan elsewhere would still be armed.
             if other != where:
                 files.unlink_if_exists(os.path.join(other, name))
         return

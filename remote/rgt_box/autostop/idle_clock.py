@@ -71,6 +71,7 @@ def judge_reading(
     for card in sample.get("gpus") or []:
         _judge_card(card, signs, active, unknown)
     cards = len(sample.get("gpus") or [])
+    # A card that has dropped off the bus may be the one that works.
     if cards < int(signs.get("cards") or 0):
         unknown.append("%d of %d GPUs can be read" % (cards, signs["cards"]))
     transfers = sample.get("transfers")
@@ -91,6 +92,7 @@ def judge_reading(
     holders = []
     for process in signs.get("processes") or []:
         share = process.get("cpu_pct") or 0.0
+        # A training that waits for data uses little; any other process must use more to count.
         if process.get("works"):
             least = RUN_PCT
         else:
@@ -171,6 +173,7 @@ class IdleClock:
         self._last = at
         if why:
             self.idle_since = None
+        # Work is certain, so what is unknown besides does not matter.
         if verdict.unknown and not verdict.active:
             self.idle_since = None
             if self.unknown_since is None:
@@ -185,6 +188,7 @@ class IdleClock:
         passed = at.boot - last.boot
         slept = passed - (at.awake - last.awake)
         set_by = (at.wall - last.wall) - passed
+        # Nobody has watched the box meanwhile, so its idleness is not proved.
         if passed < 0 or abs(slept) >= LEAP:
             return f"the machine was suspended for {slept:.0f} s"
         if abs(set_by) >= JUMP:
@@ -284,6 +288,7 @@ class Countdown:
         """
         if due is not None:
             due = max(due, self.not_before)
+        # Not due any more, or so much later that a new warning must come first.
         if due is None or (self.warned_at is not None and due - warn > max(at, self.warned_at)):
             if self.warned_at is None:
                 return DueAction("", None if due is None else max(0.0, due - at))
@@ -294,5 +299,6 @@ class Countdown:
                 return DueAction("", due - at)
             self.warned_at = at
             return DueAction("warn", max(due, at + warn) - at)
+        # A late warning delays the stop: a person must get the whole time.
         stop = max(due, self.warned_at + warn)
         return DueAction("stop" if at >= stop else "", max(0.0, stop - at))

@@ -211,6 +211,8 @@ class AsyncSaver:
         """Allocate and touch the memory, and start the writer, without pausing the training."""
         collected = state.collect_state([])
         arena = self._arena_for(collected)
+        # The first write to a page costs a fault; without this the first save would pay for all of
+        # them.
         arena.touch_pages()
         self._start_writer()
 
@@ -232,6 +234,7 @@ class AsyncSaver:
         collected = state.collect_state()
         arena = self._arena_for(collected)
         now, later = self._split_pairs(collected.parts, arena)
+        # With the number of the save, so that each one samples other places.
         witness = ContentWitness([pair.source for pair in later], self._saves)
         if witness.whole:
             collected.document["compared"] = WHOLE
@@ -339,7 +342,9 @@ class AsyncSaver:
         if self._arena is not None:
             self._arena.close()
             self._arena = None
+        # The writer has the old arena mapped, which would keep its memory.
         self._client.forget_memory()
+        # Only pinned memory can be the target of a copy that does not block.
         pinned = any(part.tensor.is_cuda for part in collected.parts)
         self._arena = SharedArena(ArenaLayout(specs), pinned=pinned)
         return self._arena
@@ -373,11 +378,14 @@ class AsyncSaver:
                         flight.job, flight.text, self._arena.fd, self._arena.size
                     )
                     flight.handed = True
+                    # The training thread was faster: the verdict waits for the job that it is
+                    # about.
                     if flight.judged:
                         self._client.send_verdict(good=flight.spoilt is None)
         except Exception as problem:
             flight.failed = problem
         finally:
+            # Also after a failure, because `wait` would otherwise never return.
             flight.submitted.set()
 
     def _send_verdict(self, flight: _SaveInFlight, error: Optional[BaseException]) -> None:

@@ -91,6 +91,7 @@ class CheckpointDraft:
             OSError: The draft can only be dropped.
         """
         data = manifest.build_manifest(self._step, files, about)
+        # Last, after all files that it names: a directory without it is no checkpoint.
         write_file(os.path.join(self.path, manifest.NAME), data)
         fsync_dir(self.path)
         try:
@@ -119,6 +120,7 @@ class CheckpointDraft:
         try:
             fsync_dir(store.root)
         except OSError:
+            # Not durable, so not published: the name must not exist after an error.
             os.rename(target, self.path)
             raise
         self._point_at(target)
@@ -301,6 +303,7 @@ def free_room(store: CheckpointStore, step: int, give_up: bool) -> Optional[str]
         step: The checkpoint that has no room.
         give_up: Whether older checkpoints may be deleted for this one alone.
     """
+    # In this order: first what is worthless, then what the policy keeps beyond the newest.
     given_up = store.make_room(valuable=False)
     if given_up is None:
         note = store.keep_only_newest()

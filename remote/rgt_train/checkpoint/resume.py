@@ -65,6 +65,7 @@ def load_finished(
     """
     told = f"none of step {step} is in {store.root}"
     for item in reversed(store.list_items()):
+        # An earlier one is not what the run ended with.
         if item.step < step:
             break
         try:
@@ -121,6 +122,7 @@ def load_latest(
             local = None
         if mirror.fetch_newer(local) is not None or (found is None and diskio.is_dir(store.best)):
             found, _ = store.newest_good(load_checkpoint)
+    # Starting again would delete the damaged ones, which a person may still repair.
     if found is None and complaints:
         raise UsageError(
             f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
@@ -207,6 +209,7 @@ def reconcile_best(store: CheckpointStore, progress: Progress, report: RunReport
         report.print_line(
             f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
         )
+        # Moved, not deleted: damaged weights may be all that is left of the best.
         store.set_best_aside()
         progress.best = progress.best_step = None
         return
@@ -285,6 +288,7 @@ class PendingRestore:
         here = p.epoch, p.step, p.micro
         self._begun = True
         if self.rng is not None or self._seed is not None:
+            # Kept until the first step, because a look at a batch must not change the training.
             self._looked = here, self.rng, self._seed, self._grads
         elif self._looked and self._looked[0] == here and not over:
             self.undo_restore()

@@ -265,6 +265,7 @@ async def _run_pull(
         return _with_unclaimed(report, request, unclaimed_groups(pulled, ledger, exact), exact)
     await asyncio.to_thread(ledger.append_rows, touched)
     _check_free_space(destination, todo)
+    # After all checks and before the first byte: a refusal costs nothing.
     if todo.steps and not traffic.free and not await agree(traffic):
         raise PullFailed(f"nothing was fetched: you did not agree to {traffic.size_and_price}")
     try:
@@ -372,6 +373,7 @@ def _finish_pull(
 ) -> None:
     fetched.close()
     for folder in fetched.folders:
+        # The names of the files must be on disk before the ledger proves them.
         sync_folder(folder)
     fetched.problems.extend(empty_but_listed(fetched.landed))
     ledger.append_rows(

@@ -130,6 +130,7 @@ class PartFile:
             pass  # this file system has no locks
         self.present = os.fstat(self._fd).st_size
         if self.present > size:
+            # The file on the box has become shorter since.
             os.ftruncate(self._fd, size)
             self.present = size
         self._size = size
@@ -173,8 +174,10 @@ class PartFile:
             offset: Their own offset.
             piece: The bytes.
         """
+        # Ranges of several streams arrive in any order; the others are read back later.
         if offset != self._hashed:
             return
+        # To return to, in case the stream breaks within this range.
         if offset == start:
             self._mark = start, self._hash.copy()
         self._hash.update(piece)
@@ -320,6 +323,7 @@ def _place_next_to_file(
     if old == sha256:
         Path(part).unlink()
         return local, None
+    # The old copy is the beginning of the new one: a log that has grown, so nothing is lost.
     if found.st_size < there.size and sha256_of(Path(part), found.st_size)[0] == old:
         Path(part).rename(local)
         return local, None
@@ -350,6 +354,7 @@ def version_path(local: str, sha256: str) -> str:
     It keeps the suffix by which programs recognise it.
     """
     path = Path(local)
+    # In bytes, because that is how file systems limit a name.
     end = os.fsencode(f".rgt-{sha256[:12]}{path.suffix}")
     return str(path.with_name(os.fsdecode(os.fsencode(path.stem)[: LONGEST_NAME - len(end)] + end)))
 

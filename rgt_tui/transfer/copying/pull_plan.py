@@ -122,6 +122,7 @@ def plan_pull(
             same.append(row)
             continue
         if _regular_size(local) == file.there.size:
+            # A hash costs less than the transfer, if the file is the same.
             course = FetchCourse.COMPARE
         else:
             course = FetchCourse.FETCH
@@ -146,8 +147,10 @@ def _find_verified_row(
 ) -> FileRow | None:
     """Return the row of a file whose copy below this destination matches the box's current file."""
     row = ledger.find_file(file.path)
+    # A rental reuses paths: the same stamp on another machine proves nothing.
     if row is None or row.there != file.there or row.instance != instance:
         return None
+    # The person wants it here; a copy elsewhere does not help.
     if not row.local.startswith(f"{destination}/"):
         return None
     try:
