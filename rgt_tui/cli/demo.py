@@ -173,7 +173,12 @@ def _run_on_screen(arguments: DemoArguments) -> int:
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 
     return run_dashboard(
-        build_fleet, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`"
+        build_fleet,
+        title="rgt demo",
+        hint=HINT,
+        farewell=FAREWELL,
+        without="`rgt demo --headless`",
+        waiting="starting three boxes on this machine …",
     )
 
 

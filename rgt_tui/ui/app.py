@@ -109,6 +109,7 @@ class RgtApp(FaultTolerant, App[None]):
         readonly: Offer no action that stops billing.
         preferences: The person's theme and keys.
         remember: The file in which a chosen theme is saved; None = not saved.
+        waiting: Shown until the fleet has started; empty = that it connects.
         first_steps: Choices for a first fleet; the fleet is made after one is chosen.
         met: Knows which platform pages the person has seen; None = no page opens by itself.
     """
@@ -134,6 +135,7 @@ class RgtApp(FaultTolerant, App[None]):
         hint: str | None = None,
         farewell: str | None = None,
         notice: tuple[str, str] | None = None,
+        waiting: str = "",
         readonly: bool = False,
         preferences: Preferences = UNCHANGED,
         remember: Path | None = None,
@@ -148,6 +150,7 @@ class RgtApp(FaultTolerant, App[None]):
         self.title = title
         self.hint_text = hint
         self.notice = notice
+        self.waiting_text = waiting
         self.readonly = readonly
         self.fleet: FleetSource | None = None
         self.failure: BaseException | None = None

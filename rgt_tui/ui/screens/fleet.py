@@ -210,7 +210,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def on_mount(self) -> None:
         """Show that the fleet is being started."""
         if not self.has_fleet:
-            self._show_empty((EMPTY, make_line(dim_span(self.WAITING))))
+            self._show_empty((EMPTY, make_line(dim_span(self.waiting_text))))
         self.load_view()
 
     @work(
@@ -226,6 +226,11 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         except Unreadable as error:
             self.hint(str(error), 2 * HINT_SECONDS)
         self.redraw_now()
+
+    @property
+    def waiting_text(self) -> str:
+        """What is awaited while there are no boxes to show."""
+        return getattr(self.app, "waiting_text", "") or self.WAITING
 
     @property
     def _fleet_key(self) -> str:
@@ -378,7 +383,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
                 make_line(dim_span(f"{key_for('screen.escape')} clears the filter")),
             )
         if getattr(self.app, "starting", False):
-            return (EMPTY, make_line(dim_span(self.WAITING)))
+            return (EMPTY, make_line(dim_span(self.waiting_text)))
         return (
             EMPTY,
             make_line("the fleet has no boxes"),
@@ -625,7 +630,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             super().action_connect()
             return
         self._failure = None
-        self._show_empty((EMPTY, make_line(dim_span(self.WAITING))))
+        self._show_empty((EMPTY, make_line(dim_span(self.waiting_text))))
         cast("Dashboard", self.app).start_fleet()
 
     def action_answer(self) -> None:

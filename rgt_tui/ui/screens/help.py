@@ -60,9 +60,30 @@ class HelpRow(NamedTuple):
     title: bool = False
 
 
+FIRST_KEYS = 6
+"""So many keys are enough to begin with, the one that quits among them."""
+
+
 def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
-    """Return a row per command: keys, name, and what it does."""
-    return [HelpRow(make_displayable(c.shown_keys), c.title, c.help, c) for c in commands]
+    """Return a row per command: keys, name, and what it does.
+
+    The first rows are the keys that one needs first: those of the key line, and how to quit.
+    """
+    quits = [one for one in commands if one.id == "app.quit"]
+    shown = sorted((one for one in commands if one.footer), key=lambda one: one.footer)
+    first = [*shown[: FIRST_KEYS - len(quits)], *quits]
+    rest = [one for one in commands if one not in first]
+    rows = [HelpRow(make_displayable(c.shown_keys), c.title, c.help, c) for c in (*first, *rest)]
+    if not shown or not quits:
+        return rows
+    at = len(first)
+    return [
+        HelpRow("first", title=True),
+        *rows[:at],
+        HelpRow(),
+        HelpRow("all others", title=True),
+        *rows[at:],
+    ]
 
 
 def legend_rows(legend: Legend) -> list[HelpRow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rgt_tui import health
 from rgt_tui.model import MACHINE, AccountBill, BoxState, FleetState, MoneyAmount, Profile
@@ -164,7 +165,11 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
         told += _indented_lines(
             f"rgt import --from {bill.kind} adds machines to the fleet", width, Tone.ACCENT
         )
-    return [make_line(Span(bill.kind, Tone.STRONG), dim_span(f"  {bill.account}")), *told]
+    account = bill.account
+    key, _, server = account.partition("@")
+    if urlsplit(server).hostname in ("127.0.0.1", "::1"):
+        account = f"{key} at a server of this machine"
+    return [make_line(Span(bill.kind, Tone.STRONG), dim_span(f"  {account}")), *told]
 
 
 def _indented_lines(text: str, width: int, tone: Tone) -> list[Line]:
