@@ -130,6 +130,7 @@ def run_dashboard(
         without: What to use without a terminal, such as "`rgt status`".
         boxes: Number of boxes in the fleet.
         notice: A warning for the whole session, and what to do about it.
+        waiting: Shown until the fleet has started; empty = that it connects.
         readonly: Offer no action that stops billing.
         first_steps: Choices for a first fleet if there is none.
         met: Knows which platform pages the person has seen; None = no page opens by itself.

@@ -28,7 +28,7 @@ CHOSEN = """
 "box.curves" = "Z"
 "box.log" = "W"
 "box.phases" = "ctrl+f"
-"box.alerts" = "S"
+"box.alerts" = "K"
 "box.history" = "ctrl+r"
 "box.teardown" = "ctrl+x"
 "fleet.open" = "ctrl+n"
@@ -64,7 +64,7 @@ async def test_every_main_screen_names_the_keys_that_a_person_has_chosen(
         await settle(pilot)
         for keys in (
             (), ("ctrl+n",), ("ctrl+n", "ctrl+r"), ("W",), ("W", "home"), ("Z",), ("ctrl+f",),
-            ("ctrl+f", "down", "down"), ("S",), ("C",), ("ctrl+o",), ("i",), ("H",), ("u",), ("f3",),
+            ("ctrl+f", "down", "down"), ("K",), ("C",), ("ctrl+o",), ("i",), ("H",), ("u",), ("f3",),
         ):  # fmt: skip
             for key in keys:
                 await pilot.press(key)

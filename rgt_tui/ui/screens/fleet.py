@@ -160,7 +160,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         *BOX_SHELL,
         *BOX_WORK,
         *BOX_CARE,
-        *REPLAY,
+        *(one for one in REPLAY if one.id != "replay.hold"),  # here `fleet.mark` does it
         *MOVE,
     )
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)

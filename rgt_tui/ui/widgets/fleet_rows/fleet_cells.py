@@ -140,6 +140,8 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
     badge = ""
     if any(gpu.sim for gpu in gpus):
         badge = " SIM"
+        if width < len("100% SIM"):
+            badge = "S"
     odd = find_odd_cards(gpus)
     said, tone = "", Tone.TEXT
     if odd is not None:

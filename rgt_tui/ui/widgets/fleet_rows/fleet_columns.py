@@ -246,11 +246,13 @@ def choose_columns(
             return width - 2 - sum(chosen.values()) - len(chosen)
 
         # A percentage alone, without its line: at 80 cells, price, ETA and loss say more.
-        percent_cells = 4
+        percent_cells = 5
         if width < 100:
             chosen["gpu"] = percent_cells
         # In a narrow table the name grows to this many cells before further columns are added.
-        narrow_name = 14 if width < 90 else 18
+        narrow_name = 18
+        if width < 90:
+            chosen["name"] = narrow_name = 13
         chosen["name"] += max(0, min(min(wanted, narrow_name) - chosen["name"], remaining_width()))
         for column in sorted(COLUMNS, key=lambda one: one.narrow):
             if column.narrow and column.key not in chosen and remaining_width() > column.width:
