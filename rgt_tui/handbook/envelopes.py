@@ -59,7 +59,7 @@ class LogSource:
             return number
         return self._origins[number - 1]
 
-    def unwrap(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def read_text(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the text, oldest line first, in pieces; a plain log is yielded as it is.
 
         Args:
@@ -179,14 +179,14 @@ def _iterate_texts(
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a text, which journald writes as a list of bytes if it is not plain."""
+    """Return a text, which journald may write as a list of bytes, and a notebook as one of lines."""
     if isinstance(value, str):
         return value
-    if (
-        isinstance(value, list)
-        and value
-        and all(type(byte) is int and 0 <= byte < 256 for byte in value)
-    ):
+    if not isinstance(value, list) or not value:
+        return None
+    if all(isinstance(part, str) for part in value):
+        return "".join(value)
+    if all(type(byte) is int and 0 <= byte < 256 for byte in value):
         return bytes(value).decode("utf-8", "replace")
     return None
 
@@ -369,13 +369,15 @@ def _texts_and_times(
     records: Iterable[dict[str, Any]], field: tuple[str, ...]
 ) -> Iterator[tuple[str, str | float | None]]:
     for record in records:
-        text = _text_of(record, field)
-        if text is not None:
+        text = _text_of(record, field) or "\n".join(_describe_exceptions(record, ""))
+        if text:
             yield text, _time_of(record)
 
 
 def _gather_records(value: Any) -> Iterator[tuple[str, str | float | None]]:
     if isinstance(value, dict):
+        if "nbformat" in value:  # the cells' code is no log
+            value = {str(at): cell.get("outputs") for at, cell in enumerate(value["cells"])}
         for item in value.values():
             yield from _gather_records(item)
     elif isinstance(value, list):

@@ -162,7 +162,7 @@ def triage_file(
     end = b""
     try:
         with open_unpacked(path) as file:
-            for data in source.unwrap(_iterate_utf8(file)):
+            for data in source.read_text(_iterate_utf8(file)):
                 hits.extend(searcher.feed(data))
                 if len(data) >= END:
                     end = data[-END:]

@@ -417,9 +417,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     """Return numbered lines as rows, without prefixes, and grouped by writer."""
     rows = _sort_rows(lines)
     quoted = find_quoted_rows([row.text for row in rows])
-    return [
-        row._replace(quoted=True) if said else row for row, said in zip(rows, quoted, strict=True)
-    ]
+    return [row._replace(quoted=said) for row, said in zip(rows, quoted, strict=True)]
 
 
 def _sort_rows(lines: Iterable[tuple[int, str]]) -> list[LineState]:

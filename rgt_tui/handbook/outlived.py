@@ -6,6 +6,7 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -33,6 +34,7 @@ _SAVES = re.compile(
     r"(?i)\b(?:checkpoint|ckpt|model|weights|state)\b[^\n]{0,80}(?<!not )\b(?:saved|published|written)\b"
     r"|(?<!not )\bsaved [^\n]{0,40}(?:checkpoint|ckpt|model|weights|state)"
 )
+_NUMBER = re.compile(r"[-+]?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 _DIGITS = re.compile(r"\d+")
 _TRIES_ON = re.compile(
     r"(?i)\bretr(?:y|ies|ying)\b|\btr(?:y|ying)\b|\battempt \d|\bskip|\bfall(?:ing)? ?back|\bcontinu(?:e|ing)\b|\bignor"
@@ -41,7 +43,7 @@ SAVED_BY = ("U6", "U7", "U33", "CKPT1")
 """Pages about what could not be stored: over once a checkpoint was saved."""
 
 
-Hit = TypeVar("Hit", bound=LineHit)
+AnyHit = TypeVar("AnyHit", bound=LineHit)
 
 
 class ProgressMark(NamedTuple):
@@ -49,8 +51,10 @@ class ProgressMark(NamedTuple):
 
     number: int
     text: str
-    place: int
-    """Offset in the text."""
+    kind: str
+    """Its text without the numbers; empty = a progress bar. A summary at the end, as trackers print,
+    has a line of each kind.
+    """
     in_order: bool
     """It cannot have been held back in a buffer: it has a time, or is a progress bar."""
 
@@ -69,15 +73,19 @@ def find_progress(end: str, last: int) -> list[ProgressMark]:
         at = match.start()
         start = max(end.rfind("\n", 0, at), end.rfind("\r", 0, at)) + 1
         text = _STATE.match(end, start)[0]  # type: ignore[index]
-        timed = match[1] is not None or _STAMPED.match(text) is not None
+        bar = match[1] is not None
+        kind = _NUMBER.sub("0", text)
+        if bar:
+            kind = ""
+        timed = bar or _STAMPED.match(text) is not None
         if _NAN.search(text) is None:
-            marks.append(ProgressMark(first + number, text, at, timed))
+            marks.append(ProgressMark(first + number, text, kind, timed))
     return marks
 
 
 def drop_outlived(
-    hits: Sequence[Hit], pages: Mapping[str, HandbookPage], end: str, last: int
-) -> Sequence[Hit]:
+    hits: Sequence[AnyHit], pages: Mapping[str, HandbookPage], end: str, last: int
+) -> Sequence[AnyHit]:
     """Return the hits without those that the run has outlived: it went on for some steps.
 
     Steps behind a raised exception prove it only if they cannot have been held back in a buffer
@@ -109,7 +117,8 @@ def drop_outlived(
     for hit in hits:
         after = [mark for mark in marks if mark.number > hit.line_no]
         page = pages[hit.id]
-        over = len({mark.text for mark in after}) >= enough and _shape_of(hit.line) not in recent
+        kinds = Counter(kind for kind, _ in {(mark.kind, mark.text) for mark in after})
+        over = max(kinds.values(), default=0) >= enough and _shape_of(hit.line) not in recent
         if page.severity != Severity.FATAL and page.action != AdvisedAction.RESUME:
             over = False  # a state that lasts, not an event
         elif over and hit.id == LOSS_BROKEN:

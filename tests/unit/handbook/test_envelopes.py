@@ -209,7 +209,9 @@ def test_a_failure_that_was_outlived_is_none_behind_any_envelope(
 )
 def test_what_is_no_export_is_read_as_it_is(text: str) -> None:
     source = LogSource()
-    assert b"".join(source.unwrap(iter([text.encode()]))).decode().rstrip("\n") == text.rstrip("\n")
+    assert b"".join(source.read_text(iter([text.encode()]))).decode().rstrip("\n") == text.rstrip(
+        "\n"
+    )
     assert source.line_of(7) == 7
 
 

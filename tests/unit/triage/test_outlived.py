@@ -67,6 +67,13 @@ FATAL = {
         "U7",
         ["Exception ignored in: <_io.TextIOWrapper name='<stdout>'>", "OSError: [Errno 28] No space left on device"],
     ),
+    "a tracker's summary behind it": (
+        "U10",
+        [
+            bar(0, 300), *MEMORY, "wandb: Run summary:",
+            *(f"wandb: {name}/loss 1.23" for name in ("train", "eval", "test", "aux")),
+        ],
+    ),
     "another one at the end": ("U10", [bar(0, 300), *FULL[:3], "ValueError: x y", bar(300, 400), *MEMORY]),
 }  # fmt: skip
 
