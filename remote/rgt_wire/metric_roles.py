@@ -59,30 +59,10 @@ EVALUATION = frozenset(
 
 
 _QUALIFIER = frozenset(
-    [
-        "train",
-        "training",
-        "global",
-        "learning",
-        "current",
-        "optimizer",
-        "optim",
-        "env",
-        "environment",
-        "completed",
-        "start",
-        "end",
-        "total",
-        "num",
-        "n",
-        "the",
-        "trainer",
-        "time",
-        "update",
-        "model",
-        "finished",
-        "global_step",
-    ]
+    (
+        "train training global learning current optimizer optim env environment completed start end total num n the "
+        "trainer time update model finished global_step learner actor agent policy"
+    ).split()
 )
 _POSITIONS = {
     word: (kind, rank)
@@ -120,6 +100,30 @@ def position_of(name: str) -> "Optional[Tuple[str, int]]":
     return None
 
 
+FILLER = frozenset(
+    (
+        "the a an and with is was of at in on for to has after then now done finished finish completed start starting "
+        "started begin end ended this that info average: result results set * - > --> ==> => > | s ms sec secs % it "
+        "images seconds"
+    ).split()
+)
+"""Words around a name that do not belong to it."""
+NO_VALUES = frozenset(
+    (
+        "eta timestamp ts asctime created rank pid port seed version line lineno gpu gpus device cuda date level "
+        "local_rank python torch node time_elapsed elapsed"
+    ).split()
+)
+"""Names of numbers that say where and when, not how well."""
+PLAIN = frozenset(
+    (
+        "loss train training total overall all sum avg average mean reduced lm current step batch val valid validation "
+        "eval test dev"
+    ).split()
+)
+"""Words that do not make a loss one of several parts."""
+
+
 @lru_cache(maxsize=8192)
 def role_of(name: str) -> str:
     """Return the role of a number: one of the constants of this module; "" for an unknown name.
@@ -132,6 +136,8 @@ def role_of(name: str) -> str:
         return _ROLE_OF[plain.lower()]
     if _SPEED.search(plain):
         return SPEED
+    if plain.startswith("l_"):
+        return LOSS
     words = [word.lower() for word in _PARTS.findall(_CAMEL.sub(" ", plain).replace("_", " "))]
     while words and words[-1].isdigit():
         words.pop()

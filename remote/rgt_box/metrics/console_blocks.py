@@ -14,7 +14,16 @@ from __future__ import annotations
 
 import re
 
-from rgt_wire.metric_roles import EVALUATION, MEASURES, OTHER, RATE, position_of, role_of
+from rgt_wire.metric_roles import (
+    EVALUATION,
+    FILLER,
+    MEASURES,
+    NO_VALUES,
+    OTHER,
+    RATE,
+    position_of,
+    role_of,
+)
 
 from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
 
@@ -69,88 +78,6 @@ _PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
 _WORD = re.compile(r"[A-Za-z_@µ][\w./@%+\-]*$")
 _RULE = re.compile(r"[|+\s]*[-=─━#*]{6,}[-=─━#*|+\s]*$")
 _CELL = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
-_FILLER = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "and",
-        "with",
-        "is",
-        "was",
-        "of",
-        "at",
-        "in",
-        "on",
-        "for",
-        "to",
-        "has",
-        "after",
-        "then",
-        "now",
-        "done",
-        "finished",
-        "finish",
-        "completed",
-        "start",
-        "starting",
-        "started",
-        "begin",
-        "end",
-        "ended",
-        "this",
-        "that",
-        "info",
-        "average:",
-        "result",
-        "results",
-        "set",
-        "*",
-        "-",
-        ">",
-        "-->",
-        "==>",
-        "=>",
-        ">",
-        "|",
-        "s",
-        "ms",
-        "sec",
-        "secs",
-        "%",
-        "it",
-        "images",
-        "seconds",
-    ]
-)
-_NOT_VALUES = frozenset(
-    [
-        "eta",
-        "timestamp",
-        "ts",
-        "asctime",
-        "created",
-        "rank",
-        "pid",
-        "port",
-        "seed",
-        "version",
-        "line",
-        "lineno",
-        "gpu",
-        "gpus",
-        "device",
-        "cuda",
-        "date",
-        "level",
-        "local_rank",
-        "python",
-        "torch",
-        "node",
-        "time_elapsed",
-        "elapsed",
-    ]
-)
 _USUAL = {
     "learning rate": "learning_rate",
     "grad norm": "grad_norm",
@@ -193,9 +120,9 @@ def _cut_name(text: str) -> Tuple[str, str, bool]:
     for cut in _CUT.finditer(base):
         start = cut.end()
     words = base[start:].replace("/global_step", "global_step").lstrip("/").split()
-    while words and words[0].lower() in _FILLER:
+    while words and words[0].lower() in FILLER:
         words.pop(0)
-    while words and words[-1].lower() in _FILLER:
+    while words and words[-1].lower() in FILLER:
         words.pop()
     most_words = 5 if marked else 4
     if len(words) > most_words:
@@ -253,7 +180,7 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
                 kind = "bare"
         elif text.endswith("[") and after.strip() == ",":
             pass  # the first of a list
-        elif name.lower() not in _NOT_VALUES:
+        elif name.lower() not in NO_VALUES:
             tag = _USUAL.get(name.lower(), name)
             if tag.lower() in ("loss", "lr"):
                 tag = tag.lower()
@@ -273,6 +200,10 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
             *EVALUATION,
         ):
             slots[place - 1] = NumberSlot("", "epoch", 6)
+    kinds = {slot.kind for slot in slots}
+    unknown = sum(1 for slot in slots if slot.tag and role_of(slot.tag) == OTHER)
+    # A step within an epoch and several numbers, such as the losses of a GAN.
+    measures = measures or (unknown >= 3 and "epoch" in kinds and "step" in kinds)
     is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
     return LinePlan(tuple(slots), split, measures, is_row)
 
@@ -546,11 +477,16 @@ def _parse_text(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         state["group"] = cells[0]
     elif (
         2 <= len(cells) <= 60
-        and any(map(position_of, cells))
+        and any(map(column_position, cells))
         and any(role_of(cell) in MEASURES for cell in cells)
     ):
         state["columns"] = cells
     return []
+
+
+def column_position(name: str) -> Optional[Tuple[str, int]]:
+    """Return (kind, rank) of a column with positions: spaCy heads its own with ``E`` and ``#``."""
+    return position_of({"E": "epoch", "#": "step"}.get(name, name))
 
 
 def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
@@ -565,11 +501,11 @@ def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
         found = _TOKEN.match(cell.strip())
         if found is None or (found.end() != len(cell.strip()) and ":" in cell):
             continue
-        position = position_of(name)
+        position = column_position(name)
         y = _number(found.group(1), found.group(2))
         if position is not None and y >= 0:
             places.append((position[1], position[0], y, float(found.group(3) or 0)))
-        elif name.lower() not in _NOT_VALUES:
+        elif name.lower() not in NO_VALUES:
             values[_USUAL.get(name.lower(), name)] = y
     measures = any(role_of(tag) in MEASURES for tag in values)
     if not places or not measures:

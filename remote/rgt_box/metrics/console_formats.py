@@ -219,7 +219,9 @@ _YOLO = re.compile(
     rf"^\s{{1,20}}(\d{{1,9}})/(\d{{1,9}})\s{{1,20}}[\d.]{{1,20}}G?((?:\s{{1,20}}{NUM}){{3,20}})\s{{0,9}}:?",
     re.I,
 )
-_YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$")
+_YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$", re.I)
+_YOLO_LOSSES = ("box", "obj", "cls", "dfl", "seg", "pose", "total")
+"""Names of losses in YOLOv5's columns; newer versions append ``_loss``."""
 _YOLO_NUMBER = re.compile(NUM, re.I)
 
 
@@ -230,9 +232,10 @@ def _parse_ultralytics(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """
     header = _YOLO_HEADER.match(line)
     if header is not None:
-        state["names"] = header.group(1).split()[:40]
+        names = header.group(1).split()[:40]
+        state["names"] = [f"{name}_loss" if name in _YOLO_LOSSES else name for name in names]
         return TAKEN
-    names: list[str] = state.get("names", [])
+    names = state.get("names", [])
     found = _YOLO.match(line) if names else None
     if found is None:
         return []

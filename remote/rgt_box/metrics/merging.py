@@ -45,11 +45,13 @@ if TYPE_CHECKING:
         ys: Sequence[float]
         ats: Sequence[Optional[float]]
         breaks: Sequence[float]
+        segment: int = 0
+        """Number of times that points of its source were overtaken."""
 else:
     from collections import namedtuple
 
     SourceSeries = namedtuple("SourceSeries", "path kind run rank series directory", defaults=("",))
-    CurvePart = namedtuple("CurvePart", "path kind tag xs ys ats breaks")
+    CurvePart = namedtuple("CurvePart", "path kind tag xs ys ats breaks segment", defaults=(0,))
 
 MAX_SERIES = 5000
 """Maximum series per file; a file with more is not a metrics file."""
@@ -263,8 +265,9 @@ def _metrics_of_group(offer: SourceSeries, group: str) -> dict[str, tuple[str, C
             series = offer.series.get((group, tag, kind))
             if series is not None and series.xs:
                 part = CurvePart(
-                    offer.path, offer.kind, tag, series.xs, series.ys, series.ats, series.breaks
-                )
+                    offer.path, offer.kind, tag, series.xs, series.ys, series.ats, series.breaks,
+                    series.segment,
+                )  # fmt: skip
                 found[metric] = kind, part
                 break
     return found

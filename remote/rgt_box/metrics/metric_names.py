@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from rgt_wire.metric_roles import (
     LOSS,
     MEASURES,
     NORM,
     OTHER,
+    PLAIN,
     RATE,
     SPEED,
     TIME,
@@ -247,7 +249,7 @@ class TagNaming:
             found = [
                 tag
                 for tag in found
-                if not set(_LETTERS.findall(_OBJECTIVE.sub("loss", tag))) - _PLAIN
+                if not set(_LETTERS.findall(_OBJECTIVE.sub("loss", tag))) - PLAIN
             ]
             found.sort(key=lambda tag: ("total" not in tag, len(tag), tag))
         return found[0] if found else None
@@ -261,37 +263,15 @@ _PARTS = (
 _LETTERS = re.compile(r"[a-z]+")
 _OBJECTIVE = re.compile(r"cross[-_ ]?entropy|\bxent\b|\bnll\b")
 """The loss of a classifier or language model, next to auxiliary ones."""
-_PLAIN = frozenset(
-    [
-        "loss",
-        "train",
-        "training",
-        "total",
-        "overall",
-        "all",
-        "sum",
-        "avg",
-        "average",
-        "mean",
-        "reduced",
-        "lm",
-        "current",
-        "step",
-        "batch",
-        "val",
-        "valid",
-        "validation",
-        "eval",
-        "test",
-        "dev",
-    ]
-)
-"""Words that do not make a loss one of several parts."""
 
 
 def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
     """Return metric → its best tag; a `figure` is a metric under its own name."""
-    every = list(tags)
+    return dict(_choose_tags(tuple(tags), directory))
+
+
+@lru_cache(maxsize=256)
+def _choose_tags(every: tuple[str, ...], directory: str) -> dict[str, str]:
     naming = TagNaming(every, directory)
     found: dict[str, tuple[int, str]] = {}
     figures: dict[str, tuple[int, str]] = {}

@@ -33,7 +33,7 @@ from rgt_box.metrics.scalars_command import tensorboard_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, Protocol
+    from typing import Any, Iterator, Protocol, Sequence
 
     class SourceScan(Protocol):
         """The part of a finder that `FoundScalars` needs."""
@@ -145,6 +145,7 @@ class SentCurve:
         self._cursor = cursor
         self._xs: list[float] = []
         self._ys: list[float] = []
+        self._followed: tuple[Sequence[float], int] | None = None
         self._counted, self._sum = (
             0,
             0,
@@ -152,6 +153,21 @@ class SentCurve:
 
     def new_points(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
         """Return (points kept, points that follow, whether a segment begins at the first one)."""
+        part, keep = curve.growing_part, len(self._xs)
+        followed = self._followed
+        self._followed = None
+        if len(curve.parts) == 1:
+            self._followed = part.xs, part.segment
+        if (
+            followed is not None
+            and followed[0] is part.xs
+            and self._followed == followed
+            and 0 < keep <= len(part.xs)
+            and (part.ys[keep - 1] == self._ys[-1] or part.ys[keep - 1] is self._ys[-1])
+        ):  # nearly always: points were only added to the only source
+            self._xs += part.xs[keep:]
+            self._ys += part.ys[keep:]
+            return keep, list(zip(part.xs[keep:], part.ys[keep:], part.ats[keep:])), False
         xs, ys, ats = curve.point_columns()
         if self._cursor is not None:
             known, count = self._cursor
@@ -159,7 +175,7 @@ class SentCurve:
             if count <= len(xs) and known == 1 + _points_checksum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
-        if xs[:keep] == self._xs and ys[:keep] == self._ys:  # nearly always: points were only added
+        if xs[:keep] == self._xs and ys[:keep] == self._ys:
             points = list(zip(xs[keep:], ys[keep:], ats[keep:]))
             resumes = 0 < keep < len(xs) and xs[keep] in curve.segment_starts()
         else:
@@ -352,8 +368,10 @@ class FoundScalars:
                 self.is_read_exactly = preference(curves[lead].growing_part.kind) < preference(
                     "console"
                 )
-            lead_xs = curves[lead].point_columns()[0]
-            by_count = curves[lead].x_kind == "epoch" and not all(map(float.is_integer, lead_xs))
+            lead_xs: list[float] = []
+            if curves[lead].x_kind == "epoch":
+                lead_xs = curves[lead].point_columns()[0]
+            by_count = not all(map(float.is_integer, lead_xs))
             if self._by_count.setdefault(run, by_count) != by_count:
                 # The first fraction of an epoch: every point gets another step.
                 self._by_count[run] = by_count

@@ -130,6 +130,18 @@ CONSOLES: list[tuple[str, str, str, str, float, float | None]] = [
         *("loss", "step", 5 * 1831 + 1800, None),
     ),
     (
+        "CycleGAN, https://github.com/junyanz/pytorch-CycleGAN-and-pix2pix",
+        "(epoch: {n}, iters: 400, time: 0.123, data: 0.456) D_A: 0.2 G_A: 0.3 cycle_A: {y} idt_A: 0.5\n"
+        "(epoch: {n}, iters: 800, time: 0.123, data: 0.456) D_A: 0.2 G_A: 0.3 cycle_A: {y} idt_A: 0.5\n",
+        *("cycle_A", "step", 6 * 800, None),
+    ),
+    (
+        "BasicSR, https://github.com/XPixelGroup/BasicSR",
+        "2021-08-01 10:00:0{n},123 INFO: [Train..][epoch:  0, iter:   {n},000, lr:(2.000e-04,)] [eta: 1 day, 2:03:04, "
+        "time (data): 0.512 (0.003)] l_pix: {y}e+00 l_percep: 3.1e+00 \n",
+        *("l_pix", "step", 6000, None),
+    ),
+    (
         "open_clip, https://github.com/mertyg/vision-language-models-are-bows/issues/27",
         "2026-06-29,15:0{n}:00 | INFO | Train Epoch: {n} [ 12864/109468 (11%)] Loss: {y} (1.067) Data (t): 0.173 "
         "LR: 0.000001 Logit Scale: 99.995 - V4\n",
@@ -182,6 +194,15 @@ def test_columns_are_named_by_the_line_above_them(tmp_path: Path) -> None:
     assert found["loss"][:2] == ("epoch", [0, 1, 2, 3, 4])
     assert found["accuracy"][2][-1] == 0.94
     assert "time" not in found
+
+
+def test_the_columns_of_spacy_are_read(tmp_path: Path) -> None:
+    head = "E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  SCORE \n---  ------  ------------  --------  ------  ------\n"
+    rows = "".join(
+        f"  0     {n}00          0.00    4{n}.47   10.66    0.{n}1\n" for n in range(1, 5)
+    )
+    found = read_curves(head + rows, tmp_path / "spacy.log")
+    assert found["SCORE"][:3] == ("step", [100, 200, 300, 400], [0.11, 0.21, 0.31, 0.41])
 
 
 def test_an_evaluation_keeps_its_own_name_and_the_training_s_step(tmp_path: Path) -> None:
