@@ -21,7 +21,7 @@ MESSAGES = {
         Inappropriate ioctl for device|File too large|No space left on device|Read-only file system|Broken pipe
         File name too long|Directory not empty|Remote I/O error|Disk quota exceeded|Stale file handle
         Structure needs cleaning|Transport endpoint is not connected|Network is unreachable|Connection refused
-        Connection timed out|Connection reset by peer|No route to host|Address already in use
+        Connection timed out|Connection reset by peer|No route to host|Address already in use|No child processes
         Cannot assign requested address|Name or service not known|Temporary failure in name resolution
         cannot open shared object file|cannot allocate memory in static TLS block|invalid ELF header
         failed to map segment from shared object

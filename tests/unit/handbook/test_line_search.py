@@ -27,6 +27,7 @@ from rgt_tui.handbook import (
     writer_of,
 )
 from rgt_tui.handbook.file_triage import rank_findings
+from rgt_tui.handbook.foreign_messages import translate_line
 from tests.conftest import THOROUGH
 
 PAGES = shipped_pages()
@@ -458,6 +459,7 @@ def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None
     for text in (
         odd + sorted({case["log"].strip().split("\n")[-1].encode() for case in CASES})[::10]
     ):
+        text = translate_line(text.decode("utf-8", "replace")).encode()
         low = text.lower()
         assert [page.id for page in lookout.find_suspect_pages(text)] == [
             page.id
