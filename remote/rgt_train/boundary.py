@@ -112,7 +112,7 @@ class StepBoundary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether, as far as known, nothing ran since the last step and one process has it all."""
+        """Whether, as known so far, nothing ran since the last step and one process has it all."""
         batch_is_step = self._window == 1 or self._state.progress.micro > 0
         return (
             self._state.world == 1

@@ -470,7 +470,7 @@ class RollbackDecision:
 
 
 def read_left_out(out: StrPath) -> RollbackDecision:
-    """Return the decision in `out`; an empty one if there is none.
+    """Return the decision in `out`; an empty one without one.
 
     Raises:
         UsageError: The file cannot be understood: continuing would train on steps to leave out.

@@ -261,7 +261,7 @@ class StateSearch:
     ) -> None:
         self._models, self._others, self._where, self._say = models, others, where, say
         self._optimizers = [others[name] for name in optimizers]
-        # What is given now is no finding any more, whatever an earlier launch said.
+        # State that is given now is no finding any more.
         given = {name.partition(".")[0] for name in others}
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
         self._fresh: Dict[str, List[str]] = {}

@@ -132,7 +132,7 @@ def run_dashboard(
         notice: A warning for the whole session, and what to do about it.
         waiting: Shown until the fleet has started; empty = that it connects.
         readonly: Offer no action that stops billing.
-        first_steps: Choices for a first fleet if there is none.
+        first_steps: Choices for a first fleet without one.
         met: Knows which platform pages the person has seen; None = no page opens by itself.
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER

@@ -179,7 +179,7 @@ class FindingLine(msgspec.Struct, frozen=True):
     where: str
     """Path of the log, ``sample`` or ``scalars``."""
     line_no: int | None
-    """Line number in that log, from 1; None if there is none, or the log was not followed from its
+    """Line number in that log, from 1; None without one, or the log was not followed from its
     start."""
     run: str | None
     step: int | None

@@ -133,7 +133,7 @@ class AuditLog:
         if not entry.who:
             entry = msgspec.structs.replace(entry, who=find_user_and_host())
         try:
-            # Only before a call is there still a choice; an answer is recorded in whatever room is
+            # Only before a call is there still a choice; an answer is recorded in the room that is
             # left.
             return self._append_line(entry, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
         except OSError as error:

@@ -309,7 +309,7 @@ def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, 
             found.append(f"given up now, but not in the review: {forfeit.text}")
         elif shown_up[forfeit.key] != forfeit.fact:
             found.append(f"the item given up differs from the review: {forfeit.text}")
-    # What was fine and blocks now; items that blocked already are in the review.
+    # Items that were fine and block now; others that block are in the review.
     held = {item.key for item in shown.items if item.ok}
     found += [item.text for item in fresh.items if item.key in held - {NAME} and item.is_blocking]
     # One change may show up in several comparisons with the same text.

@@ -542,7 +542,7 @@ class ParkedEvidence:
         files.replace_file(self._record_path(parked.target), msgspec.json.encode(parked))
 
     def find_record(self, target: InstanceTarget) -> ParkRecord | None:
-        """Return the evidence of an instance; None if there is none or it cannot be read."""
+        """Return the evidence of an instance; None without one or it cannot be read."""
         try:
             with files.open_regular(self._record_path(target), follow=False) as file:
                 data = file.read(MOST_BYTES)

@@ -494,7 +494,7 @@ def describe_open_action(action: OpenAction) -> str:
 
 
 def read_boot_id() -> str:
-    """Return an id that changes with every boot of this computer; empty if there is none."""
+    """Return an id that changes with every boot of this computer; empty without one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -586,7 +586,8 @@ def check_chain_and_journal(
     if chain.broken is not None:
         return chain
     there = {line.hash for line in lines}
-    # A chain of hashes cannot show that its end is missing; the journal knows what was written.
+    # A chain of hashes cannot show that its end is missing; the journal knows which lines were
+    # written.
     gone = next((record for record in named if record.audit not in there), None)
     if gone is None:
         return chain

@@ -174,7 +174,7 @@ def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
         if run.alive and not live.intersection((run.pid, *run.pids)):
             text = f"{quote_name(run.name)} is training: found alive, pid {run.pid}, {quote_name(run.command, 60)}"
             yield BusyReason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
-    # What was dropped for the memory limit may be the training that is alive.
+    # A run that was dropped for the memory limit may be the training that is alive.
     if state.left_out.found:
         lost = how_many(state.left_out.found, "found training")
         text = f"not kept of this box: {lost}; unknown whether one is alive"

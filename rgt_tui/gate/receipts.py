@@ -191,7 +191,7 @@ class ReceiptBook:
     def finish_receipt(
         self, action: str, state: ActionState, at: float, said: str, spent: float | None = None
     ) -> Receipt | None:
-        """Record how an action ended; return its receipt, or None if there is none.
+        """Record how an action ended; return its receipt, or None without one.
 
         A failure to write it is ignored.
         """

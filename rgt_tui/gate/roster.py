@@ -104,7 +104,7 @@ def list_result_items(
             doubt=doubt,
         )
 
-    # Not forfeitable: without a profile nobody can say what is given up.
+    # Not forfeitable: without a profile the loss is unknown.
     if profile is None:
         why = "the platform's profile is unknown, so it is unknown what would be lost"
         return (build_item(False, why, forfeitable=False),)
@@ -126,7 +126,7 @@ def list_result_items(
         (group, _judge_directory(group, told, state, profile, verb, known, ignored))
         for group in told.results.groups
     ]
-    # What is lost comes first, the largest at the top; the path keeps the order the same between
+    # Lost files come first, the largest at the top; the path keeps the order the same between
     # readings.
     fates.sort(key=lambda pair: (bool(pair[1].safe), -pair[0].bytes, pair[0].path))
     lost = [(group, fate) for group, fate in fates if not fate.safe]
@@ -270,7 +270,7 @@ def _judge_directory(
                 why
                 or f"newer than its verified copy at {quote_name(str(cell.durable_path))}: {newest}"
             )
-    # Only files that nobody owns can be ignored: a cell's output is a result by definition.
+    # Only files without an owner can be ignored: a cell's output is a result by definition.
     if not group.owner:
         glob = next((glob for glob in state.spec.ignore if matches_glob(group.path, glob)), None)
         if glob is not None:

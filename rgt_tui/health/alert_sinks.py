@@ -320,7 +320,7 @@ class BellSink:
 class DesktopSink(_Described):
     """A desktop notification.
 
-    Uses notify-send or osascript on a local desktop, else the terminal.
+    Uses notify-send or osascript on a local desktop, otherwise the terminal.
     """
 
     def __init__(

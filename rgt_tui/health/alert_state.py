@@ -37,7 +37,7 @@ class AlertMachine(msgspec.Struct, frozen=True):
     """
 
     rung: int = 0
-    """0 = not raised, else the number of the condition's rung, from 1."""
+    """0 = not raised, otherwise the number of the condition's rung, from 1."""
     up_s: float | None = None
     """For how long it has been bad enough for a higher rung; None = it is not."""
     down_s: float = 0.0

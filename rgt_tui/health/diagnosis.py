@@ -259,7 +259,7 @@ def _group_sort_key(group: list[Finding]) -> tuple[int, float, str]:
 
 
 def _one_per_resource(findings: list[Finding]) -> list[Finding]:
-    """Of several runs that hit the same full mount, keep one not cleared, else the last queued."""
+    """Of several runs that hit the same full mount, keep one not cleared, or the last queued."""
     best: dict[str, Finding] = {}
     for finding in findings:
         held = best.get(finding.resource)

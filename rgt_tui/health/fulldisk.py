@@ -258,7 +258,7 @@ def describe_disk_use(disk: DiskReading, what: str) -> str:
 def choose_disk_action(
     box: BoxState, entry: HandbookEntry, what: str, disk: DiskReading | None
 ) -> str:
-    """Return what to do now: enlarge a disk filled by results, else the entry's own action."""
+    """Return what to do now: enlarge a disk filled by results, otherwise the entry's own action."""
     if disk is None or what != "bytes" or not disk.bytes_used:
         return entry.action
     if box.sample is not None:
@@ -506,7 +506,7 @@ def _recovered(case: LogCase, index: int, before: Finding | None) -> bool:
 
 
 def _find_save_floor(case: LogCase, before: Finding | None, index: int) -> int | None:
-    """Return the step after which a save counts: a newer resume, else the failed save's step."""
+    """Return the step after which a save counts: a newer resume, or the failed save's step."""
     if case.scan.resume > index and case.run is not None and case.run.resumes:
         return case.run.resumes[-1].step
     if case.scan.failed_step is not None:

@@ -41,12 +41,12 @@ LEAST = "≥ "
 
 
 def find_hourly_cost(meter: Meter) -> MoneyAmount | None:
-    """Return the current hourly cost, as far as known; None = unknown."""
+    """Return the current hourly cost, as known so far; None = unknown."""
     return _build_amount(meter.per_hour, meter.currency, meter.at_least)
 
 
 def find_cost_so_far(meter: Meter) -> MoneyAmount | None:
-    """Return what the box has cost, as far as known; None = unknown."""
+    """Return what the box has cost, as known so far; None = unknown."""
     return _build_amount(meter.spent, meter.currency, meter.spent_at_least, meter.spent_estimated)
 
 
@@ -283,7 +283,7 @@ def _add_currency(digits: str, currency: str) -> str:
 
 
 def format_sums(amounts: Iterable[MoneyAmount], none: str = "?") -> str:
-    """Return sums joined, never added: ``$1.11 + ≥ ¥1.98``; `none` if there are none."""
+    """Return sums joined, never added: ``$1.11 + ≥ ¥1.98``; `none` without one."""
     texts = (
         format_money(each.value, each.currency, each.at_least, estimated=each.estimated)
         for each in amounts

@@ -331,7 +331,7 @@ class MountDoubt(NamedTuple):
     mount: str
     text: str
     by_box: bool = False
-    """The box's own mounts contradict the profile; else the fleet file and the provider differ."""
+    """The box's own mounts contradict the profile; or the fleet file and the provider differ."""
     if_used: bool = False
     """It matters only if results are there: most of the many mounts below the root have none."""
 

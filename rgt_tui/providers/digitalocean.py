@@ -126,7 +126,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> DigitalOceanAccou
 
 
 def key_of_doctl(path: Path) -> str:
-    """Return the token of doctl's current context; empty if there is none.
+    """Return the token of doctl's current context; empty without one.
 
     ``access-token`` belongs to the context ``default``; other contexts are in ``auth-contexts``,
     and ``context`` is the current one:

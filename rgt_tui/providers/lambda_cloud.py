@@ -116,7 +116,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> LambdaAccount:
 
 
 def key_in(path: Path) -> str:
-    """Return the key from the line ``api_key = …`` of SkyPilot's file; empty if there is none."""
+    """Return the key from the line ``api_key = …`` of SkyPilot's file; empty without one."""
     try:
         lines = path.read_text(encoding="utf-8")[:4096].splitlines()
     except (OSError, UnicodeDecodeError):

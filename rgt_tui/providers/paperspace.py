@@ -132,7 +132,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> PaperspaceAccount
 
 
 def key_of_pspace(path: Path) -> str:
-    """Return the key of pspace's current team; empty if there is none.
+    """Return the key of pspace's current team; empty without one.
 
     ``[keys]`` has a key per team, and ``team`` in config.toml next to it names the current one:
     https://github.com/Paperspace/cli (config.ts and credentials.ts, verified 2026-02).

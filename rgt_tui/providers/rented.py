@@ -463,7 +463,7 @@ class RentedAccount(abc.ABC):
             source=source,
             native_status=machine.status,
             actions=machine.actions,
-            # An address of a stopped machine may belong to somebody else by now.
+            # An address of a stopped machine may belong to another person by now.
             ssh_host=machine.host if answers else None,
             ssh_port=machine.port if answers else None,
             created=machine.created,

@@ -109,7 +109,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> RunPodAccount:
 
 
 def key_of_tools(path: Path) -> str:
-    """Return the key stored by RunPod's own tools; empty if there is none.
+    """Return the key stored by RunPod's own tools; empty without one.
 
     Two formats: runpodctl's (``apikey = "…"``) and runpod-python's (``[default]`` ``api_key =
     "…"``): https://docs.runpod.io/runpodctl/overview and https://github.com/runpod/runpod-python

@@ -78,7 +78,7 @@ async def carry_out(
         )
     except (PermitRefused, ProviderError) as error:
         said, proves = str(error), action_proof(provider.ref.kind, verb, error)
-        # Only a documented refusal; after anything else the call counts as sent.
+        # Only a documented refusal; after any other error the call counts as sent.
         if proves is AnswerProof.NOTHING:
             yield build_progress(StopPhase.FAILED, f"nothing was done: {said}")
             return
@@ -114,7 +114,7 @@ async def carry_out(
                 at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
             )
         if meter.error is None:
-            # A failed reading must not erase what the provider said last.
+            # A failed reading must not erase the last state that the provider reported.
             shown = meter
         phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:

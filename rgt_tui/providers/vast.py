@@ -109,7 +109,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> VastAccount:
 
 
 def key_in(path: Path) -> str:
-    """Return the key in the vendor tool's file; empty if there is none."""
+    """Return the key in the vendor tool's file; empty without one."""
     try:
         return path.read_text(encoding="utf-8")[:4096].strip()
     except (OSError, UnicodeDecodeError):
@@ -264,7 +264,7 @@ class VastAccount(RentedAccount):
         host, ssh_port = _find_ssh_endpoint(box)
         stopped = lifecycle is Lifecycle.STOPPED
         spot = parse_bool(box.get("is_bid"))
-        # Nobody stopped it, so it returns as soon as the bid is the highest again.
+        # It was not stopped by a person, so it returns as soon as the bid is the highest again.
         outbid = spot is True and stopped and box.get("intended_status") == "running"
         return RentedMachine(
             id=str(identifier),
@@ -512,7 +512,7 @@ def _volume_part_name(volume: object) -> str:
 
 
 def _find_ssh_endpoint(box: Mapping[str, object]) -> tuple[str | None, int | None]:
-    """Return host and port for SSH: direct, else the proxy (next port with Jupyter)."""
+    """Return host and port for SSH: direct, otherwise the proxy (next port with Jupyter)."""
     mapped = as_array(as_object(box.get("ports")).get("22/tcp"))
     if mapped:
         direct = parse_port(as_object(mapped[0]).get("HostPort"))

@@ -163,7 +163,7 @@ def _describe_fallback(path: str, kind: str, why: str) -> str:
 
 
 def _find_answer(out: bytes) -> tuple[str, str, str] | None:
-    """Return the answer of the box; None if there is none.
+    """Return the answer of the box; None without one.
 
     Raises:
         DeployFailed: it contains terminal control characters.
@@ -220,7 +220,7 @@ class DeployedTrainer(msgspec.Struct, frozen=True):
     """Path on the box. The content of a file with this name never changes."""
     sha256: str
     python: str
-    """The Python for launching it: the first with torch, else the first found."""
+    """The Python for launching it: the first with torch, otherwise the first found."""
     torch: str | None
     """The version of its torch; None if no Python has one."""
     launch: str
@@ -306,7 +306,7 @@ async def find_torch(
 
 
 def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
-    """Return the first Python with a new enough torch, else the first with any, else `otherwise`.
+    """Return the first Python with a new enough torch, or the first with any, else `otherwise`.
 
     Args:
         text: The output of the probe.

@@ -343,7 +343,7 @@ def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
         return LoadedIdentity(public=public, certificate=certificate, missing=True)
     except OSError as error:
         return LoadedIdentity(public=public, problem=f"{path}: {error.strerror}", missing=True)
-    # As ssh does; somebody else's file is not ours to judge.
+    # As ssh does; another person's file is not ours to judge.
     if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.getuid() and b"PRIVATE" in text:
         return LoadedIdentity(
             public=public,

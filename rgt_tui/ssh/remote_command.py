@@ -29,7 +29,7 @@ _BEGINS = b'{"'
 
 
 def extract_record(line: bytes) -> bytes:
-    """Return the JSON object at the end of a line; empty if there is none.
+    """Return the JSON object at the end of a line; empty without one.
 
     Output of a login shell's start-up files precedes a command's own, often in its first line: a
     ``.bashrc`` that sets the terminal's title unconditionally is enough.

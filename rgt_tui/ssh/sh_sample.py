@@ -146,7 +146,7 @@ def shortened_command(words: Sequence[str]) -> str:
 def _script_index(words: Sequence[str]) -> int:
     """Return the index of the script or module after ``python``.
 
-    The last index if there is none.
+    The last index without one.
     """
     return next(_script_indices(words), len(words) - 1)
 

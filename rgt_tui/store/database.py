@@ -253,7 +253,7 @@ def _read_version(con: sqlite3.Connection, path: Path) -> int:
         if path.stat().st_size:
             raise HistoryDamaged(f"{path} is cut off: too short for a database")
         return 0
-    # Somebody's own database must not get our tables, whatever RGT_HISTORY says.
+    # Another program's database must not get our tables, even if RGT_HISTORY names it.
     if read_pragma(con, "application_id") != DATABASE.application_id:
         raise HistoryRefused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
     version = read_pragma(con, "user_version")

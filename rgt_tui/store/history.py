@@ -213,7 +213,7 @@ class FleetHistory:
     def _write_pending(self) -> None:
         with self._lock:
             inbox, self._inbox = self._inbox, {}
-        # The file belongs to a newer rgt, or to somebody else: it is not touched again.
+        # The file belongs to a newer rgt, or to another person: it is not touched again.
         if self._over:
             return
         self._pending = merge_batches((self._pending, inbox))

@@ -137,7 +137,7 @@ def storable_state(state: BoxState) -> BoxState:
     )
     return _replace(
         state,
-        # The history is no place for secrets: it may be copied, or sent to somebody.
+        # The history is no place for secrets: it may be copied, or sent away.
         spec=state.spec.without_secrets(),
         rings=rings,
         # Curves have tables of their own; here only the ends are kept, by `CurvePlace`.

@@ -332,7 +332,7 @@ def apply_provider_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> N
             newest = base
         else:
             newest = last or base
-        # What the provider counts beyond what was already counted here, watched or estimated.
+        # The part of the provider's total that is not counted here yet, watched or estimated.
         amount = new.spent - base.spent - (billed - base.billed)
         unwatched = new.at - newest.at - (seconds - newest.seconds)
         # The span is unknown, because its start was written by the wrong clock.
@@ -354,7 +354,7 @@ def _store_estimate(
     _, seconds = _counted_totals(con, box, new.currency)
     unwatched = new.at - begin - (seconds - (0.0 if last is None else last.seconds))
     if unwatched >= SPEND_LIMITS.gap_s and new.spent > 0:
-        # The mean price: nobody knows when it changed.
+        # The mean price, because it is unknown when it changed.
         amount = new.spent * unwatched / (new.at - new.since)
         _spread_estimate(con, box, new.currency, amount, begin, new.at)
 

@@ -138,7 +138,7 @@ def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None
     """
     try:
         with open_regular(path, follow=False) as file:
-            # Somebody who can write the ledger could forge the proof that lets a box be deleted.
+            # With write access to the ledger, a proof could be forged that lets a box be deleted.
             why = find_fault(path, os.fstat(file.fileno()), file.fileno())
             if why is not None:
                 raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
@@ -460,7 +460,7 @@ def _counted_copies(rows: list[FileRow], group: ResultGroup, instance: str) -> l
 def _find_folder_row(
     ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str
 ) -> FolderRow | None:
-    """Return what was pulled of a directory: all of its current files, else the last pull's row."""
+    """Return what was pulled of a directory: all of its current files, or the last pull's row."""
     rows = [row for row in rows if row.instance == instance]
     if rows and group.fingerprint and fingerprint(rows) == group.fingerprint:
         first = rows[0]

@@ -139,7 +139,7 @@ def cells_of(box: BoxState) -> tuple[QueueCell, ...]:
 
 
 def current_cell(box: BoxState) -> tuple[int, QueueCell] | None:
-    """Return the running cell with its number (from 1), else the last started one."""
+    """Return the running cell with its number (from 1), otherwise the last started one."""
     started: tuple[int, QueueCell] | None = None
     for place, cell in enumerate(cells_of(box), 1):
         if cell.state == "running":
@@ -150,7 +150,7 @@ def current_cell(box: BoxState) -> tuple[int, QueueCell] | None:
 
 
 def current_run(box: BoxState) -> RunState | None:
-    """Return the run of the current cell, else the one with the newest progress."""
+    """Return the run of the current cell, otherwise the one with the newest progress."""
     if not box.runs:
         return None
     current = current_cell(box)
@@ -253,7 +253,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
 
 
 def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
-    """Return a box's first danger clock, else the one that a stop would start; None without any."""
+    """Return a box's first danger clock, or the one that a stop would start; None without any."""
     for reading in health.clock_readings(profile, box, now)[:1]:
         if reading.seconds_left is None:
             left = ""
@@ -267,7 +267,7 @@ def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
 
 
 def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
-    """Return the requested log, else the running cell's, else the one with the newest line."""
+    """Return the requested log, or the running cell's, or the one with the newest line."""
     if wanted is not None:
         found = next((view for view in box.logs if view.path == wanted), None)
         if found is not None:

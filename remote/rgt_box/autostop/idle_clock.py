@@ -173,7 +173,7 @@ class IdleClock:
         self._last = at
         if why:
             self.idle_since = None
-        # Work is certain, so what is unknown besides does not matter.
+        # Work is certain, so unknown readings do not matter.
         if verdict.unknown and not verdict.active:
             self.idle_since = None
             if self.unknown_since is None:
@@ -188,7 +188,7 @@ class IdleClock:
         passed = at.boot - last.boot
         slept = passed - (at.awake - last.awake)
         set_by = (at.wall - last.wall) - passed
-        # Nobody has watched the box meanwhile, so its idleness is not proved.
+        # The box was not watched meanwhile, so its idleness is not proved.
         if passed < 0 or abs(slept) >= LEAP:
             return f"the machine was suspended for {slept:.0f} s"
         if abs(set_by) >= JUMP:
@@ -270,7 +270,7 @@ class Countdown:
     """The warning state of one armed stop.
 
     Attributes:
-        warned_at: When the warning was issued (boot clock); None if there is none.
+        warned_at: When the warning was issued (boot clock); None without one.
         not_before: Earliest time of the next stop, after one failed or was withdrawn.
     """
 

@@ -143,7 +143,7 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> InstanceKey:
 
 
 def _stored_key(name: str) -> str:
-    """Return the key stored with ``rgt secret BOX NAME``; "" if there is none.
+    """Return the key stored with ``rgt secret BOX NAME``; "" without one.
 
     It takes precedence: users store one when the platform's own key may not stop the box.
     """
@@ -366,7 +366,7 @@ class OwnStop:
             return answer.status, raw[:1000].decode("utf-8", "replace")
 
     def _error_text(self, data: Any) -> str:
-        """Return the error text of a response, prefixed with ": "; "" if there is none."""
+        """Return the error text of a response, prefixed with ": "; "" without one."""
         if _is_blocked_by_cloudflare(data):
             return (
                 ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "

@@ -233,7 +233,7 @@ def deliver_event(address: SinkAddress, event: dict[str, Any]) -> str:
 
 
 def load_address(folder: str) -> SinkAddress | None:
-    """Return the stored address; None if there is none or other users can access the file."""
+    """Return the stored address; None without one or other users can access the file."""
     path = os.path.join(folder, FILE)
     if not ownership.is_ours(path):
         return None

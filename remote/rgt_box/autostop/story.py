@@ -184,7 +184,7 @@ def mode_at_work(folder: str) -> str:
 
 
 def read_journal(folder: str) -> dict[str, Any]:
-    """Return the journal of the last stop; {} if there is none."""
+    """Return the journal of the last stop; {} without one."""
     return state_files.read_json(folder, JOURNAL)
 
 

@@ -184,7 +184,7 @@ def name_fields(path: bytes, key: str = "path") -> dict[str, Any]:
 
 
 def raw_name(row: dict[str, Any]) -> bytes | None:
-    """Return the raw bytes of the ``path`` written by `name_fields`; None if there is none."""
+    """Return the raw bytes of the ``path`` written by `name_fields`; None without one."""
     coded, plain = row.get("path_b64"), row.get("path")
     if isinstance(coded, str):
         import base64

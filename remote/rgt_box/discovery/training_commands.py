@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         kind: str
         """python, kernel (a notebook), starter, wrapper, border, never or other."""
         script: str
-        """Script (a path) or module (dotted) as given; "" if there is none."""
+        """Script (a path) or module (dotted) as given; "" without one."""
         args: "list[str]"
         """Arguments after the script."""
         why: str
@@ -271,7 +271,7 @@ def _parse_launcher(name: str, args: list[str]) -> ParsedCommand | None:
 def python_script(words: list[str]) -> tuple[str, list[str], bool]:
     """Return (script, its arguments, is module) of a Python command line.
 
-    The script is ``-c`` for code, and "" if there is none.
+    The script is ``-c`` for code, and "" without one.
     """
     at = 1
     while at < len(words):

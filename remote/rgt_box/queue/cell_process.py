@@ -194,7 +194,7 @@ class CellProcess:
             # A full disk must not keep a cell from running: its results matter more than its log.
             out = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         gate, self._gate = os.pipe()
-        # Otherwise the child would print what is buffered, too.
+        # Otherwise the child would print the buffered text, too.
         sys.stdout.flush()
         self.pid = os.fork()
         if not self.pid:

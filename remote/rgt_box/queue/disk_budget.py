@@ -63,7 +63,7 @@ def _stat_file_system(path: str) -> FreeSpace:
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the newest checkpoint in the run directories.
 
-    Return None if there is none.
+    Return None without one.
     """
     found = [
         one

@@ -43,7 +43,7 @@ def _has_shebang(path: str) -> bool:
 def first_carriage_return(path: str) -> int | None:
     """Return the number of the first line with a carriage return or a byte-order mark.
 
-    Return None if there is none.
+    Return None without one.
     """
     data = _read_text(path)
     if data is None:

@@ -186,7 +186,7 @@ def merged_cells(
                 {
                     key: value
                     for key, value in before.items()
-                    # The queue file may have been edited; what has run stays.
+                    # The queue file may have been edited; recorded results stay.
                     if key not in ("cfg", "task", "epochs")
                 }
             )

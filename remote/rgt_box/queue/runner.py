@@ -229,7 +229,7 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     if found is None:
         return "", ()
     folder, is_pushed = found
-    # With a single cell nobody else can have written there, so nothing is left out by its age.
+    # With a single cell no other can have written there, so nothing is left out by its age.
     if len(job.read_lines()[0]) == 1:
         if is_pushed:
             since = 0.0

@@ -134,7 +134,7 @@ class KeptFile:
             try:
                 if self._fd < 0:
                     self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-                # From the start each time: a pseudo file is rendered anew.
+                # From the start each time: a pseudo file is rendered again.
                 return os.pread(self._fd, self._limit, 0)
             except OSError:
                 self.close()

@@ -73,7 +73,7 @@ def successor(path: str, left: os.stat_result) -> int | None:
         # The current file is followed anyway, after all older ones.
         if stat.st_ino not in (left.st_ino, current)
         and stat.st_mtime_ns > left.st_mtime_ns
-        # Not train.log.bak or train.log.gz: those are copies of what was read.
+        # Not train.log.bak or train.log.gz: those are copies.
         and _SUFFIX.search(candidate[len(path) :])
     ]
     for _, candidate in sorted(later):
@@ -252,7 +252,7 @@ class LogFollower:
             size = status.st_size
             if self._ended:
                 return self._switch_file()
-            # Truncated, or written anew in place: the old offset means nothing.
+            # Truncated, or written again in place: the old offset means nothing.
             if size < self._read or not self._continues():
                 self._start_at(0, reset=True)
             frame = self._read_frame(size)
@@ -277,7 +277,7 @@ class LogFollower:
 
         The old one's last line counts without a newline.
         """
-        # Nobody will write the end of that line any more.
+        # The end of that line will never be written.
         if self._splitter.unfinished_bytes:
             before, self._ended = self._base + self._splitter.done, True
             return self._build_frame(before, [self._splitter.finish_line()])
@@ -327,7 +327,7 @@ class LogFollower:
             return False
         status = os.fstat(fd)
         if cursor is not None and status.st_ino != cursor[0]:
-            # The file was renamed while nobody followed it: its end comes first.
+            # The file was renamed while it was not followed: its end comes first.
             rotated = find_rotated(path, cursor)
             if rotated is not None:
                 os.close(fd)

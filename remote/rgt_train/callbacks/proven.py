@@ -103,7 +103,7 @@ def record_checksums(
 
 
 def last_recorded_attempt(out: StrPath) -> int:
-    """Return the last launch that recorded a checkpoint that still exists; 0 if there is none."""
+    """Return the last launch that recorded a checkpoint that still exists; 0 without one."""
     return max((int(body.get("attempt", 0)) for _, body in _iterate_notes(out)), default=0)
 
 
@@ -114,7 +114,7 @@ def newest_good(
     mirror: str = "",
     is_complete: Callable[[str], bool] = lambda path: True,
 ) -> Optional[str]:
-    """Return the newest checkpoint whose every byte matches its checksum; None if there is none.
+    """Return the newest checkpoint whose every byte matches its checksum; None without one.
 
     A launch that was killed in its very first save has recorded nothing: what that save left is
     moved to ``.rgt/unproven``, with a message, and the run begins at step 0.

@@ -202,7 +202,7 @@ def _metric_name(name: str) -> str:
 
 
 def total_size(path: str) -> int:
-    """Return the bytes of a file, or of all files below a directory; 0 if there are none."""
+    """Return the bytes of a file, or of all files below a directory; 0 without one."""
     if os.path.isfile(path):
         return os.path.getsize(path)
     total = 0

@@ -126,7 +126,7 @@ class Persister(Protocol):
         """
 
     def wait(self) -> Optional[SaveOutcome]:
-        """Wait for the end of the save in flight and return its result; None if there is none."""
+        """Wait for the end of the save in flight and return its result; None without one."""
 
     def restore_checkpoint(self, directory: str, state: "RunState") -> "RestoredState":
         """Put a verified checkpoint back into the objects of the run, all but the random state."""
@@ -135,7 +135,7 @@ class Persister(Protocol):
         """Abandon the save in flight and release memory and processes."""
 
     def needs(self) -> "tuple[int, int]":
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        """Return the bytes and the inodes of one checkpoint, as known so far."""
 
 
 @dataclass
@@ -204,7 +204,7 @@ class AsyncSaver:
         return self._flight is not None
 
     def needs(self) -> Tuple[int, int]:
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        """Return the bytes and the inodes of one checkpoint, as known so far."""
         return self._needs
 
     def prepare(self, state: RunState) -> None:
@@ -299,7 +299,7 @@ class AsyncSaver:
         return self._take_outcome(block=False)
 
     def wait(self) -> Optional[SaveOutcome]:
-        """Wait for the end of the save in flight; None if there is none."""
+        """Wait for the end of the save in flight; None without one."""
         flight = self._flight
         if flight is None:
             return None

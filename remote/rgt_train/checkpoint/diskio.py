@@ -129,7 +129,7 @@ ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)
 
 
 class Unreadable(UsageError):
-    """A path that exists, as far as known, but cannot be read; its integrity is unknown.
+    """A path that exists, as known so far, but cannot be read; its integrity is unknown.
 
     Args:
         path: The path that cannot be read.

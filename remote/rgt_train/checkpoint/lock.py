@@ -19,7 +19,7 @@ _POLL_S = 0.005
 
 
 def boot_id() -> str:
-    """Return an id that changes when the machine reboots; empty if there is none."""
+    """Return an id that changes when the machine reboots; empty without one."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -303,7 +303,7 @@ def free_room(store: CheckpointStore, step: int, give_up: bool) -> Optional[str]
         step: The checkpoint that has no room.
         give_up: Whether older checkpoints may be deleted for this one alone.
     """
-    # In this order: first what is worthless, then what the policy keeps beyond the newest.
+    # In this order: first worthless files, then those that the policy keeps beyond the newest.
     given_up = store.make_room(valuable=False)
     if given_up is None:
         note = store.keep_only_newest()

@@ -58,7 +58,7 @@ _HARMLESS = ("python", "numpy")
 
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return the differences in words; empty if there are none."""
+    """Return the differences in words; empty without one."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
 

@@ -158,7 +158,7 @@ def report_resume(
         progress: The starting point of this attempt.
         loaded: The loaded checkpoint.
         restored: The state restored from it.
-        logged: Last step that was logged before, as far as known.
+        logged: Last step that was logged before, as known so far.
         total_steps: Steps in all.
     """
     cause = run_log.past.cause

@@ -415,7 +415,7 @@ class StatePart:
     Attributes:
         spec: Its file, name, dtype and shape.
         tensor: The live tensor.
-        steady: Whether it changes only inside ``optimizer.step()``, as far as known.
+        steady: Whether it changes only inside ``optimizer.step()``, as known so far.
     """
 
     spec: TensorSpec

@@ -144,7 +144,7 @@ class ContentWitness:
         self._held = [self._sample_tensor(tensors[number]) for number in self._taken]
 
     def find_changed(self, tensors: Sequence[torch.Tensor]) -> List[int]:
-        """Return the numbers of the `tensors` whose content differs now, as far as known."""
+        """Return the numbers of the `tensors` whose content differs now, as known so far."""
         pairs = zip(self._taken, self._held)
         return [number for number, held in pairs if not self._is_unchanged(tensors[number], held)]
 

@@ -115,7 +115,7 @@ class EpochEnd:
                 group.update(values)
 
     def describe_changed(self) -> str:
-        """Return which tensors have changed since, as far as known, in words; empty if none."""
+        """Return which tensors have changed since, as known so far, in words; empty if none."""
         now = self._current_tensors()
         names = [path for path in self._versions if path not in now]
         if not names:

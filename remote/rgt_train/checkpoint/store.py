@@ -519,7 +519,7 @@ class CheckpointStore:
         return f"{text}; gave up {', '.join(self.prune_checkpoints()) or 'none'}"
 
     def _restore_best(self, strays: List[str]) -> None:
-        """Finish an interrupted swap of ``best``: the new one if it is complete, else the old one."""
+        """Finish an interrupted swap of ``best``: the new one if it is complete, or the old one."""
         new = [name for name in strays if name.startswith(".tmp-best-")]
         old = [name for name in strays if name.startswith(".old-best-")]
         for name in [*new, *old]:

@@ -403,7 +403,7 @@ def _is_behind(pairs: List[Tuple[Any, Any]]) -> bool:
 
 
 def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
-    """Return the first difference between two states, in words; None if there is none."""
+    """Return the first difference between two states, in words; None without one."""
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
         pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
     elif (
@@ -427,7 +427,7 @@ class BatchPart:
     """The size of this rank's slice of a batch; with one rank all of it.
 
     Attributes:
-        real: Samples at its beginning that are not padding (one if there are none: its share is 0
+        real: Samples at its beginning that are not padding (one without one: its share is 0
             then).
         share: Factor for their mean loss.
     """

@@ -78,7 +78,7 @@ class _ForwardingPersister:
         self._inner.close()
 
     def needs(self) -> Tuple[int, int]:
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        """Return the bytes and the inodes of one checkpoint, as known so far."""
         size, inodes = self._inner.needs()
         return size, inodes
 

@@ -46,7 +46,7 @@ class RankFailure:
     Attributes:
         number: The errno, if the disk failed.
         text: The message.
-        path: The file, as far as known.
+        path: The file, as known so far.
         rank: The rank that failed.
     """
 
@@ -221,7 +221,7 @@ class ShardedPersister:
         return self._flight is not None
 
     def needs(self) -> Tuple[int, int]:
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        """Return the bytes and the inodes of one checkpoint, as known so far."""
         return self._needs
 
     def prepare(self, state: RunState) -> None:

@@ -33,7 +33,7 @@ class AttemptHistory:
     Attributes:
         attempts: Number of attempts.
         cause: End of the last one; None if there was none.
-        up_s: Node seconds all of them ran, as far as known.
+        up_s: Node seconds all of them ran, as known so far.
         failures: Number of them that ended unintentionally.
         step: The last step that the last one is known to have reached, as far as recorded here.
         log_every: Steps between the logged ones of the last attempt; 0 if it logged none, None if
@@ -63,7 +63,7 @@ class AttemptHistory:
         """Return the minimum number of steps of the last attempt to repeat, and that in words.
 
         Args:
-            logged: The last step in the metrics, as far as known.
+            logged: The last step in the metrics, as known so far.
             now: The step from which the run continues.
         """
         known = max(logged or 0, self.step)
@@ -247,7 +247,7 @@ def launch_facts(
         attempt: Number of this launch.
         step: Its starting step.
         settings: The run's settings.
-        overrides: The settings that the person gave, as far as known.
+        overrides: The settings that the person gave, as known so far.
         folder: The work tree of the code; the current directory if empty.
     """
     return {
@@ -285,7 +285,7 @@ def write_launch_record(out: StrPath, record: Mapping[str, Any]) -> Optional[str
 
 
 def last_recorded_attempt(out: StrPath) -> int:
-    """Return the number of the last launch that is recorded in `out`; 0 if there is none."""
+    """Return the number of the last launch that is recorded in `out`; 0 without one."""
     try:
         with open(os.path.join(out, RUN_JSON), encoding="utf-8") as file:
             return int(json.load(file)["last"]["attempt"])

@@ -125,7 +125,7 @@ def _ask_consent(path: Path) -> bool:
 
 
 def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) -> Iterator[str]:
-    """Yield the text to review: all of it if nothing was trusted before, else the changes."""
+    """Yield the text to review: all of it if nothing was trusted before, otherwise the changes."""
     if known is None or known.file.sha256 != entry.file.sha256:
         yield from _diff_lines(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():

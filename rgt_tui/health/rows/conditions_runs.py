@@ -193,7 +193,7 @@ def read_ended(view: BoxFacts) -> Sequence[Reading] | None:
 
 
 def ended_at(box: BoxState, alert: Alert) -> float:
-    """Return the time of an alert's event: a training's end (box clock), else the alert's start.
+    """Return the time of an alert's event: a training's end (box clock), or the alert's start.
 
     The time changes when the training was started again and has ended again, which the alert does
     not show.

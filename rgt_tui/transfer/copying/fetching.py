@@ -494,7 +494,7 @@ class PullFetcher:
     def _use_sent_hash(self, copy: FileCopy, tail: AnswerTail) -> None:
         """Use the hash that the box computed while sending the whole.
 
-        Request it if there is none.
+        Request it without one.
         """
         with self._lock:
             if copy.sha256 is None and not copy.asked:

@@ -202,7 +202,7 @@ class PartFile:
         while (end := self._done.get(self._next)) is not None:
             self._hash_from_disk(self._hash, self._hashed, end, self._buffer)
             if hasattr(os, "posix_fadvise"):
-                # Start the write-back now, else the final fsync would wait for everything.
+                # Start the write-back now, otherwise the final fsync would wait for everything.
                 os.posix_fadvise(self._fd, self._next, end - self._next, os.POSIX_FADV_DONTNEED)
             self._next = end
             self._hashed = max(self._hashed, end)
@@ -248,7 +248,7 @@ def write_part(
 ) -> bool:
     """Write a small file under a temporary name.
 
-    Return whether it was fsynced, else the group does it.
+    Return whether it was fsynced, otherwise the group does it.
 
     Raises:
         OSError: it cannot be written.

@@ -169,7 +169,7 @@ class ShownLog:
             self.matches = LineMarks(self.kept, finder)
 
     def line_at(self, spot: ScreenPosition) -> int | None:
-        """Return the line at a spot: by text, by step, else the last line written until its time.
+        """Return the line at a spot: by text, by step, or the last line written until its time.
 
         Args:
             spot: If several lines have its text, the last one until its time is used.
@@ -322,7 +322,7 @@ class LogRows:
     def next_of(self, marks: Sequence[LineMarks], row: int, direction: int) -> int | None:
         """Return the nearest row after (or before) a row whose line is marked.
 
-        None if there is none.
+        None without one.
 
         Args:
             marks: The marks of each log.

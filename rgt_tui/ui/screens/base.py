@@ -603,7 +603,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             self.hint(f"{key_for('screen.copy')} copies the selection")
 
     def action_copy(self) -> None:
-        """Copy the text selected with the mouse, else the selection of the keys."""
+        """Copy the text selected with the mouse, otherwise the selection of the keys."""
         if self.copy_marked(self.hint):
             return
         copied = self.to_copy()

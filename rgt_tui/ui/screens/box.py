@@ -347,7 +347,7 @@ class BoxScreen(LogKeys):
         """Return the text to copy for the focused pane.
 
         With the queue focused, the path of the current cell's log; selected lines of the log;
-        otherwise the next fix, else the command to log in.
+        otherwise the next fix, otherwise the command to log in.
         """
         box = self.box_state
         if box is None:

@@ -89,7 +89,7 @@ class MarkKeys:
         return had
 
     def work_boxes(self) -> Sequence[str]:
-        """Return the marked boxes, else the selected one: there ``w`` starts work."""
+        """Return the marked boxes, otherwise the selected one: there ``w`` starts work."""
         marked = [box.spec.name for box in self.marked_boxes]
         if marked:
             return marked

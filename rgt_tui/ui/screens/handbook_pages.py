@@ -284,7 +284,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         return had
 
     def build_summary(self, state: FleetState, now: float) -> Parts:
-        """Return the search and its number of pages, else the fleet's summary."""
+        """Return the search and its number of pages, otherwise the fleet's summary."""
         if not self._term:
             return super().build_summary(state, now)
         found = how_many(len(self._find_shown_pages(())), "page")

@@ -285,7 +285,7 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
         self.open_entry("search", self.help_panel.query_text, changed=self.help_panel.show_matching)
 
     def action_copy(self) -> None:
-        """Copy the text selected with the mouse, else the shown rows."""
+        """Copy the text selected with the mouse, otherwise the shown rows."""
         if self.copy_marked(self.hint):
             return
         rows = [text_of(made).rstrip() for made, _ in row_lines(self.help_panel.shown_rows, 100)]

@@ -64,7 +64,7 @@ def log_of(box: BoxState, run: str) -> str | None:
 
 
 def log_with_steps(box: BoxState, run: str | None) -> str | None:
-    """Return a run's log, else the log whose newest step is nearest to the run's step.
+    """Return a run's log, otherwise the log whose newest step is nearest to the run's step.
 
     None if no log contains steps.
     """
@@ -723,7 +723,7 @@ class LogScreen(LogKeys):
         super().action_open_for_box(place)
 
     def clear_on_escape(self) -> bool:
-        """Clear the selection, else the search, else the filter, else leave the found lines."""
+        """Clear the selection, or the search, or the filter, else leave the found lines."""
         pane = self.log_pane
         if pane.cursor.is_selecting and pane.shown_rows is not None:
             pane.cursor.set_selecting(pane.shown_rows, False)

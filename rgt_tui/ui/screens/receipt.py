@@ -148,7 +148,7 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.query_one("#page", Vertical).border_subtitle = Content(make_displayable(said))
 
     def action_copy(self) -> None:
-        """Copy the text selected with the mouse, else the whole receipt."""
+        """Copy the text selected with the mouse, otherwise the whole receipt."""
         copied = self.find_selection() or self.to_copy()
         self.clear_selection()
         self.hint(copy_to_clipboard(self.app, copied))

@@ -651,7 +651,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.dismiss()
 
     def to_copy(self) -> ClipboardText | None:
-        """Return the manual steps if there are any, else the selected row of the evidence."""
+        """Return the manual steps if there are any, otherwise the selected row of the evidence."""
         if self.state.by_hand or self.state.stage is DialogStage.YOURS:
             steps = console_steps(self._make_setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))

@@ -168,7 +168,7 @@ def _sort_key(check: CheckResult) -> tuple[list[int], str]:
 
 
 def next_check(phases: Sequence[PhaseChecks]) -> CheckResult | None:
-    """Return the check to work on: the first failed one, else the first that is not proved yet."""
+    """Return the check to work on: the first failed one, or the first that is not proved yet."""
     checks = [check for phase in phases for check in phase.checks]
     failed = (check for check in checks if check.status is CheckStatus.FAILED)
     return next(
@@ -437,7 +437,7 @@ class Checklist(SelectableList[str]):
         now: float,
         empty: Sequence[str] = (),
     ) -> None:
-        """Set the phases, or the lines `empty` to show if there are none."""
+        """Set the phases, or the lines `empty` to show without one."""
         self._phases, self._opened, self._now = phases, opened, now
         self._empty = [
             make_line("  ", Span(text, Tone.DIM if place else Tone.TEXT))

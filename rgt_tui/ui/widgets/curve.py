@@ -188,7 +188,7 @@ class LegendEntry(msgspec.Struct, frozen=True):
     key: RunKey
     number: int
     value: float | None
-    """At the crosshair if it is shown, else the newest."""
+    """At the crosshair if it is shown, otherwise the newest."""
     state: str
     """A cell's state; empty if the box does not report one."""
     step: int | None

@@ -186,7 +186,7 @@ class EventLine(LineWidget):
         resting: str = "",
         seen_at: float = -math.inf,
     ) -> None:
-        """Set the last events, oldest first, and the text to show if there are none."""
+        """Set the last events, oldest first, and the text to show without one."""
         event, since = choose_event(events, now, seen_at)
         if (event, since, resting) != (self._event, self._since, self._resting):
             self._event, self._since, self._resting = event, since, resting

@@ -56,7 +56,7 @@ class SelectableList(LineWidget, Generic[Key]):
     def show_rows(
         self, rows: Sequence[ListRow], empty: Sequence[Line], details: Details | None = None
     ) -> None:
-        """Set the rows in order, the lines to show if there are none, and the details."""
+        """Set the rows in order, the lines to show without one, and the details."""
         self._rows, self._empty, self._details = rows, empty, details
         self.set_keys([row.key for row in rows])  # type: ignore[misc]
 

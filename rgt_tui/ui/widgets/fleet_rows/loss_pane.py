@@ -44,7 +44,7 @@ def board_class() -> type[Board] | None:
 
 
 def telling_run(box: BoxState) -> RunState | None:
-    """Return the most relevant run: the worst finding's, else the current, else the last one."""
+    """Return the most relevant run: the worst finding's, or the current, or the last one."""
     named = [finding.run for finding in box.findings if finding.run and not finding.cleared]
     for name in named:
         for run in box.runs:
