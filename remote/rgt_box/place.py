@@ -118,7 +118,7 @@ def agent_command(*words: str) -> list[str]:
     """Return the command line that starts another agent process of the same code.
 
     ``-I -S``: the user's environment must not shadow the standard library, and ``site`` costs start
-    time. ``-Xutf8``: names are UTF-8 here, and other bytes kept as they are, whatever the locale.
+    time. ``-Xutf8``: names are UTF-8, and other bytes are kept, in any locale.
     """
     path = code_root()
     if os.path.isdir(path):

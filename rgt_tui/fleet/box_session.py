@@ -669,7 +669,7 @@ class BoxSession:
             warning.cancel()
 
     async def _warn_of_slow_start(self, connection: asyncssh.SSHClientConnection) -> None:
-        """Say what the connection waits for, so that a command that gives up can say it, too."""
+        """Set the reason while the agent starts, for commands that give up meanwhile."""
         slow_s = 5.0
         while self.state.link is not LinkState.LIVE:
             await asyncio.sleep(slow_s)
@@ -866,8 +866,8 @@ def _start_up_text(connection: asyncssh.SSHClientConnection) -> str:
     cost = start_up_cost(connection)
     if cost is None:
         found = "have not let a command begin yet"
-    elif cost.text:
-        found = f"{cost.text} before each command"
+    elif cost.cost_text:
+        found = f"{cost.cost_text} before each command"
     else:
         return ""
     return f"; the start-up files of its login shell {found}: rgt doctor names the line"

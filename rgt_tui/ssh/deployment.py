@@ -64,7 +64,7 @@ arguments.
 ALONE = ("-I", "-S", "-Xutf8")
 """Same as for each process that the agent starts (``rgt_box.place.command``): nothing in the user's
 environment shadows the standard library, and ``site``, which may take longer than everything else,
-is skipped. Names are UTF-8, and other bytes are kept, whatever the locale of the box.
+is skipped. Names are UTF-8, and other bytes are kept, in any locale of the box.
 """
 
 

@@ -2,7 +2,7 @@
 
 sshd passes every command to the login shell, which reads start-up files such as ``~/.bashrc`` first.
 So a marker precedes each command: what arrives before it belongs to the start-up files and is
-dropped, and without it the command did not run, whatever the exit status.
+dropped, and without it the command did not run, even if the exit status is 0.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MARKER_LINE = f"\n{MARKER}\n".encode()
 MOST_SAID = 2048
 """Bytes of a start-up file's output that are kept for messages."""
 GUARD = "[[ $- == *i* ]] || return"
-"""Ends a start-up file of bash or zsh where nobody types."""
+"""Ends a start-up file of bash or zsh in a shell that is not interactive."""
 
 
 def quote_words(*words: str) -> str:
     """Return words as a command line that means the same to sh, bash, zsh, fish, csh and busybox.
 
-    Between single quotes csh expands exclamation marks, and fish backslashes: they stand outside.
+    Between single quotes csh expands exclamation marks, and fish backslashes: not outside of them.
     """
     return shlex.join(words).replace("\\", "'\\\\'").replace("!", "'\\!'")
 
@@ -53,11 +53,11 @@ class StartUpCost(msgspec.Struct, frozen=True):
 
     @property
     def is_slow(self) -> bool:
-        """Whether they take so long that rgt has to say so."""
+        """Whether they take long enough to be reported."""
         return self.seconds >= 2.0
 
     @property
-    def text(self) -> str:
+    def cost_text(self) -> str:
         """The cost as text; empty if it is small."""
         noisy_bytes = 64 << 10
         found = []
@@ -97,6 +97,7 @@ class MarkedSession(asyncssh.SSHClientSession[bytes]):
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         """Forward the channel."""
+        chan.set_extra_info(rgt_started=self.started)
         self._inner.connection_made(chan)
 
     def session_started(self) -> None:
@@ -241,6 +242,12 @@ async def open_in_login_shell(
     raise CommandNotRun("the box runs no commands: no shell answers on its standard input")
 
 
+def has_begun(channel: asyncssh.SSHClientChannel[bytes]) -> bool:
+    """Return whether the command of a channel runs, or has run."""
+    started: asyncio.Future[bool] = channel.get_extra_info("rgt_started")
+    return started.done() and started.result()
+
+
 def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float | None) -> None:
     """Choose how commands are started on this connection.
 
@@ -270,7 +277,7 @@ class StartUpLine(msgspec.Struct, frozen=True):
     """The line, printable and shortened."""
 
     @property
-    def label(self) -> str:
+    def place_text(self) -> str:
         """File, line and text for messages."""
         return f"{self.file} line {self.line} ({self.text})"
 
@@ -291,7 +298,7 @@ _ENDS = tuple(
 _GUARDS = re.compile(
     r"\$-|\$\{-\}|\bPS1\b|\[\[?\s+(?:!\s+)?-t\s+[0-2]|status\s+(?:is-|--is-)interactive|\$\?prompt"
 )
-"""A test of whether somebody types; what it guards does not run for commands."""
+"""A test of whether the shell is interactive; what it guards does not run for commands."""
 
 
 def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:

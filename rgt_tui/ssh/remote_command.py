@@ -15,6 +15,7 @@ from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.login_shell import (
     GUARD,
     find_ending_line,
+    has_begun,
     name_replacing_program,
     open_in_login_shell,
     read_start_up_files,
@@ -292,6 +293,7 @@ async def run_command(
         Unreachable: the connection was lost.
     """
     collector = _Collector(most_bytes)
+    channel: asyncssh.SSHClientChannel[bytes] | None = None
     try:
         async with asyncio.timeout(seconds):
             try:
@@ -312,6 +314,11 @@ async def run_command(
             finally:
                 channel.abort()
     except TimeoutError:
+        if channel is not None and not has_begun(channel):
+            raise CommandFailed(
+                f"{name} did not begin within {seconds:g} s on the box: the start-up files of its login shell "
+                "(~/.bashrc, /etc/profile.d) wait for something, or print without end"
+            ) from None
         raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
     if collector.status is None and connection.is_closed():
         # A server that disconnects cleanly raises nothing; the output is then incomplete.
@@ -361,7 +368,9 @@ async def run_first_script(
         set_stdin_shell(connection, None)
         line = find_ending_line(await read_start_up_files(connection))
         if line is not None:
-            cause = f"{line.label} ends or replaces the login shell: put {GUARD} in front of it"
+            cause = (
+                f"{line.place_text} ends or replaces the login shell: put {GUARD} in front of it"
+            )
         elif program := name_replacing_program(str(first)):
             cause = f"a start-up file (~/.bashrc, ~/.profile) starts {program}: put {GUARD} in front of that line"
         elif "its output" not in str(first):

@@ -204,7 +204,7 @@ class BoxDoctor:
         except TimeoutError:
             advice = "try again with a longer --timeout"
             if self._cost.is_slow:
-                advice = f"the start-up files of the login shell {self._cost.text} for each command; {advice}"
+                advice = f"the start-up files of the login shell {self._cost.cost_text} for each command; {advice}"
             self._broke_off(f"no result within {seconds:g} s", advice)
         except (asyncssh.Error, OSError, BoxError) as error:
             self._broke_off(
@@ -370,6 +370,14 @@ class BoxDoctor:
         except AuthFailed as error:
             self._add_finding("shell", DoctorStatus.FAIL, str(error), "change the password there")
             return None
+        except CommandFailed as error:
+            self._add_finding(
+                "shell",
+                DoctorStatus.FAIL,
+                str(error),
+                f"put {GUARD} in front of the slow line there",
+            )
+            return None
         except CommandNotRun as error:
             if GUARD in str(error):
                 advice = ""
@@ -415,7 +423,7 @@ class BoxDoctor:
         """Name the start-up file that hinders commands, if any does."""
         replaced = reads_commands_from_stdin(connection)
         self._cost = start_up_cost(connection) or self._cost
-        if not replaced and not self._cost.text:
+        if not replaced and not self._cost.cost_text:
             self._add_finding("shell", DoctorStatus.OK, "the login shell runs commands")
             return
         done = await run_command(connection, TRACE_COMMAND, name="tracing the start-up files")
@@ -427,13 +435,13 @@ class BoxDoctor:
         if replaced:
             found.append("end or replace the login shell, or read its input")
             lines.append(trace.ending or find_ending_line(await read_start_up_files(connection)))
-        elif self._cost.text:
-            found.append(f"{self._cost.text} before each command")
+        elif self._cost.cost_text:
+            found.append(f"{self._cost.cost_text} before each command")
             if self._cost.is_slow:
                 lines.append(trace.slowest)
             else:
                 lines.append(trace.loudest)
-        named = [line.label for line in lines if line is not None]
+        named = [line.place_text for line in lines if line is not None]
         text = f"its start-up files {' and '.join(found)}"
         if named:
             text += f": {', '.join(named)}"
@@ -463,7 +471,7 @@ class BoxDoctor:
                 name="taking a sample",
             )
             after = time.time()
-            # start-up files of the shell may print before it
+            # a wrapper around Python may print before it
             line = done.out.strip().rpartition(b"\n")[2]
             sample = clean_decoded(msgspec.json.decode(extract_record(line) or line, type=Sample))
         except CommandFailed as error:

@@ -17,6 +17,7 @@ from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import DoctorFinding, DoctorStatus
 from rgt_tui.model import BoxSpec, Frame, Hello, Sample, WatchConfig
 from rgt_tui.ssh import (
+    CommandFailed,
     CommandNotRun,
     HostKeyPolicy,
     NoCommands,
@@ -24,17 +25,17 @@ from rgt_tui.ssh import (
     build_agent,
     connect,
     deploy_agent,
+    find_ending_line,
     pass_through,
+    quote_words,
+    read_trace,
     run_command,
     start_watch,
 )
 from rgt_tui.ssh.login_shell import (
     MARKER,
-    find_ending_line,
     mark_command,
     name_replacing_program,
-    quote_words,
-    read_trace,
 )
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -146,6 +147,15 @@ async def test_a_slow_start_up_file_is_named(tmp_path: Path) -> None:
         finding = await shell_finding(spec)
     assert finding.status is DoctorStatus.WARN
     assert "before each command: ~/.bashrc line 2 (sleep 2.2)" in finding.text
+
+
+@pytest.mark.parametrize("line", ["sleep 1000", "yes", "while :; do :; done"])
+async def test_a_start_up_file_without_an_end_is_the_cause(line: str, tmp_path: Path) -> None:
+    with box(tmp_path, bashrc=f"{line}\n") as spec:
+        connection = await connect(spec)
+        with pytest.raises(CommandFailed, match=r"did not begin within 2 s .*start-up files"):
+            await run_command(connection, "echo ran", seconds=2.0)
+        connection.abort()
 
 
 async def test_nothing_is_typed_into_the_prompt_for_a_new_password(tmp_path: Path) -> None:
