@@ -9,12 +9,13 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from textual.app import SuspendNotSupported
 
 from rgt_tui.fleet import NotOffered
-from rgt_tui.model import BoxState, is_exact_path
+from rgt_tui.model import LOOPBACK, BoxSpec, BoxState, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.commands import key_for
 
@@ -127,6 +128,49 @@ class ShellKeys:
             screen.hint(str(error) or "there is no box to connect to here")
         else:
             screen.run_worker(_open_and_report(screen, name, words), group="shell")
+
+    def action_forward(self) -> None:
+        """Ask for a port of the box, and forward it until rgt quits."""
+        screen = cast("FleetAwareScreen", self)
+        box = screen.find_target()
+        if box is not None:
+            label = f"port of {box.spec.name} (6006, 8080:6006, socks:1080)"
+            screen.open_entry(label, done=partial(self._forward_typed_port, box))
+
+    def _forward_typed_port(self, box: BoxState, text: str) -> None:
+        screen = cast("FleetAwareScreen", self)
+        if not text.strip():
+            return
+        try:
+            tunnel = parse_tunnel(text.strip())
+        except ValueError as error:
+            screen.hint(str(error))
+            return
+        screen.app.run_worker(
+            _forward_port(screen.app, box.spec, tunnel), group="forward", exit_on_error=False
+        )
+
+
+async def _forward_port(app: App[Any], spec: BoxSpec, tunnel: Tunnel) -> None:
+    """Keep a port forwarded until the app ends, and say on its event line how it goes."""
+    from rgt_tui.fleet.work.tunneling import BoxTunnels
+
+    def say(text: str, seconds: float = 30.0) -> None:
+        hint = getattr(app.screen, "hint", None)
+        if callable(hint):
+            hint(f"{spec.name}: {text}", seconds)
+
+    work = BoxTunnels(spec, [tunnel], say)
+    try:
+        ((_, port),) = await work.listen()
+        scheme = "http" if tunnel.host else "socks5"
+        where = f"{scheme}://{LOOPBACK}:{port}/"
+        say(f"connecting for {where}")
+        await work.run(lambda: say(f"{where} leads to {tunnel.remote_end}, until rgt quits"))
+    except Exception as error:  # whatever ended it, the person must hear that it has
+        say(f"port {tunnel.local} is not forwarded: {error or type(error).__name__}")
+    finally:
+        await work.close()
 
 
 async def _open_and_report(screen: FleetAwareScreen, box: str, words: Sequence[str]) -> None:

@@ -71,3 +71,36 @@ async def test_a_command_runs_after_its_dry_run_and_for_each_marked_box(
         await pilot.press("escape")
         await settle(pilot)
         assert not isinstance(app.screen, CommandScreen)
+
+
+async def test_what_an_editor_needs_is_shown_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, ...]] = []
+
+    async def run_command(self: Any, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
+        ran.append(words)
+        on_line("Host rgt-lab")
+        return 0
+
+    monkeypatch.setattr(FakeFleet, "run_command", run_command)
+    async with running(many_boxes(2), size=(120, 34), keys=("E",)) as (app, pilot, _):
+        await wait_for(pilot, lambda: "Host rgt-lab" in screen_text(app))
+        assert [words[0] for words in ran] == ["code"]
+
+
+async def test_a_port_that_is_none_is_said_and_a_box_that_is_not_reached_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rgt_tui.fleet.work.tunneling import BoxTunnels
+    from rgt_tui.ssh import Unreachable
+
+    async def refuse(self: BoxTunnels, up: Callable[[], None]) -> None:
+        raise Unreachable("no route to it")
+
+    monkeypatch.setattr(BoxTunnels, "run", refuse)
+    async with running(many_boxes(2), size=(120, 34), keys=("f",)) as (app, pilot, _):
+        await pilot.press(*"x:y", "enter")
+        await wait_for(pilot, lambda: "is no tunnel; write PORT" in screen_text(app))
+        await pilot.press("f", *"socks:0", "enter")
+        await settle(pilot)
+        await pilot.press("f", *"6006", "enter")
+        await wait_for(pilot, lambda: "is not forwarded: no route to it" in screen_text(app))

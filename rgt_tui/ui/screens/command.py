@@ -31,6 +31,10 @@ WORK = (
 )
 """The letters of the commands, and what is typed in advance; ``{box}`` is the name of each box."""
 
+EDITOR = "code {box}"
+READING = frozenset({"code"})
+"""Commands that change nothing: Enter runs them without a dry run."""
+
 DRY_RUNS = {"pull": "--dry-run", "push": "--dry-run"}
 """Command: the option that only shows what it would do."""
 
@@ -91,7 +95,10 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Focus the entry."""
-        self.query_one(Input).focus()
+        entry = self.query_one(Input)
+        entry.focus()
+        if self._text.partition(" ")[0] in READING:
+            self.call_after_refresh(entry.action_submit)
 
     def _make_lines(self, width: int) -> list[Line]:
         return [line for text, tone in self._said for line in wrap_text(text, width, tone)]
@@ -117,7 +124,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             return
         if not words:
             return
-        dry = text != self._previewed
+        dry = text != self._previewed and words[0] not in READING
         self._said = []
         self._worker = self.run_worker(self._run_command(text, words, dry), exit_on_error=False)
 

@@ -96,6 +96,14 @@ class MarkKeys:
         box = self._screen.find_target()
         return () if box is None else (box.spec.name,)
 
+    def action_editor(self) -> None:
+        """Show what editors need to open the box."""
+        from rgt_tui.ui.screens.command import EDITOR, CommandScreen
+
+        boxes = self.work_boxes()
+        if boxes:
+            self._screen.app.push_screen(CommandScreen(self._screen.fleet, boxes, EDITOR))
+
     def action_with_marked(self) -> None:
         """Show what can be done for the marked boxes."""
         boxes = self.marked_boxes
