@@ -322,6 +322,7 @@ def _cut_points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ..
             name: len(series) - cap for name, series in run.series.items() if len(series) > cap
         }
         if longer:
+            # Times and epochs belong to the points of the other curves and are not counted again.
             cut += sum(more for name, more in longer.items() if name not in PLACES)
             shorter = {name: run.series[name].last_points(cap) for name in longer}
             first = longer.get("loss", 0)

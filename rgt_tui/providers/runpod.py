@@ -218,6 +218,7 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         return await self._send_action(permit, BillingVerb.DESTROY)
 
     async def _send_action(self, permit: Permit, verb: BillingVerb) -> str:
+        # Used up before anything can fail: it cannot send a second call.
         use_permit(permit, verb, self.ref, steady_time())
         try:
             _check_id(self._instance)
@@ -463,6 +464,7 @@ class RunPodAccount:
         # An estimate is used instead, and labelled as such.
         with contextlib.suppress(ProviderError):
             amount = _sum_records(await self.http.get(query), pod.id)
+        # The last known sum is a better lower bound than none.
         if amount is None and known is not None:
             amount = known.amount
         self._spend[pod.id] = PodSpend(amount=amount, at=now, there=self.http.server_time())
@@ -474,6 +476,7 @@ class RunPodAccount:
         created = [pod.created for pod in pods if pod.created is not None]
         if not created or self._spend_pause.seconds_left(now):
             return
+        # Begun before the request, and shortened after a success.
         self._spend_pause.begin(now, SPEND_RETRY)
         query = f"/v2/billing/pods?bucketSize=month&startTime={_format_utc(min(created))}"
         with contextlib.suppress(ProviderError):
@@ -491,6 +494,7 @@ class RunPodAccount:
         now = self._clock()
         if not self._tells_balance or self._balance_pause.seconds_left(now):
             return
+        # An old balance would look current while the request fails.
         self._balance = None
         # Seconds before it is read again after a failure: a retired API must not use up the rate
         # limit.
@@ -574,6 +578,7 @@ class RunPodAccount:
                 doubt = DISKS_IN_PRICE
             else:
                 doubt = None
+            # The price decides: a state that is wrong must not hide a bill.
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
                 doubt = f"RunPod reports {pod.status} but still a price: counted as running"
         elif life is Lifecycle.STOPPED:
@@ -683,6 +688,7 @@ def _sum_records(answer: HttpAnswer, instance: str, *, strict: bool = False) -> 
         strict: The answer is about other pods as well.
     """
     records = as_object(answer.data).get("records")
+    # A sum without the next page would be too low.
     if not isinstance(records, list) or names_next_page(answer):
         return None
     amounts = [

@@ -158,6 +158,7 @@ def skip_pickle(file: BytesIO) -> None:
                     raise FileRefused(
                         f"its pickle names {module}.{name}: loading it would run that"
                     )
+            # Two suffice, and a pickle may have millions of opcodes.
             texts = [*texts[-1:], argument]
     except FileRefused:
         raise

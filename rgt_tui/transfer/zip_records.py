@@ -66,6 +66,7 @@ class ZipRecord(NamedTuple):
         try:
             for packed in self.data.iterate_pieces():
                 while packed or unpacking.unconsumed_tail:
+                    # In pieces: a small record can unpack to more than the memory.
                     piece = unpacking.decompress(packed or unpacking.unconsumed_tail, PIECE)
                     packed = b""
                     left -= len(piece)
@@ -125,6 +126,7 @@ def read_records(whole: FileSection, *, deflated: bool = False) -> dict[str, Zip
     found: dict[str, ZipRecord] = {}
     odd = {"its directory end": odd_end}
     at = 0
+    # In file order, so that gaps and overlaps show: hidden data would be in one of them.
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset != at:
             raise FileRefused(f"bytes {at} to {entry.offset} belong to no record, or to two")
@@ -179,6 +181,7 @@ def _directory(whole: FileSection) -> tuple[int, int, int, tuple[str, ...]]:
             if short not in (long, blank):
                 raise FileRefused("its two directory ends disagree")
         count, size, offset = wide[:3]
+    # Before anything is read for them.
     if count > _MOST_RECORDS:
         raise FileRefused(f"it claims to have {how_many(count, 'record')}")
     if offset + size != stop:
@@ -367,6 +370,7 @@ def _read_local_header(
 
 def _descriptor(whole: FileSection, entry: _ZipEntry, at: int, limit: int) -> int:
     """Return the length of the data descriptor after a record: checksum and lengths once more."""
+    # Writers use either width, and nothing in the file says which.
     for form in ("<4sIII", "<4sIQQ"):
         length = struct.calcsize(form)
         if at + length > limit:

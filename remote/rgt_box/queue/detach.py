@@ -42,12 +42,14 @@ def start_in_tmux(job: Job, words: list[str]) -> str | None:
     fifo = os.path.join(place.state_dir(), "env-%d" % os.getpid())
     try:
         ownership.ensure_private_folder(place.state_dir())
+        # A pipe, not arguments: the environment may hold secrets, which ``ps`` would show.
         os.mkfifo(fifo, 0o600)
     except OSError as error:
         print(f"{error.filename}: {error.strerror}: not in tmux", file=sys.stderr)
         return None
     try:
         wanted = session_name(job.folder)
+        # A session of that name may exist already.
         for name in [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 10)]:
             command = ["tmux", "new-session", "-d", "-s", name, "-c", job.folder, "--"]
             done = subprocess.run(
@@ -77,6 +79,7 @@ def _send_environment(fifo: str) -> bool:
     deadline = time.monotonic() + read_within
     while time.monotonic() < deadline:
         try:
+            # Without blocking: a runner that dies at once would never open its end.
             fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError as error:
             if error.errno != errno.ENXIO:
@@ -192,6 +195,7 @@ def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
     if not isinstance(number, str) or not number.isdigit():
         return None
     status, out, err = run_slurm_program(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
+    # The number of an old job is no error: Slurm forgets jobs.
     if status and "invalid job id" not in err.lower():
         raise SlurmRefused("squeue: %s" % (err.strip() or "exit %d" % status))
     state = ", ".join(sorted(set(out.split())))
@@ -217,6 +221,7 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             timeout=answers_within,
+            # The messages are compared, so they must not be translated.
             env=dict(os.environ, LC_ALL="C"),
         )
     except OSError as error:
@@ -484,6 +489,7 @@ def _start_runner(job: queue_file.Job, words: list[str]) -> int:
         return _print_usage_error(
             f"{job.folder} is sealed for a billing action; the seal expires automatically"
         )
+    # A second runner would wait for the lock, or run the same cells.
     if who:
         return _print_status("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems
@@ -498,6 +504,7 @@ def _start_runner(job: queue_file.Job, words: list[str]) -> int:
             queued[0] if queued else submit_to_slurm(job, words, _pending_indexes(job)),
             None,
         )
+    # To recognise a runner that writes its state and exits before it is seen alive.
     before = files.signature(job.path("state.json"))
     if how != "setsid" and which("tmux"):
         session = start_in_tmux(job, words)

@@ -92,6 +92,7 @@ class FoundSource:
         return changed, batch.more
 
     def _count_points(self, size: int) -> None:
+        # Counted over all runs: a sweep of hundreds shares one limit.
         FoundSource.total += size - self._size
         self._size = size
 
@@ -121,6 +122,7 @@ class FoundSource:
             new = {
                 group
                 for (group, _, _), one in series.items()
+                # A database keeps the runs of all trainings that ever wrote to it.
                 if not group or (one.ats and (one.ats[-1] or since) >= since)
             }
             series = {key: one for key, one in series.items() if key[0] in new}
@@ -172,6 +174,7 @@ class SentCurve:
         if self._cursor is not None:
             known, count = self._cursor
             self._cursor = None
+            # The client has exactly these points, so only later ones are sent.
             if count <= len(xs) and known == 1 + _points_checksum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
@@ -182,6 +185,7 @@ class SentCurve:
             found = CurveUpdate(list(zip(self._xs, self._ys)), curve)
             keep, points, resumes = found.keep, found.points, found.resumes
         self._xs, self._ys = xs, ys
+        # The curve was corrected further back than the checksum reaches.
         if keep < self._counted:
             self._counted, self._sum = 0, 0
         return keep, points, resumes
@@ -488,6 +492,7 @@ class ScalarFollower:
         starts again at offset 0, which the frame's inode and start show.
         """
         try:
+            # One call per tick shows whether anything was written; usually nothing was.
             named = os.stat(self.source)
         except OSError:
             return None, []

@@ -114,6 +114,7 @@ def find_mismatches(
     dtypes: Dict[bool, List[str]] = {False: [], True: []}
     for name, old, new in both:
         if old.dtype != new.dtype:
+            # Another precision of a float is often intended; an integer as a float never is.
             recast = old.dtype.is_floating_point and new.dtype.is_floating_point
             dtypes[recast].append(f"{name} {old.dtype} → {new.dtype}".replace("torch.", ""))
     problems += [
@@ -135,6 +136,7 @@ def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
     """Return (path of a wrapper, component it adds after its path), the outermost first."""
     found = []
     for path, module in model.named_modules(remove_duplicate=False):
+        # By name, because the wrappers' modules need not be installed or imported.
         for kind in type(module).__mro__:
             attribute = _WRAPPERS.get(kind.__name__)
             if attribute is not None and hasattr(module, attribute):
@@ -260,6 +262,7 @@ def _child_items(value: Any) -> List[Tuple[Any, Any]]:
 
 
 def _difference(saved: torch.Tensor, here: Any) -> str:
+    # Nothing to compare: the object keeps the very tensor that it was given.
     if here is saved:
         return ""
     if not isinstance(here, torch.Tensor):
@@ -376,6 +379,7 @@ def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) 
         inside = [by_name(value, model, depth - 1) for value in state.values()]
     else:
         inside = []
+    # Averages may be nested: the mapping with the most matching weights is the one.
     return max([found, *inside], key=len)
 
 

@@ -137,6 +137,7 @@ class ContentWitness:
             self._most = sys.maxsize
         else:
             self._most = WINDOW
+        # Steps of the golden ratio spread evenly, so successive saves sample everything in time.
         golden = 0.6180339887498949
         self._share = turn * golden % 1.0
         self._taken = range(turn % apart, len(tensors), apart)
@@ -271,6 +272,7 @@ class SnapshotCopy:
         """Check whether anything changed since the beginning (GPU: up to the fence)."""
         if self._settled:
             return
+        # First, because the callback may lead here again.
         self._settled = True
         pairs = zip(self._later, self._versions)
         torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]

@@ -276,6 +276,7 @@ def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
     newest = next(
         (place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None
     )
+    # A box decides about these numbers; a width of 0 would make an endless grid.
     if newest is None or not NARROWEST <= frame.width <= WIDEST:
         return ReducedHistory()
     kept = []
@@ -335,6 +336,7 @@ def merge_history(
     """
     if not new.at:
         return old
+    # The usual case: no grid must be filled.
     if len(new.at) == 1 and _continues_grid(old, new) and len(old.at) < stretches:
         return ReducedHistory(
             names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width
@@ -405,6 +407,7 @@ def unwatched(old: ReducedHistory, new: ReducedHistory, now: float) -> ReducedHi
 def _fill_grid(old: ReducedHistory, new: ReducedHistory, width: float) -> dict[int, Values]:
     known = dict(_on_grid(new, width))
     for place, values in _on_grid(old, width):
+        # Own values win: they were seen, the recorder's are means of a summary.
         known[place] = known.get(place, {}) | {
             name: v for name, v in values.items() if v is not None
         }
