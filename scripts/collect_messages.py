@@ -72,6 +72,12 @@ MESSAGES = {
 """Domain of gettext → English messages that the handbook's patterns know, alone or as part of a line."""
 
 
+ORDINARY_WORDS = ("Terminated", "Interrupt", "Stopped", "Aborted")
+"""Signals whose names in European languages are everyday words (``Terminé``): they count behind a
+process's number alone, as bash writes it.
+"""
+
+
 def list_messages(language: str) -> dict[str, str]:
     """Return a language's messages → English."""
     found: dict[str, str] = {}
@@ -86,6 +92,8 @@ def list_messages(language: str) -> dict[str, str]:
                 for english in (part, f"{part} ", f"{part}\n"):
                     text = catalogue.gettext(english)
                     if text not in (english, "") and text.strip() != english.strip():
+                        if english in ORDINARY_WORDS and text < "\u2e80":
+                            text, english = f"%d {text}", f"%d {english}"
                         found.setdefault(text.strip("\n"), english.strip("\n"))
     return dict(sorted(found.items()))
 

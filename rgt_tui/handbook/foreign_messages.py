@@ -78,6 +78,8 @@ def _find_needle(text: str) -> str:
     piece = max(_PLACEHOLDER.split(text)[::3], key=lambda one: len(one.encode())).strip()
     # Bytes: three Chinese characters, or as many letters.
     shortest = 8 if piece.isascii() else 9
+    if text.startswith("%d "):  # a signal: counts behind a number alone
+        shortest = 7
     if len(piece.encode()) >= shortest or (
         not piece.isascii() and piece.isalpha() and len(piece) > 2
     ):
@@ -174,9 +176,11 @@ def _compile_message(message: ForeignMessage) -> tuple[re.Pattern[str], str]:
 
     def name_part(match: re.Match[str]) -> str:
         order.append(int(match[1]) if match[1] else len(order) + 1)
+        if match[2] in "dui":
+            return r"(\d{1,9})"
         if not match.start():
             return r"('[^']{1,300}'|\S{1,300})"
-        return r"(\d{1,9})" if match[2] in "dui" else "(.{1,300}?)"
+        return "(.{1,300}?)"
 
     text, english = message.text, message.english
     if english in LINE_OF_SCRIPT:

@@ -22,6 +22,7 @@ PRINTED = [
     ("./a.sh : ligne 3 : 27643 Processus arrêté      python train.py", "U9"),
     ("./a.sh : ligne 6 : 27649 Erreur du bus           python train.py", "SEG1"),
     ("dd: erreur d'écriture dans '/dev/full': Aucun espace disponible sur le périphérique", "U7"),
+    ("./a.sh : ligne 5 : 27648 Abandon                 python train.py", "SEG1"),
     ("./a.sh: línea 8: accelerate: orden no encontrada", "CMD1"),
     ("./a.sh: línea 4: 27736 Violación de segmento  python train.py", "SEG1"),
 ]  # fmt: skip
@@ -69,7 +70,8 @@ def test_a_line_in_an_older_encoding_among_lines_in_utf_8(
     "line",
     [
         "Training beendet", "训练 停止", "Entraînement terminé : 100 %", "学習を中止しました", "le modèle est prêt",
-        "Fichier enregistré « a.pt »", "step 5 loss 2.1", "",
+        "Fichier enregistré « a.pt »", "step 5 loss 2.1", "", "Terminé",
+        "Beendet", "Terminado", "Abandon",
     ],
 )  # fmt: skip
 def test_ordinary_words_stay_as_they_are(line: str) -> None:
