@@ -42,7 +42,6 @@ from rgt_tui.model import (
     RunResume,
     RunState,
     Sample,
-    ScalarPoint,
     Scalars,
     Series,
     StreamCounters,
@@ -369,8 +368,10 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
         changes["epoch"] = last.epoch
     if last.at is not None:
         changes["last_at"] = last.at
-    # An abbreviated step (1K) stays the same for many points.
-    if last.step != run.step or _is_corrected(run, last):
+    known = run.cursors.get(frame.source)
+    # Another value at the same step: an abbreviated step (1K) stays the same for many lines.
+    is_corrected = bool(found) and known is not None and frame.start < known.offset
+    if last.step != run.step or is_corrected:
         # Never back: a clock change on the box must not make a running training look stalled.
         if last.at is None:
             at = frame.written
@@ -385,16 +386,6 @@ def _progress_changes(run: RunState, frame: Scalars, now: float, skew: float) ->
         else:
             changes["progressed_at"] = max(moved, run.progressed_at)
     return changes
-
-
-def _is_corrected(run: RunState, point: ScalarPoint) -> bool:
-    """Return whether a point replaces the newest one of its curve by another value."""
-    for name, raw in point.values.items():
-        value, series = parse_point_value(raw), run.series.get(name)
-        if series is not None and series.last_point is not None and value is not None:
-            step, old = series.last_point
-            return step == point.step and not (old == value or (old != old and value != value))
-    return False
 
 
 replace = msgspec.structs.replace

@@ -10,7 +10,7 @@ import msgspec
 from rgt_box.metrics import ConsoleReader, SourceFinder
 from rgt_box.streams.curve_followers import FoundScalars
 
-from rgt_tui.fleet import fold_points
+from rgt_tui.fleet import apply_frame, fold_points
 from rgt_tui.health import Assessment, assess_box
 from rgt_tui.model import BoxHealth, RunState, Scalars
 from tests.unit.triage.builders import NOW, box, run
@@ -93,24 +93,18 @@ def test_it_is_stuck_again_once_its_log_stops() -> None:
     assert ("stalled:lstm-b", "warn") in alerts(assess_box(box(runs=(silent,)), NOW))
 
 
-def test_a_step_that_is_abbreviated_advances_with_its_points() -> None:
-    def frame(start: int, loss: float) -> Scalars:
-        points = [[1000, None, None, {"loss": loss}]]
-        row = {
-            "run": "r",
-            "source": "/r#loss",
-            "inode": 1,
-            "start": start,
-            "end": start + 1,
-            "points": points,
-        }
-        return msgspec.convert(row, Scalars)
-
-    state = fold_points(RunState("r"), frame(0, 0.5), NOW, 0.0)
-    state = fold_points(state, frame(0, 0.5), NOW + 50, 0.0)
-    assert state.progressed_at == NOW, "the same point again"
-    state = fold_points(state, frame(0, 0.4), NOW + 60, 0.0)
-    assert state.progressed_at == NOW + 60
+def test_a_step_that_is_abbreviated_advances_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    finder = SourceFinder(str(tmp_path), clock=lambda: 0.0)
+    follower, state = FoundScalars("lstm-b", str(tmp_path), None, {}, finder), box(runs=())
+    moved = []
+    for n in range(1, 6):
+        write_lines(path, f"step:{min(n, 2)}K loss:1.{n} lr:1e-4 grdn:0.7\n", n, n + 1)
+        os.utime(path, (NOW + 60 * n, NOW + 60 * n))
+        for frame in poll(follower):
+            state = apply_frame(state, msgspec.convert(frame, Scalars), NOW + 60 * n)
+        moved += [(one.step, round(one.progressed_at or 0)) for one in state.runs]
+    assert moved == [(min(n, 2) * 1000, round(NOW + 60 * n)) for n in range(1, 6)]
 
 
 def test_an_epoch_is_never_taken_for_a_step(tmp_path: Path) -> None:
