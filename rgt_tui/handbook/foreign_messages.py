@@ -165,7 +165,7 @@ def translate_line(text: str) -> str:
         if one.language == language and one.english in LINE_OF_SCRIPT:
             pattern, english = _compile_message(one)
             done = pattern.sub(english, done, count=1)
-    done = done.replace("：", ": ").replace(" : ", ": ")
+    done = done.replace("：", ": ").replace(" : ", ": ").replace("。", ".")
     return _QUOTED.sub(r"'\1'", done)
 
 
