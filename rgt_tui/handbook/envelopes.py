@@ -71,7 +71,9 @@ class LogSource:
             head += piece
             if len(head) >= HEAD:
                 break
-        read = _choose_reader(head[:HEAD].decode("utf-8", "replace"), whole=len(head) < HEAD)
+        read = _choose_reader(
+            head[:HEAD].decode("utf-8", "surrogateescape"), whole=len(head) < HEAD
+        )
         if read is None:
             yield head
             yield from pieces
@@ -83,13 +85,17 @@ class LogSource:
                 yield data
                 yield from pieces
                 return
-        lines = read(data.decode("utf-8", "replace"))
+        lines = read(data.decode("utf-8", "surrogateescape"))
         self._origins = array("L")
         text = []
         for line, origin in lines:
             self._origins.append(origin)
             text.append(line)
-        yield "".join(f"{line}\n" for line in text).encode("utf-8", "replace")
+        joined = "".join(f"{line}\n" for line in text)
+        try:
+            yield joined.encode("utf-8", "surrogateescape")  # other encodings keep their bytes
+        except UnicodeEncodeError:
+            yield joined.encode("utf-8", "replace")
 
 
 NumberedLine = tuple[str, int]
@@ -109,7 +115,7 @@ def _choose_reader(head: str, *, whole: bool) -> Callable[[str], Iterable[Number
         field = find_text_field(objects)
         if field is not None:
             return lambda text: _in_time_order(_of_json_lines(text, field))
-    if lines[0].lstrip()[:1] in "[{" and '"' in head:
+    if (len(lines) == 1 or len(objects) <= 0.6 * len(lines)) and _is_document(head, whole=whole):
         return _of_document
     if (column := _find_csv_column(head, whole=whole)) is not None:
         return lambda text: _in_time_order(_of_csv(text, *column))
@@ -227,7 +233,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
         line = line[prefix.end() :]
     try:
         value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     if isinstance(value, dict):
         return value
@@ -335,6 +341,20 @@ def _of_json_lines(text: str, field: tuple[str, ...]) -> Iterator[ExportedRecord
             yield (unwrap_record(line) or line) + "\n", number, None
 
 
+def _is_document(head: str, *, whole: bool) -> bool:
+    """Return whether it begins with a JSON object or array; `whole` = nothing follows."""
+    head = head.lstrip()
+    if head[:1] not in ("[", "{"):
+        return False
+    try:
+        _, end = json.JSONDecoder().raw_decode(head)
+    except json.JSONDecodeError as error:
+        return not whole and error.pos > len(head) // 2
+    except (ValueError, RecursionError):
+        return False
+    return head[end:].lstrip()[:1] in ("", "[", "{")
+
+
 def _of_document(text: str) -> Iterable[NumberedLine]:
     """Yield the lines of the records in a JSON document, or in several."""
     decoder, at, values = json.JSONDecoder(), 0, []
@@ -424,15 +444,19 @@ def _find_csv_column(head: str, *, whole: bool) -> tuple[str, int, int | None] |
 def _of_csv(text: str, delimiter: str, column: int, time: int | None) -> Iterator[ExportedRecord]:
     reader = csv.reader(io.StringIO(text), delimiter=delimiter)
     before = 0
-    with contextlib.suppress(csv.Error):
+    try:
         for row in reader:
             number, before = before + 1, reader.line_num
             if number == 1 or len(row) <= column:
                 continue
             at = None
-            if time is not None:
+            if time is not None and time < len(row):
                 at = _time_of({"time": row[time]})
             yield row[column], number, at
+    except csv.Error:  # such as a field that is too long: the rest as it is
+        for line, number in _plain_lines(text):
+            if number > before:
+                yield f"{line}\n", number, None
 
 
 def _of_blocks(text: str) -> Iterator[NumberedLine]:

@@ -31,7 +31,7 @@ from rgt_tui.handbook.pages import HandbookPage, PageRole, choose_fixes
 from rgt_tui.model import FixStep, Severity
 
 PIECE = 1 << 20
-END = 1 << 18
+END = 1 << 16
 """Bytes at the end of a log in which signs of continuation are searched."""
 UNPACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
 """Magic bytes of a packed file → the module whose ``open`` unpacks it."""

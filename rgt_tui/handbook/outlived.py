@@ -14,8 +14,6 @@ from rgt_tui.handbook.line_search import LineHit, states_of, writer_of
 from rgt_tui.handbook.pages import AdvisedAction, HandbookPage, PageRole
 from rgt_tui.model import Severity
 
-PROGRESS_END = 1 << 16
-"""Characters at the end of a log in which steps are searched."""
 LOSS_BROKEN = "P8"
 """Page for a loss that is not a number."""
 RAISED = re.compile(
@@ -31,8 +29,8 @@ _STAMPED = re.compile(r"\W{0,3}(?:[A-Z]\d{4} |\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\
 _STATE = re.compile(r"[^\r\n]{0,300}")
 _NAN = re.compile(r"(?i)\bnan\b")
 _SAVES = re.compile(
-    r"(?i)\b(?:checkpoint|ckpt|model|weights|state)\b[^\n]{0,80}(?<!not )\b(?:saved|published|written)\b"
-    r"|(?<!not )\bsaved [^\n]{0,40}(?:checkpoint|ckpt|model|weights|state)"
+    r"(?<!not )\b(?:[Ss]aved|published|written)\b(?:(?=[^\n]{0,80}(?i:checkpoint|ckpt|model|weights|state))|:)"
+    r"|\b(?:[Cc]heckpoint|[Mm]odel|[Ww]eights) [^\n]{0,80}(?<!not )\b(?:saved|published|written)\b"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 _DIGITS = re.compile(r"\d+")
@@ -99,8 +97,8 @@ def drop_outlived(
         end: End of the log.
         last: Number of its last line.
     """
-    if len(end) > PROGRESS_END:
-        end = end[end.find("\n", len(end) - PROGRESS_END) + 1 :]
+    if not hits:
+        return hits
     marks = find_progress(end, last)
     # Different states behind a line that show that the run went on.
     enough = 3

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rgt_tui.handbook import LogSource, shipped_pages, states_of, triage_file
 
@@ -204,6 +206,8 @@ def test_a_failure_that_was_outlived_is_none_behind_any_envelope(
         as_lines(*({"step": n, "loss": 2.5} for n in range(50))),
         json.dumps({"lr": 0.1, "log_history": [{"step": 1, "loss": 2.0}]}, indent=1),
         "{\n  not json\n",
+        '[2026-05-06 10:00:01] INFO "a"\n[2026-05-06 10:00:02] INFO "b"\n',
+        '[1, 2] "quoted"\n',
         "",
     ],
 )
@@ -213,6 +217,19 @@ def test_what_is_no_export_is_read_as_it_is(text: str) -> None:
         "\n"
     )
     assert source.line_of(7) == 7
+
+
+@given(st.binary(max_size=3000) | st.text('{}[]",:\n\\u dtlog=ER0-', max_size=300).map(str.encode))
+def test_any_bytes_are_survived(data: bytes) -> None:
+    source = LogSource()
+    lines = b"".join(source.read_text(iter([data]))).count(b"\n")
+    assert all(source.line_of(number) > 0 for number in range(1, lines + 2))
+
+
+def test_other_encodings_keep_their_bytes() -> None:
+    data = "\n".join(f"2026-05-06 10:12:{n:02d} 空间" for n in range(40, 10, -1)).encode("gbk")
+    (text,) = LogSource().read_text(iter([data]))
+    assert text.split(b"\n")[0] == data.split(b"\n")[-1]
 
 
 def test_a_record_of_a_box_is_its_text() -> None:
