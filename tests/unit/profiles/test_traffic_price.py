@@ -35,7 +35,7 @@ HOST = Meter(out_per_gb=0.002, source="vast.ai")
             Meter(),
             False,
             0.6286,
-            "67.5 GB will leave the box, at most $0.63. A size has",
+            "67.5 GB will leave the box, at most $0.63. The price of a size",
         ),
     ],
 )
