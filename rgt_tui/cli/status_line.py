@@ -124,6 +124,10 @@ class RunLine(msgspec.Struct, frozen=True):
     """For a holding run: steps that are lost if it gives up."""
     gives_up_s: float | None = None
     """For a holding run: seconds until it gives up."""
+    axis: str = "step"
+    """What `step` counts: ``step``, ``epoch`` or ``samples``."""
+    position: str = ""
+    """`step` with its unit, such as ``epoch 3.5``."""
 
 
 class MeterLine(msgspec.Struct, frozen=True):
@@ -458,6 +462,8 @@ def _build_run_line(
         unsaved_steps=None if wait is None else wait.unsaved,
         gives_up_s=None if wait is None else _round_seconds(wait_left(box, wait, now)),
         step=run.step,
+        axis=run.axis,
+        position=run.position,
         total_steps=run.total_steps,
         epoch=run.epoch,
         loss=run.loss,
@@ -579,7 +585,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
             if run.step is None:
                 step = ""
             else:
-                step = f" step {run.step:,}"
+                step = f" {run.position}"
             if run.total_steps is None:
                 total = ""
             else:
