@@ -245,7 +245,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
 
 def run(quick: bool) -> list[Row]:
     """Measure all methods."""
-    rounds, saves, size = (3, 2, (256, 4)) if quick else (4, 2, (656, 6))
+    rounds, saves, size = (3, 2, (256, 4)) if quick else (4, 3, (656, 6))
     base = Path(os.environ.get("RGT_BENCH_DIR", tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix="rgt-bench-", dir=base) as place:
         found = measure(rounds, saves, size, Path(place))

@@ -296,7 +296,7 @@ def ours(loop: Loop, saves: int, *, read_back: bool = False) -> dict[str, Any]:
     """`rgt_train.Run`, as a person uses it; with `read_back` each checkpoint is verified after its save."""
     from rgt_train import Options, Run
 
-    steps, every, half = (saves + 2) * 12, 12, 6
+    steps, every, half = (saves + 5) * 12, 12, 6
     waiting = Waiting(
         loop.optimizer
     )  # around whatever the run itself does before an optimizer step
@@ -332,8 +332,9 @@ def ours(loop: Loop, saves: int, *, read_back: bool = False) -> dict[str, Any]:
                         int(latest.read_text().split("-")[1]), latest.stat().st_mtime
                     )
     published.update(verified)
-    # The first save warms up; the last is that of the end, which nothing overlaps.
-    saved = list(range(2 * every, steps, every))
+    # The first save warms up, and by the third a run also searches all objects of the process (80 ms; next by the
+    # seventh): the saves after it are measured. The last is that of the end, which nothing overlaps.
+    saved = list(range(4 * every, (4 + saves) * every, every))
     assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
     # As with the others: the step that begins the save, and those that begin before it is on the disk.
     ends = {step: begun[step] + calls[step] for step in times}

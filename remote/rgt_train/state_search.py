@@ -10,6 +10,7 @@ carries from one step (or epoch) to the next, which its bytecode shows.
 from __future__ import annotations
 
 import dis
+import functools
 import gc
 import os
 import re
@@ -137,6 +138,7 @@ _ACCESS = re.compile(r"(LOAD|STORE|DELETE)_(?:FAST|NAME|GLOBAL|DEREF|CLOSURE)(?!
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP")
 
 
+@functools.lru_cache(maxsize=64)
 def carried_names(code: types.CodeType, offset: int) -> Set[str]:
     """Return the names that `code` may read after the instruction at `offset` before it assigns them.
 
