@@ -77,9 +77,11 @@ def _find_needle(text: str) -> str:
     """Return the longest fixed piece of a message, if no ordinary text has it by chance."""
     piece = max(_PLACEHOLDER.split(text)[::3], key=lambda one: len(one.encode())).strip()
     # Bytes: three Chinese characters, or as many letters.
-    shortest = 8 if piece.isascii() else 9
+    shortest = 9
     if text.startswith("%d "):  # a signal: counts behind a number alone
         shortest = 7
+    elif piece.isascii():
+        shortest = 8
     if len(piece.encode()) >= shortest or (
         not piece.isascii() and piece.isalpha() and len(piece) > 2
     ):
@@ -110,7 +112,9 @@ def legacy_needles() -> tuple[bytes, ...]:
 
 def _list_spellings(message: ForeignMessage) -> Iterator[bytes]:
     # Letters of a needle that the first pass looks for: more cost time and find no less.
-    most_letters = 18 if message.needle.isascii() else 12
+    most_letters = 12
+    if message.needle.isascii():
+        most_letters = 18
     needle = message.needle[:most_letters]
     if needle:
         yield needle.encode()
@@ -172,43 +176,47 @@ def translate_line(text: str) -> str:
 @functools.cache
 def _compile_message(message: ForeignMessage) -> tuple[re.Pattern[str], str]:
     """Return the pattern of a message, and its English as a replacement."""
-    order: list[int] = []
-
-    def name_part(match: re.Match[str]) -> str:
-        order.append(int(match[1]) if match[1] else len(order) + 1)
-        if match[2] in "dui":
-            return r"(\d{1,9})"
-        if not match.start():
-            return r"('[^']{1,300}'|\S{1,300})"
-        return "(.{1,300}?)"
-
     text, english = message.text, message.english
     if english in LINE_OF_SCRIPT:
         text, english = _describe_script_line(text, english)
-    parts = _PLACEHOLDER.split(text)
-    places = list(_PLACEHOLDER.finditer(text))
-    pieces = [_escape_piece(parts[0])]
-    for place, match in enumerate(places):
-        pieces += [name_part(match), _escape_piece(parts[3 * place + 3])]
-    pattern = "".join(pieces)
+    pattern, at = "", 0
+    for place, match in enumerate(_PLACEHOLDER.finditer(text), 1):
+        part = _describe_part(match)
+        pattern += f"{_escape_piece(text[at : match.start()])}(?P<part{match[1] or place}>{part})"
+        at = match.end()
+    pattern += _escape_piece(text[at:])
     if pattern.endswith("?)"):
         pattern = pattern[:-2] + ")"  # the last placeholder takes all that follows
-    if text[:1].isalpha():
-        pattern = rf"(?<![^\W_]){pattern}" if text[0].isascii() or text[0] < "\u0500" else pattern
-    count = iter(range(1, 10))
+    # European words end at other letters; Chinese ones follow each other without a space.
+    if text[:1].isalpha() and text < "\u0500":
+        pattern = rf"(?<![^\W_]){pattern}"
+    compiled = re.compile(pattern)
+    replacement, at = "", 0
+    for place, match in enumerate(_PLACEHOLDER.finditer(english), 1):
+        replacement += english[at : match.start()].replace("\\", r"\\")
+        if f"part{place}" in compiled.groupindex:
+            replacement += rf"\g<part{place}>"
+        at = match.end()
+    return compiled, replacement + english[at:].replace("\\", r"\\")
 
-    def fill_part(match: re.Match[str]) -> str:
-        wanted = next(count)
-        return rf"\g<{order.index(wanted) + 1}>" if wanted in order else ""
 
-    return re.compile(pattern), _PLACEHOLDER.sub(fill_part, english.replace("\\", r"\\"))
+def _describe_part(placeholder: re.Match[str]) -> str:
+    """Return what may stand for a placeholder."""
+    if placeholder[2] in "dui":
+        return r"\d{1,9}"
+    if not placeholder.start():
+        return r"'[^']{1,300}'|\S{1,300}"
+    return ".{1,300}?"
 
 
 def _escape_piece(piece: str) -> str:
     """Return a pattern; spaces beside a placeholder differ from release to release."""
-    inner = piece.strip()
-    before, after = piece[: len(piece) - len(piece.lstrip())], piece[len(piece.rstrip()) :]
-    return (" ?" if before else "") + re.escape(inner) + (" ?" if after and inner else "")
+    escaped = re.escape(piece.strip())
+    if piece != piece.lstrip():
+        escaped = f" ?{escaped}"
+    if piece.strip() != piece.lstrip():
+        escaped = f"{escaped} ?"
+    return escaped
 
 
 def _describe_script_line(text: str, english: str) -> tuple[str, str]:
