@@ -385,7 +385,7 @@ def states_of(line: str) -> list[str]:
     """
     if line[-1:] == "}" and '{"' in line and (text := unwrap_record(line)) is not None:
         line = text.rstrip("\n").replace("\n", "\r")
-    if (match := _VALUES.search(line)) is not None:
+    if '="' in line and (match := _VALUES.search(line)) is not None:
         line = f"{line}\r{match[1]}: {match[2]}".replace('\\"', '"')
     if _TRACEBACK in line and (match := _ESCAPED.search(line)) is not None:
         raised = match[0].replace("\\n", "\r").replace('\\"', '"')
