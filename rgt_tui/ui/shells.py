@@ -8,21 +8,19 @@ import posixpath
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from textual.app import SuspendNotSupported
 
-from rgt_tui.fleet import NotOffered
+from rgt_tui.fleet import FleetSource, NotOffered
 from rgt_tui.model import LOOPBACK, BoxSpec, BoxState, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.commands import key_for
 
 if TYPE_CHECKING:
     from textual.app import App
-
-    from rgt_tui.ui.screens.base import FleetAwareScreen
 
 
 class CannotOpenShell(Exception):
@@ -100,6 +98,29 @@ async def open_in_terminal(
     return f"{title}: the shell has ended"
 
 
+class ShellScreen(Protocol):
+    """What the keys need from their screen."""
+
+    app: App[Any]
+
+    @property
+    def fleet(self) -> FleetSource:
+        """The fleet."""
+        ...
+
+    def find_target(self) -> BoxState | None:
+        """Return the box that the keys act on; None, with a hint, if there is none."""
+        ...
+
+    def hint(self, text: str) -> None:
+        """Show a text on the event line."""
+        ...
+
+    def open_entry(self, label: str, text: str = "", done: Callable[[str], None] = ...) -> None:
+        """Ask for a line of text."""
+        ...
+
+
 class ShellKeys:
     """The keys of a screen that open a shell on the box that its keys act on."""
 
@@ -116,7 +137,7 @@ class ShellKeys:
 
     def action_shell(self, at_run: bool) -> None:
         """Open a shell on the box, in its home directory or in that of its run."""
-        screen = cast("FleetAwareScreen", self)
+        screen = cast("ShellScreen", self)
         box = screen.find_target()
         if box is None:
             return
@@ -127,18 +148,18 @@ class ShellKeys:
         except (CannotOpenShell, NotOffered) as error:
             screen.hint(str(error) or "there is no box to connect to here")
         else:
-            screen.run_worker(_open_and_report(screen, name, words), group="shell")
+            screen.app.run_worker(_open_and_report(screen, name, words), group="shell")
 
     def action_forward(self) -> None:
         """Ask for a port of the box, and forward it until rgt quits."""
-        screen = cast("FleetAwareScreen", self)
+        screen = cast("ShellScreen", self)
         box = screen.find_target()
         if box is not None:
             label = f"port of {box.spec.name} (6006, 8080:6006, socks:1080)"
             screen.open_entry(label, done=partial(self._forward_typed_port, box))
 
     def _forward_typed_port(self, box: BoxState, text: str) -> None:
-        screen = cast("FleetAwareScreen", self)
+        screen = cast("ShellScreen", self)
         if not text.strip():
             return
         try:
@@ -173,7 +194,7 @@ async def _forward_port(app: App[Any], spec: BoxSpec, tunnel: Tunnel) -> None:
         await work.close()
 
 
-async def _open_and_report(screen: FleetAwareScreen, box: str, words: Sequence[str]) -> None:
+async def _open_and_report(screen: ShellScreen, box: str, words: Sequence[str]) -> None:
     try:
         screen.hint(await open_in_terminal(screen.app, box, words))
     except CannotOpenShell as error:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 from rgt_tui.model import BoxState
 from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import make_displayable
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.screens.choice import Choice, ChoiceScreen
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.spans import Span, Tone, make_line
-
-if TYPE_CHECKING:
-    from rgt_tui.ui.app import RgtApp
-    from rgt_tui.ui.screens.fleet import FleetScreen
 
 MARKED = (
     Choice("p", "pull results", "pull"),
@@ -38,8 +36,8 @@ class MarkKeys:
     """Marked boxes whose tear-down page opens after the one that is open."""
 
     @property
-    def _screen(self) -> FleetScreen:
-        return cast("FleetScreen", self)
+    def _screen(self) -> FleetAwareScreen:
+        return cast("FleetAwareScreen", self)
 
     @property
     def marked_boxes(self) -> list[BoxState]:
@@ -130,7 +128,7 @@ class MarkKeys:
         self.clear_marks()
 
     def _pull_marked(self, boxes: list[BoxState]) -> None:
-        pulls = cast("RgtApp", self._screen.app).pulls
+        pulls = cast("BoxPulls", cast("Any", self._screen.app).pulls)
         for box in boxes:
             pulls.start(self._screen.fleet, box.spec.name, ())
         self._screen.hint(
@@ -163,7 +161,7 @@ class MarkKeys:
         """Open the tear-down page of the next box that waits for it."""
         if self._awaiting_teardown:
             name, *self._awaiting_teardown = self._awaiting_teardown
-            cast("RgtApp", self._screen.app).open_screen("teardown", name)
+            cast("Dashboard", self._screen.app).open_screen("teardown", name)
 
     def _copy_marked(self, boxes: list[BoxState]) -> None:
         names = "\n".join(box.spec.name for box in boxes)
