@@ -8,6 +8,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import asyncssh
 
@@ -36,7 +37,6 @@ from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     HISTORY_GRID,
     Stretches,
-    Values,
     append_slot,
     build_history_request,
     kept_percentages,
@@ -90,7 +90,8 @@ from rgt_tui.ssh import (
     ShellProbe,
     Unreachable,
     WatchChannel,
-    start_up_cost,
+    peer_address,
+    start_up_words,
     start_watch,
     watched_moved_address,
 )
@@ -232,7 +233,7 @@ class FrameIntake:
             most = BOX_LIMITS.samples
         else:
             most = self._size.ring
-        read = kept_percentages if self._size.cards else _box_figures
+        read = partial(kept_percentages, cards=bool(self._size.cards))
         state, fresh = with_samples(state, frames, now, read, most=most)
         for at, found in fresh:
             fine, done = self._stretches.add_sample(at, found, state.past.width)
@@ -612,7 +613,7 @@ class BoxSession:
             self._record_arrival()
             limited = self._files.add_limitation(watching.limited)
             self._set_state(
-                replace(self.state, limited=limited, peer=_peer_address(self._connection))
+                replace(self.state, limited=limited, peer=peer_address(self._connection))
             )
             self._catch_up(*asked)
             reason = await watching.channel.wait()
@@ -663,7 +664,7 @@ class BoxSession:
                 )
         except TimeoutError as error:
             raise TimeoutError(
-                f"the agent was not ready within {DEPLOY_SECONDS:g} s{_start_up_text(connection)}"
+                f"the agent was not ready within {DEPLOY_SECONDS:g} s{start_up_words(connection)}"
             ) from error
         finally:
             warning.cancel()
@@ -673,7 +674,7 @@ class BoxSession:
         slow_s = 5.0
         while self.state.link is not LinkState.LIVE:
             await asyncio.sleep(slow_s)
-            reason = f"ssh: the agent is being started{_start_up_text(connection)}"
+            reason = f"ssh: the agent is being started{start_up_words(connection)}"
             if self.state.link is LinkState.CONNECTING and reason != self.state.reason:
                 self._set_link(LinkState.CONNECTING, reason, None)
 
@@ -840,37 +841,6 @@ class BoxSession:
     def _send_control(self, control: ControlLine) -> None:
         if self._channel is not None:
             self._channel.send(control)
-
-
-def _peer_address(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
-    """Return the actual remote address of a connection.
-
-    None = it goes through a jump host or proxy command.
-    """
-    name = connection.get_extra_info("peername")
-    if (
-        connection.get_extra_info("rgt_below") is not None
-        or not isinstance(name, tuple)
-        or len(name) < 2
-    ):
-        return None
-    return str(name[0]), int(name[1])
-
-
-def _box_figures(sample: Sample) -> Values:
-    return kept_percentages(sample, cards=False)
-
-
-def _start_up_text(connection: asyncssh.SSHClientConnection) -> str:
-    """Return what the box's start-up files cost, as the end of a message."""
-    cost = start_up_cost(connection)
-    if cost is None:
-        found = "have not let a command begin yet"
-    elif cost.cost_text:
-        found = f"{cost.cost_text} before each command"
-    else:
-        return ""
-    return f"; the start-up files of its login shell {found}: rgt doctor names the line"
 
 
 def _describe_error(error: Exception) -> str:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         config_blocks,
         connect,
         connection_label,
+        peer_address,
         resolve_hops,
         watched_moved_address,
     )
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
         read_trace,
         reads_commands_from_stdin,
         start_up_cost,
+        start_up_words,
     )
     from rgt_tui.ssh.openssh_client import (
         BulkClient,
@@ -181,6 +183,7 @@ __all__ = [
     "open_bulk",
     "open_channel",
     "pass_through",
+    "peer_address",
     "pinned_ssh_arguments",
     "quote_words",
     "read_frame",
@@ -195,6 +198,7 @@ __all__ = [
     "run_command",
     "scan_config",
     "start_up_cost",
+    "start_up_words",
     "start_watch",
     "stream_cat",
     "surroundings",
@@ -209,13 +213,13 @@ __getattr__ = imported_later(
     {
         "channel": "NO_FILES WatchChannel BoxStream open_channel read_frame start_watch",
         "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
-        "connection": "MovedAddress config_blocks connect resolve_hops "
+        "connection": "MovedAddress peer_address config_blocks connect resolve_hops "
         "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line quote_words read_start_up_files read_trace "
-        "reads_commands_from_stdin start_up_cost",
+        "reads_commands_from_stdin start_up_cost start_up_words",
         "openssh_client": "BulkClient NotCarried bulk_client pinned_ssh_arguments refuses_host",
         "person": "LoginAnswers PausableDeadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",

@@ -248,6 +248,21 @@ def connection_label(connection: asyncssh.SSHClientConnection) -> str:
     return str(connection.get_extra_info("rgt_label") or "the box")
 
 
+def peer_address(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
+    """Return the actual remote address of a connection.
+
+    None = it goes through a jump host or proxy command.
+    """
+    name = connection.get_extra_info("peername")
+    if (
+        connection.get_extra_info("rgt_below") is not None
+        or not isinstance(name, tuple)
+        or len(name) < 2
+    ):
+        return None
+    return str(name[0]), int(name[1])
+
+
 _ODD = re.compile(r'[\x00-\x1f\x7f"]')
 
 

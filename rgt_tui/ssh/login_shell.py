@@ -453,3 +453,15 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
         default=(0, None),
     )
     return StartUpTrace(ending, slowest, slowest_s, loudest, loudest_bytes)
+
+
+def start_up_words(connection: asyncssh.SSHClientConnection) -> str:
+    """Return what the box's start-up files cost, as the end of a message."""
+    cost = start_up_cost(connection)
+    if cost is None:
+        found = "have not let a command begin yet"
+    elif cost.cost_text:
+        found = f"{cost.cost_text} before each command"
+    else:
+        return ""
+    return f"; the start-up files of its login shell {found}: rgt doctor names the line"

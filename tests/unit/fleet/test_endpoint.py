@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet import box_session, endpoint_from
+from rgt_tui.fleet import endpoint_from
 from rgt_tui.model import Meter
+from rgt_tui.ssh import peer_address
 
 TOLD = [
     ("203.0.113.7", 40022, ("203.0.113.7", 40022)),
@@ -52,4 +53,4 @@ def test_a_connection_through_a_jump_host_or_a_command_tells_no_address(
     said: Any, peer: Any
 ) -> None:
     """By its address the gate tells whether this is the machine that the bill is of."""
-    assert box_session._peer_address(Standing(**said)) == peer  # type: ignore[arg-type]
+    assert peer_address(Standing(**said)) == peer  # type: ignore[arg-type]
