@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 
 from rgt_wire.metric_roles import (
+    COUNT,
     EVALUATION,
     FILLER,
     MEASURES,
@@ -201,11 +202,32 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
         ):
             slots[place - 1] = NumberSlot("", "epoch", 6)
     kinds = {slot.kind for slot in slots}
+    if measures and kinds <= {"", "bare"}:
+        found = next(
+            (place for place, slot in enumerate(slots) if _last_word_position(slot.tag)), None
+        )
+        if found is not None:
+            slots[found] = NumberSlot("", *(_last_word_position(slots[found].tag) or ("", 9)))
     unknown = sum(1 for slot in slots if slot.tag and role_of(slot.tag) == OTHER)
     # A step within an epoch and several numbers, such as the losses of a GAN.
     measures = measures or (unknown >= 3 and "epoch" in kinds and "step" in kinds)
     is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
     return LinePlan(tuple(slots), split, measures, is_row)
+
+
+def _last_word_position(name: str) -> Optional[Tuple[str, int]]:
+    """Return (kind, rank) of the position that a message ends with: "Sent the figures step=".
+
+    "seconds per step", "loss step", "episode steps" and "save every step" are other numbers.
+    """
+    *before, last = name.split() or [""]
+    if not before or any(word.lower() in ("per", "every", "each", "episode") for word in before):
+        return None
+    position = position_of(last)
+    if position is None or any(role_of(word) not in (OTHER, COUNT) for word in before):
+        return None
+    kind, rank = position
+    return kind, max(rank, 4)  # less reliable than a step that stands alone
 
 
 def _split_word(text: str) -> str:
@@ -470,7 +492,13 @@ def _parse_text(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Read a line without numbers: a rule, the group of a table, or the names of columns."""
     if _RULE.match(line):
         return _close_block(state)
-    cells = [cell.strip(" '\"") for cell in _CELL.split(line.strip().strip("|")) if cell.strip()]
+    head = line.strip().strip("|")
+    comment = head.startswith("#")
+    if comment:
+        head = head.lstrip("# ")
+    cells = [cell.strip(" '\"") for cell in _CELL.split(head) if cell.strip()]
+    if comment and len(cells) == 1 and column_position(head.split()[0]):
+        cells = head.split()
     if line.lstrip()[:1] == "|" and len(cells) == 1 and cells[0].endswith("/"):
         if "block" not in state:
             state["block"] = {}
@@ -494,7 +522,9 @@ def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     names: List[str] = state["columns"]
     cells = _CELL.split(line.strip().strip("|").strip())
     if len(cells) < len(names):
-        return []
+        cells = line.split()  # below a comment, one blank may be all that divides them
+        if len(cells) != len(names):
+            return []
     values: Dict[str, float] = {}
     places: List[Tuple[int, str, float, float]] = []
     for name, cell in zip(names, cells):

@@ -43,6 +43,8 @@ SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
+_PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W*(?:\r.*)?", re.S)
+"""A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame."""
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
 
@@ -116,7 +118,10 @@ def _column_names(head: bytes) -> list[str]:
         return []
     text = line.decode("utf-8-sig", "replace").lower()
     delimiter = next((each for each in ",\t;" if each in text), ",")
-    return [cell.strip().strip('"') for cell in text.split(delimiter)]
+    names = [cell.strip().strip('"') for cell in text.split(delimiter)]
+    if any(map(_PAIR.fullmatch, names)):
+        return []  # "2.25s/it, loss=0.31": a bar
+    return names
 
 
 def _is_deepspeed(path: str, name: str, head: bytes) -> bool:

@@ -236,6 +236,47 @@ def test_abbreviated_steps_never_go_back(tmp_path: Path) -> None:
     assert ys[-1] == pytest.approx(1 / 31000, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "01:02:0{n} INFO fit.reporter: Sent progress event step={n}0 loss={y}.5",
+        "worker 3 has sent all of its figures step={n}0 loss={y}.5",
+        "[fit] pushed to the board, run state loss={y}.5 iter={n}0",
+        "Published curve step: {n}0 loss: {y}.5",
+    ],
+)
+def test_the_words_before_a_position_are_not_its_name(line: str, tmp_path: Path) -> None:
+    text = "".join(line.format(n=n, y=9 - n) + "\n" for n in range(1, 7))
+    found = read_curves(text, tmp_path / "out.log")
+    assert found["loss"][:3] == (
+        "step", [10, 20, 30, 40, 50, 60], [8.5, 7.5, 6.5, 5.5, 4.5, 3.5]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["seconds per step", "mean loss step", "save every step", "episode steps"]
+)
+def test_a_number_per_step_is_no_position(name: str, tmp_path: Path) -> None:
+    text = "".join(f"{name}={n}0 loss={9 - n}.5\n" for n in range(1, 7))
+    assert "loss" not in read_curves(text, tmp_path / "out.log")
+
+
+def test_a_count_of_a_total_goes_before_words_with_a_position(tmp_path: Path) -> None:
+    text = "".join(f"{n}0/90: game steps: {7 + n}, loss: {9 - n}.5\n" for n in range(1, 7))
+    assert read_curves(text, tmp_path / "out.log")["loss"][1] == [10, 20, 30, 40, 50, 60]
+
+
+@pytest.mark.parametrize("joint", [" ", "     ", ","])
+def test_a_header_may_be_a_comment(joint: str, tmp_path: Path) -> None:
+    lines = [("# step", "rmse_val", "lr")]
+    lines += [(f"{n}00", f"{9 - n}.5e-01", "1e-3") for n in range(1, 7)]
+    text = "".join(joint.join(cells) + "\n" for cells in lines)
+    found = read_curves(text, tmp_path / "out.log")
+    assert found["rmse_val"][:2] == ("step", [100, 200, 300, 400, 500, 600])
+    assert found["rmse_val"][2][-1] == 0.35
+    assert found["lr"][2][-1] == 1e-3
+
+
 TEXT = [
     "GET /health 200 1.2 ms", "worker 3: fetched shard 17 in 0.5 s", "Downloading model 40.2 MB of 1.2 GB",
     "step 3 of the tutorial: install version 2.0", "score 5 of 10 for this answer", "Processed 100 files, 3 errors",

@@ -105,6 +105,25 @@ def test_a_file_is_known_by_its_content(kind: str, tmp_path: Path) -> None:
     assert identify_kind(str(path)) == kind
 
 
+@pytest.mark.parametrize(
+    "shown", ["loss=0.31, step=4", "loss: 0.31, step: 4", "lr=1e-4, acc=0.5", "steps=4, loss=nan"]
+)
+def test_a_bar_with_commas_is_no_header_of_a_table(shown: str, tmp_path: Path) -> None:
+    frame = f"Epoch 1:  40%|████      | 4/10 [00:09<00:13, 2.25s/it, {shown}]"
+    path = write(tmp_path / "train.log", f"\r{frame}\r{frame}\n")
+    assert identify_kind(str(path)) == "console"
+    write(path, f"{frame}\n" * 3)
+    assert identify_kind(str(path)) == "console"
+
+
+@pytest.mark.parametrize(
+    "names", ["Step,lr=1e-4 - loss", "epoch;val: loss", "step,loss@k=5 (mean)"]
+)
+def test_a_header_may_name_its_runs_settings(names: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "export.csv", f"{names}\n1,2.5\n")
+    assert identify_kind(str(path)) in ("csv", "keras")
+
+
 @pytest.mark.parametrize("kind", sorted(SCHEMAS))
 def test_a_database_is_known_by_its_tables(kind: str, tmp_path: Path) -> None:
     """By those on its first page; where they are not there, a child reads them."""
