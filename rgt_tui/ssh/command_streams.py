@@ -24,7 +24,7 @@ from rgt_tui.ssh.remote_command import (
     channel_open_error,
     connection_lost_error,
     open_session,
-    run_first_script,
+    prepare_user_command,
 )
 from rgt_tui.ssh.ssh_errors import CommandFailed
 
@@ -120,6 +120,7 @@ class _StreamsSession(asyncssh.SSHClientSession[bytes]):
             return
         if self._fault is not None and self.error is None:
             self.ended.set_exception(self._fault)
+            self.ended.exception()  # marks it as retrieved, as in `CommandSession`
         else:
             self.ended.set_result(None)
 
@@ -171,7 +172,7 @@ async def pass_through(
         NoCommands: the box runs no commands, so this one did not run.
         Unreachable: the connection was lost; whether the command still runs there is unknown.
     """
-    await run_first_script(connection)
+    await prepare_user_command(connection)
     session = _StreamsSession()
     try:
         channel = await open_session(connection, lambda: session, command)
@@ -317,9 +318,6 @@ class BulkChannel:
         """Disconnect."""
         if not self._session.ended.done():
             self._session.ended.set_result(None)
-        elif not self._session.ended.cancelled():
-            # marks the exception as retrieved, so that asyncio does not log it
-            self._session.ended.exception()
         self._channel.abort()
 
 
@@ -430,9 +428,6 @@ async def feed_command(
         raise connection_lost_error(connection) from error
     finally:
         channel.abort()
-        if session.ended.done() and not session.ended.cancelled():
-            # marks the exception as retrieved, so that asyncio does not log it
-            session.ended.exception()
     if session.status is None and connection.is_closed():
         raise connection_lost_error(connection)
     lines = bytes(session.words).decode(errors="replace").strip().splitlines()

@@ -195,7 +195,10 @@ def not_run_error(said: bytes, status: int, connection: asyncssh.SSHClientConnec
             f"{shlex.join(['ssh', '-t', *by_hand])} (rgt types nothing into that prompt); "
             f"its output: {text}"
         )
-    message = f"the box runs no commands: its login shell ended with {status} before the command"
+    if start_up_cost(connection) is None:
+        message = f"the box runs no commands: its login shell ended with {status} before the command"
+    else:  # an earlier command began, so this one's text is the cause: a syntax error
+        message = f"the box's login shell did not run this command, and ended with {status}"
     if text:
         message += f"; its output: {text}"
     return CommandNotRun(message)
@@ -218,6 +221,11 @@ async def open_in_login_shell(
         CommandNotRun: the shell that reads commands from standard input ended, or did not answer.
         asyncssh.Error: the session cannot be started.
     """
+    if runs_plain_commands(connection):
+        channel, _ = await connection.create_session(
+            make, _encode_command(command), encoding=None, **options
+        )
+        return channel
     marked: list[MarkedSession] = []
 
     def make_marked() -> asyncssh.SSHClientSession[bytes]:
@@ -243,9 +251,9 @@ async def open_in_login_shell(
 
 
 def has_begun(channel: asyncssh.SSHClientChannel[bytes]) -> bool:
-    """Return whether the command of a channel runs, or has run."""
-    started: asyncio.Future[bool] = channel.get_extra_info("rgt_started")
-    return started.done() and started.result()
+    """Return whether the command of a channel runs, or has run; True where no marker shows it."""
+    started: asyncio.Future[bool] | None = channel.get_extra_info("rgt_started")
+    return started is None or (started.done() and started.result())
 
 
 def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float | None) -> None:
@@ -263,6 +271,16 @@ def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float 
 def reads_commands_from_stdin(connection: asyncssh.SSHClientConnection) -> bool:
     """Return whether commands are lines for a shell's standard input."""
     return connection.get_extra_info("rgt_stdin_shell") is not None
+
+
+def set_plain_commands(connection: asyncssh.SSHClientConnection, is_plain: bool) -> None:
+    """Choose whether commands are sent without a marker: a forced command may refuse a ``;``."""
+    connection.set_extra_info(rgt_plain_commands=is_plain)
+
+
+def runs_plain_commands(connection: asyncssh.SSHClientConnection) -> bool:
+    """Return whether commands are sent without a marker."""
+    return connection.get_extra_info("rgt_plain_commands") is True
 
 
 # Which line of which start-up file is the cause.

@@ -20,7 +20,10 @@ from rgt_tui.ssh.login_shell import (
     open_in_login_shell,
     read_start_up_files,
     reads_commands_from_stdin,
+    runs_plain_commands,
+    set_plain_commands,
     set_stdin_shell,
+    start_up_cost,
 )
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, CommandNotRun, NoCommands, Unreachable
 
@@ -238,6 +241,8 @@ class CommandSession(asyncssh.SSHClientSession[bytes]):
             self.ended.set_result(None)
         else:
             self.ended.set_exception(exc)
+            # marks it as retrieved, so that asyncio does not log it if the caller has given up
+            self.ended.exception()
 
 
 class _Collector(CommandSession):
@@ -335,6 +340,10 @@ async def run_command(
 SHELL_ANSWERS = "RGT-SHELL"
 
 
+class _ShNotFound(CommandNotRun):
+    """The login shell runs commands, but not ``sh``."""
+
+
 async def run_first_script(
     connection: asyncssh.SSHClientConnection, script: str = "", *, most_bytes: int = 1 << 16
 ) -> RemoteCommandResult:
@@ -380,6 +389,34 @@ async def run_first_script(
         raise CommandNotRun(f"{first}; {cause}") from None
 
 
+async def prepare_user_command(connection: asyncssh.SSHClientConnection) -> None:
+    """Find out how this box starts a command that needs no ``sh``. Runs only harmless commands.
+
+    A forced command or a restricted shell may lack ``sh``, or refuse the marker line, but run plain
+    commands: these are then sent without a marker on this connection.
+
+    Raises:
+        CommandNotRun: no command runs; the message says why if it is known.
+        BoxError: as for `run_command`.
+    """
+    if runs_plain_commands(connection):
+        return
+    if not reads_commands_from_stdin(connection):
+        try:
+            await _run_checked(connection, "", 1 << 16)
+            return
+        except _ShNotFound:
+            return
+        except CommandNotRun:
+            if start_up_cost(connection) is None:  # no marker arrived
+                set_plain_commands(connection, True)
+                done = await run_command(connection, f"echo {SHELL_ANSWERS}", name="the first look")
+                if SHELL_ANSWERS.encode() in done.out.splitlines():
+                    return
+                set_plain_commands(connection, False)
+    await run_first_script(connection)
+
+
 async def _run_checked(
     connection: asyncssh.SSHClientConnection, script: str, most_bytes: int
 ) -> RemoteCommandResult:
@@ -389,6 +426,8 @@ async def _run_checked(
         connection, "sh -s", data=data, most_bytes=most_bytes, name="the first look"
     )
     if SHELL_ANSWERS.encode() not in done.out.splitlines():
+        if done.status in (126, 127):
+            raise _ShNotFound(f"the box's login shell cannot start sh; its output: {done.words}")
         raise CommandNotRun(
             "the box runs no commands: its start-up files start a program that reads the input of every command"
         )

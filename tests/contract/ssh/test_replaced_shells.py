@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import shutil
 import subprocess
@@ -260,3 +261,59 @@ async def test_a_box_can_be_watched_with_nothing_put_on_it(tmp_path: Path) -> No
             watching.channel.close()
     assert 'nothing is put on this box, because `python` is "none"' in watching.limited[0]
     assert list((tmp_path / "home").iterdir()) == []
+
+
+@contextlib.contextmanager
+def forced_box(folder: Path, script: str) -> Iterator[BoxSpec]:
+    """A box whose sshd passes every command to a script."""
+    (folder / "forced").write_text(f"#!/bin/sh\nlog={folder}/commands\n{script}\n")
+    (folder / "forced").chmod(0o755)
+    with sshd(folder, f"ForceCommand {folder}/forced\n") as port:
+        yield spec_of(folder, port)
+
+
+FORCED = {
+    "refuses several commands": 'case $SSH_ORIGINAL_COMMAND in *\\;*) echo refused >&2; exit 3;; esac\n'
+    'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log; exec sh -c "$SSH_ORIGINAL_COMMAND"',
+    "splits words": 'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log; exec $SSH_ORIGINAL_COMMAND',
+    "restricted shell": 'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log\n'
+    'exec env PATH=/nowhere "$(command -v bash)" --norc -r -c "$SSH_ORIGINAL_COMMAND"',
+}
+
+
+@pytest.mark.parametrize("name", FORCED)
+async def test_a_forced_command_or_restricted_shell_runs_the_command_once(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with forced_box(tmp_path, FORCED[name]) as spec:
+        async with await connect(spec) as connection:
+            for _ in range(2):
+                done = await pass_through(connection, "echo user-command")
+                assert done.status == 0
+    assert capfd.readouterr().out == "user-command\nuser-command\n"
+    assert (tmp_path / "commands").read_text().count("user-command") == 2
+
+
+async def test_a_forced_command_that_refuses_everything_is_an_error_and_logs_no_future(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with forced_box(tmp_path, "echo refused >&2; exit 3") as spec:
+        async with await connect(spec) as connection:
+            with pytest.raises(CommandNotRun, match="refused"):
+                await pass_through(connection, "echo user-command")
+        gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
+async def test_a_syntax_error_is_reported_as_the_shell_reports_it(
+    shell: str, tmp_path: Path
+) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell}")
+    with forced_box(tmp_path, f'exec {shell} -c "$SSH_ORIGINAL_COMMAND"') as spec:
+        async with await connect(spec) as connection:
+            with pytest.raises(CommandNotRun, match="did not run this command.*its output: ") as caught:
+                await pass_through(connection, "echo user-command; if (")
+            assert "runs no commands" not in str(caught.value)
+            assert (await pass_through(connection, "exit 7")).status == 7
