@@ -24,7 +24,7 @@ from rgt_tui.ssh.remote_command import (
     channel_open_error,
     connection_lost_error,
     open_session,
-    prepare_user_command,
+    run_first_script,
 )
 from rgt_tui.ssh.ssh_errors import CommandFailed
 
@@ -172,7 +172,7 @@ async def pass_through(
         NoCommands: the box runs no commands, so this one did not run.
         Unreachable: the connection was lost; whether the command still runs there is unknown.
     """
-    await prepare_user_command(connection)
+    await run_first_script(connection, needs_sh=False)
     session = _StreamsSession()
     try:
         channel = await open_session(connection, lambda: session, command)

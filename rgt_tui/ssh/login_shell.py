@@ -196,7 +196,9 @@ def not_run_error(said: bytes, status: int, connection: asyncssh.SSHClientConnec
             f"its output: {text}"
         )
     if start_up_cost(connection) is None:
-        message = f"the box runs no commands: its login shell ended with {status} before the command"
+        message = (
+            f"the box runs no commands: its login shell ended with {status} before the command"
+        )
     else:  # an earlier command began, so this one's text is the cause: a syntax error
         message = f"the box's login shell did not run this command, and ended with {status}"
     if text:

@@ -20,7 +20,6 @@ from rgt_tui.ssh.login_shell import (
     open_in_login_shell,
     read_start_up_files,
     reads_commands_from_stdin,
-    runs_plain_commands,
     set_plain_commands,
     set_stdin_shell,
     start_up_cost,
@@ -345,7 +344,11 @@ class _ShNotFound(CommandNotRun):
 
 
 async def run_first_script(
-    connection: asyncssh.SSHClientConnection, script: str = "", *, most_bytes: int = 1 << 16
+    connection: asyncssh.SSHClientConnection,
+    script: str = "",
+    *,
+    most_bytes: int = 1 << 16,
+    needs_sh: bool = True,
 ) -> RemoteCommandResult:
     """Run a script with ``sh``, and find out how this box starts commands.
 
@@ -357,6 +360,7 @@ async def run_first_script(
         connection: An open connection.
         script: For ``sh``; harmless to any other shell.
         most_bytes: Maximum output.
+        needs_sh: False = a box that runs commands but not ``sh`` is no error; the result is empty.
 
     Raises:
         CommandNotRun: neither works; the message names the line of a start-up file if it is known.
@@ -368,6 +372,8 @@ async def run_first_script(
     except CommandNotRun as error:
         if reads_commands_from_stdin(connection):
             raise
+        if not needs_sh and await _runs_without_sh(connection, error):
+            return RemoteCommandResult(0, b"", "")
         first = error
     # As long as the start-up files have just taken, and some.
     set_stdin_shell(connection, 5.0 + 2.0 * (asyncio.get_running_loop().time() - began))
@@ -389,32 +395,23 @@ async def run_first_script(
         raise CommandNotRun(f"{first}; {cause}") from None
 
 
-async def prepare_user_command(connection: asyncssh.SSHClientConnection) -> None:
-    """Find out how this box starts a command that needs no ``sh``. Runs only harmless commands.
+async def _runs_without_sh(connection: asyncssh.SSHClientConnection, error: CommandNotRun) -> bool:
+    """Return whether a command that needs no ``sh`` runs; without a marker if only that works.
 
-    A forced command or a restricted shell may lack ``sh``, or refuse the marker line, but run plain
-    commands: these are then sent without a marker on this connection.
-
-    Raises:
-        CommandNotRun: no command runs; the message says why if it is known.
-        BoxError: as for `run_command`.
+    A forced command or a restricted shell may lack ``sh``, or refuse the marker's ``;``.
     """
-    if runs_plain_commands(connection):
-        return
-    if not reads_commands_from_stdin(connection):
-        try:
-            await _run_checked(connection, "", 1 << 16)
-            return
-        except _ShNotFound:
-            return
-        except CommandNotRun:
-            if start_up_cost(connection) is None:  # no marker arrived
-                set_plain_commands(connection, True)
-                done = await run_command(connection, f"echo {SHELL_ANSWERS}", name="the first look")
-                if SHELL_ANSWERS.encode() in done.out.splitlines():
-                    return
-                set_plain_commands(connection, False)
-    await run_first_script(connection)
+    if isinstance(error, _ShNotFound):
+        return True
+    if start_up_cost(connection) is not None:  # a marker arrived
+        return False
+    answers = False
+    set_plain_commands(connection, True)
+    try:
+        done = await run_command(connection, f"echo {SHELL_ANSWERS}", name="the first look")
+        answers = SHELL_ANSWERS.encode() in done.out.splitlines()
+    finally:
+        set_plain_commands(connection, answers)
+    return answers
 
 
 async def _run_checked(

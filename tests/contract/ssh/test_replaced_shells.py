@@ -273,7 +273,7 @@ def forced_box(folder: Path, script: str) -> Iterator[BoxSpec]:
 
 
 FORCED = {
-    "refuses several commands": 'case $SSH_ORIGINAL_COMMAND in *\\;*) echo refused >&2; exit 3;; esac\n'
+    "refuses several commands": "case $SSH_ORIGINAL_COMMAND in *\\;*) echo refused >&2; exit 3;; esac\n"
     'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log; exec sh -c "$SSH_ORIGINAL_COMMAND"',
     "splits words": 'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log; exec $SSH_ORIGINAL_COMMAND',
     "restricted shell": 'printf "%s\\n" "$SSH_ORIGINAL_COMMAND" >>$log\n'
@@ -294,13 +294,25 @@ async def test_a_forced_command_or_restricted_shell_runs_the_command_once(
     assert (tmp_path / "commands").read_text().count("user-command") == 2
 
 
-async def test_a_forced_command_that_refuses_everything_is_an_error_and_logs_no_future(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_forced_command_that_refuses_everything_is_an_error(tmp_path: Path) -> None:
     with forced_box(tmp_path, "echo refused >&2; exit 3") as spec:
         async with await connect(spec) as connection:
-            with pytest.raises(CommandNotRun, match="refused"):
-                await pass_through(connection, "echo user-command")
+            for _ in range(2):
+                with pytest.raises(CommandNotRun, match="refused"):
+                    await pass_through(connection, "echo user-command")
+
+
+async def test_a_restricted_shell_leaves_no_error_unread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = FORCED["restricted shell"].replace("-r -c", "-r ${SSH_ORIGINAL_COMMAND:+-c}")
+    script = script.replace(
+        '-c} "$SSH_ORIGINAL_COMMAND"', '-c} ${SSH_ORIGINAL_COMMAND:+"$SSH_ORIGINAL_COMMAND"}'
+    )
+    with forced_box(tmp_path, script) as spec:
+        async with await connect(spec) as connection:
+            with pytest.raises(CommandNotRun, match="cannot start sh"):
+                await deploy_agent(connection, build_agent())
         gc.collect()
     assert "never retrieved" not in caplog.text
 
@@ -313,7 +325,9 @@ async def test_a_syntax_error_is_reported_as_the_shell_reports_it(
         pytest.skip(f"there is no {shell}")
     with forced_box(tmp_path, f'exec {shell} -c "$SSH_ORIGINAL_COMMAND"') as spec:
         async with await connect(spec) as connection:
-            with pytest.raises(CommandNotRun, match="did not run this command.*its output: ") as caught:
+            with pytest.raises(
+                CommandNotRun, match=r"did not run this command.*its output: "
+            ) as caught:
                 await pass_through(connection, "echo user-command; if (")
             assert "runs no commands" not in str(caught.value)
             assert (await pass_through(connection, "exit 7")).status == 7
