@@ -38,6 +38,7 @@ from rgt_tui.ssh.login_shell import (
     mark_command,
     name_replacing_program,
 )
+from rgt_tui.ssh.remote_command import CommandSession
 from tests.contract.ssh.servers import spec_of, sshd
 
 BASHRC = {
@@ -302,19 +303,20 @@ async def test_a_forced_command_that_refuses_everything_is_an_error(tmp_path: Pa
                     await pass_through(connection, "echo user-command")
 
 
-async def test_a_restricted_shell_leaves_no_error_unread(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    script = FORCED["restricted shell"].replace("-r -c", "-r ${SSH_ORIGINAL_COMMAND:+-c}")
-    script = script.replace(
-        '-c} "$SSH_ORIGINAL_COMMAND"', '-c} ${SSH_ORIGINAL_COMMAND:+"$SSH_ORIGINAL_COMMAND"}'
+async def test_an_error_after_the_caller_gave_up_is_not_logged() -> None:
+    logged: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: logged.append(str(context["message"]))
     )
-    with forced_box(tmp_path, script) as spec:
-        async with await connect(spec) as connection:
-            with pytest.raises(CommandNotRun, match="cannot start sh"):
-                await deploy_agent(connection, build_agent())
-        gc.collect()
-    assert "never retrieved" not in caplog.text
+    session = CommandSession()
+    session.connection_lost(CommandNotRun("the login shell ended"))
+    with pytest.raises(CommandNotRun):
+        await session.ended
+    session = CommandSession()
+    session.connection_lost(CommandNotRun("the login shell ended"))
+    del session
+    gc.collect()
+    assert not logged
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "tcsh"])
