@@ -252,8 +252,10 @@ def _row_position(row: ConsoleRow) -> tuple[str, float]:
     return row.x_position() or ("", 0.0)
 
 
-_MAYBE = re.compile(rb"\d|nan|inf|epoch|step|iter|/ *\||-{6}|={6}|\xe2\x94\x80{2}", re.I)
-"""A piece without any of these (numbers, names of columns, rules) cannot match a format."""
+_MAYBE = re.compile(
+    rb"\d|nan|inf|epoch|step|iter|/ *\||-{6}|={6}|\xe2\x94\x80{2}|[{}\[\]],?\s*$", re.I
+)
+"""A piece without any of these (numbers, names of columns, rules, brackets of JSON) cannot match a format."""
 
 
 _PROGRESS = re.compile(

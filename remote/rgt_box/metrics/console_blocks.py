@@ -4,7 +4,7 @@ A line is cut at its numbers. The text between them names them, and is the same 
 kind, so it is understood once and remembered. A name says what a number is: a position (step,
 epoch, samples), a measure (loss, score, reward) or any other number. A block is a line with a
 position and the lines of pairs that follow it, or the pairs between two rules, of which one is the
-position. Columns are named by the line above them.
+position. Columns are named by the line above them. A JSON object on several lines is one row.
 
 Only rising positions with a measure make a curve (see `console.FormatChooser`), so prose with
 numbers does not.
@@ -79,6 +79,12 @@ _PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
 _WORD = re.compile(r"[A-Za-z_@µ][\w./@%+\-]*$")
 _RULE = re.compile(r"[|+\s]*[-=─━#*]{6,}[-=─━#*|+\s]*$")
 _CELL = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
+_MEMBER = re.compile(
+    r'"([^"]{1,200})":\s?(-?\d{1,24}(?:\.\d{1,24})?(?:[eE][-+]?\d{1,4})?|NaN|-?Infinity),?$'
+)
+"""A number in a JSON object, on a line of its own."""
+_INSIDE = re.compile(r'"|[\[\]{},]{1,9}$|[-+.\deE, ]{1,60}$')
+"""A line inside such an object: a member, brackets, or the numbers of a list."""
 _USUAL = {
     "learning rate": "learning_rate",
     "grad norm": "grad_norm",
@@ -239,6 +245,10 @@ def _split_word(text: str) -> str:
 
 def parse_any_line(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     """Return the rows of a line; see the module."""
+    if "object" in state or line.strip() in ("{", "[{"):
+        rows = _parse_object_line(line, state)
+        if rows is not None:
+            return rows
     if state.get("seen", -1) < 0 and "block" not in state and "columns" not in state:
         low = line.lower()
         for hint in _HINTS:
@@ -270,6 +280,50 @@ def parse_any_line(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
             return []
         plan = _PLANS[key] = _plan_line(cut[0::4], cut[3::4])
     return _apply_plan(plan, cut, state)
+
+
+def _parse_object_line(line: str, state: Dict[str, Any]) -> Optional[List[ConsoleRow]]:
+    """Read a line of a JSON object that stands on several lines; None if it is none.
+
+    What is nested inside it is left out.
+    """
+    text = line.strip()
+    if "object" not in state:
+        state["object"] = 1
+        return _close_block(state)
+    if _INSIDE.match(text) is None:
+        _drop_object(state)  # it was cut off
+        return None
+    depth = state["object"]
+    found = _MEMBER.match(text)
+    if found is not None:
+        name, y = found.group(1), float(found.group(2))
+        position = position_of(name)
+        if depth != 1:
+            return []
+        if position is None:
+            return _add_to_block({_USUAL.get(name.lower(), name): y}, [], state)
+        if 0 <= y < 1e15:
+            return _add_to_block({}, [(position[1], position[0], y, 0.0)], state)
+        return []
+    if text[0] in "}]":
+        depth -= 1
+    rows: List[ConsoleRow] = []
+    if depth < 1:
+        if any(role_of(tag) in MEASURES for tag in state.get("block", {})):
+            rows = _close_block(state)
+        _drop_object(state)
+    if text[-1] in "{[":
+        depth += 1
+    if depth > 0:
+        state["object"] = depth
+    return rows
+
+
+def _drop_object(state: Dict[str, Any]) -> None:
+    """Forget an object that is read, was cut off, or holds settings."""
+    for key in ("object", "block", "places"):
+        state.pop(key, None)
 
 
 def _number(text: str, scale: Optional[str]) -> float:
@@ -545,7 +599,9 @@ def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
 
 
 def flush_block(state: Dict[str, Any]) -> List[ConsoleRow]:
-    """Return the table that is still open at the end of the output."""
+    """Return the table that is still open at the end of the output; an object is not complete."""
+    if "object" in state:
+        _drop_object(state)
     return _close_block(state)
 
 

@@ -277,6 +277,43 @@ def test_a_header_may_be_a_comment(joint: str, tmp_path: Path) -> None:
     assert found["lr"][2][-1] == 1e-3
 
 
+def test_an_object_over_several_lines_is_one_row(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"loss": 9.0 - n, "sizes": [n, 2], "box": {"iteration": 7}, "iteration": 10 * n, "lr": 0.5}
+        for n in range(1, 7)
+    ]
+    rows[-1]["val/loss"] = 0.25
+    text = json.dumps(rows, indent=4)
+    found = read_curves(text + "\n", tmp_path / "log.json")
+    assert found["loss"][:3] == ("step", [10, 20, 30, 40, 50, 60], [8, 7, 6, 5, 4, 3])
+    assert found["lr"][1] == found["loss"][1]
+    assert found["eval_loss"][1:3] == ([60], [0.25])
+    parts = read_curves(text + "\n", tmp_path / "parts.json", cut=len(text) // 2)
+    assert repr(parts) == repr(found)
+
+
+@pytest.mark.parametrize(
+    "odd", ['"epoch": -1', '"step": NaN', '"version": 1.2.3', '"step": 1e999', "]", "}", "[", "{"]
+)
+def test_odd_lines_of_objects_do_no_harm(odd: str, tmp_path: Path) -> None:
+    block = '{{\n  "loss": {y}.5,\n  "step": {n}0\n}}\n'
+    good = "".join(block.format(n=n, y=9 - n) for n in range(1, 7))
+    found = read_curves("{\n" + f'  "loss": 3.0,\n  {odd}\n}}\n}}\n' + good, tmp_path / "out.log")
+    assert found["loss"][1][-5:] == [20, 30, 40, 50, 60]
+    unfinished = read_curves(good + '{\n  "loss": 7.5,\n', tmp_path / "cut.log")
+    assert unfinished["loss"][1:3] == ([10, 20, 30, 40, 50, 60], [8.5, 7.5, 6.5, 5.5, 4.5, 3.5])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["step {n}0: loss {y}.5", "[{n}0/60] loss {y}.5", '{{"step": {n}0, "loss": {y}.5}}'],
+)
+def test_an_object_that_never_ends_does_not_hide_the_lines_below(line: str, tmp_path: Path) -> None:
+    lines = [line.format(n=n, y=9 - n) + "\n" for n in range(1, 7)]
+    found = read_curves("{\n" + '    "name": 3,\n' + "".join(lines), tmp_path / "out.log")
+    assert found["loss"][1] == [10, 20, 30, 40, 50, 60]
+
+
 TEXT = [
     "GET /health 200 1.2 ms", "worker 3: fetched shard 17 in 0.5 s", "Downloading model 40.2 MB of 1.2 GB",
     "step 3 of the tutorial: install version 2.0", "score 5 of 10 for this answer", "Processed 100 files, 3 errors",
