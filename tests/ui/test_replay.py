@@ -166,7 +166,7 @@ async def test_the_journal_goes_to_an_event_of_the_recording() -> None:
 
 
 @pytest.mark.parametrize("way", [(), ("enter",)])
-@pytest.mark.parametrize("key", ["space", "plus", "equals_sign", "minus", "comma", "full_stop"])
+@pytest.mark.parametrize("key", ["plus", "equals_sign", "minus", "comma", "full_stop"])
 async def test_a_running_fleet_has_no_such_keys(key: str, way: tuple[str, ...]) -> None:
     async with running(keys=way) as (app, pilot, _):
         assert "this is not a replay" not in screen_text(app)
@@ -174,6 +174,15 @@ async def test_a_running_fleet_has_no_such_keys(key: str, way: tuple[str, ...]) 
         await settle(pilot)
         assert "this is not a replay" in screen_text(app)
         assert "REPLAY" not in screen_text(app)
+
+
+async def test_where_there_is_no_replay_space_marks_and_holds_nothing() -> None:
+    async with running(keys=("space",)) as (app, pilot, _):
+        await settle(pilot)
+        assert "1 marked" in screen_text(app) and "REPLAY" not in screen_text(app)
+    async with running(keys=("enter", "space")) as (app, pilot, _):
+        await settle(pilot)
+        assert "this is not a replay" in screen_text(app)
 
 
 async def test_nothing_opens_that_would_stop_the_meter_of_a_recorded_box() -> None:
