@@ -186,7 +186,7 @@ async def test_a_row_that_fails_says_so_alone(fleet: FakeFleet, size: tuple[int,
                 assert any(
                     "undrawable  this row cannot be drawn: ValueError" in row for row in rows
                 ), rows
-            await pilot.press(key)
+            await pilot.press(key, key)
             await settle(pilot)
 
 
