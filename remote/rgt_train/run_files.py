@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from dataclasses import replace
 from typing import Any, Dict, Mapping, Optional
@@ -84,7 +83,6 @@ class RunFiles:
         self.restored: Optional[RestoredState] = None
         self.proof: Optional[StepProof] = None
         self._prepared = False
-        self._recording: Optional[threading.Thread] = None
 
     def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -154,8 +152,6 @@ class RunFiles:
 
     def close(self) -> None:
         """Release the directory without saving."""
-        if self._recording is not None:
-            self._recording.join()
         try:
             self.saver.wait_for_save()
         finally:
@@ -300,21 +296,16 @@ class RunFiles:
                 o.loggers, SinkLaunch(self.out, step, settings, o.project), self.report.print_line
             )
         )
-        attempt, folder = self.run_log.attempt, os.getcwd()
-
-        def record_launch() -> None:
-            facts = run_log.launch_facts(
-                seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
-                world=self._ranks.world, attempt=attempt, step=step, settings=settings, overrides=o.overrides,
-                folder=folder,
-            )  # fmt: skip
-            complaint = run_log.write_launch_record(self.out, facts)
-            if complaint:
-                self.report.print_line(complaint)
-
-        # git takes longer than loading a small checkpoint, and no step depends on it
-        self._recording = threading.Thread(target=record_launch, name="rgt-record", daemon=True)
-        self._recording.start()
+        # Not in a thread: the workers of a DataLoader that are forked meanwhile keep git's pipes
+        # open, and the thread would wait for them.
+        facts = run_log.launch_facts(
+            seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
+            world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings,
+            overrides=o.overrides,
+        )  # fmt: skip
+        complaint = run_log.write_launch_record(self.out, facts)
+        if complaint:
+            self.report.print_line(complaint)
 
     def _begin_clock(self, cadence: SaveCadence) -> None:
         samples = self._sampler.batch_size * self._sampler.accumulate
