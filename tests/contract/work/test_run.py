@@ -51,7 +51,7 @@ def test_it_is_watched_from_then_on(rgt: Rgt, box: BoxSpec) -> None:
     rgt.fleet.write_text(f"# mine\n{before}  # and this\n")
     done = rgt.on("run", "lab", "--name", "watched", "--", "echo hello from there")
     assert done.returncode == 0, done.stderr
-    assert "lab: smoke  no smoke known" in done.stdout
+    assert "lab: smoke  no smoke command: nothing tests this" in done.stdout
     assert "lab: DONE   watched\n" in done.stdout and "first line: hello from there" in done.stdout
     text = rgt.fleet.read_text()
     assert tomllib.loads(text)["boxes"]["lab"]["jobs"] == ["~/jobs/watched"]
