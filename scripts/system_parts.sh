@@ -29,6 +29,9 @@ test cc gcc the tests with a pretended GPU driver and with clocks that jump
 test stdlib.h libc6-dev the same: a bare gcc comes without the headers
 test zsh zsh the tests of the completion in zsh
 test fish fish the tests of the completion in fish
+test tcsh tcsh the tests of commands in tcsh
+test mksh mksh the tests of commands in mksh
+test locale-gen locales the tests of boxes whose locale is not UTF-8
 demo setsid util-linux queues detached without tmux
 demo unshare util-linux the demo boxes' own disks and process lists
 demo nsenter util-linux the demo boxes' own disks and process lists

@@ -47,7 +47,7 @@ class CheckLimits(msgspec.Struct, frozen=True):
 CHECK_LIMITS = CheckLimits()
 
 
-WORK: frozenset[str] = frozenset(("pull", "push", "run", "queue", "code"))
+STARTABLE: frozenset[str] = frozenset(("pull", "push", "run", "queue", "code"))
 """Commands that a person can start from a screen: they bill nothing and end nothing."""
 
 

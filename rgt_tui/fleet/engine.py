@@ -23,7 +23,7 @@ from rgt_tui.fleet.billing_actions import LIST_SECONDS, Teardown
 from rgt_tui.fleet.box_evidence import EvidenceQueries
 from rgt_tui.fleet.box_logs import BoxLog
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.check_runs import WORK, NotRunnable, check_arguments, run_check_command
+from rgt_tui.fleet.check_runs import STARTABLE, NotRunnable, check_arguments, run_check_command
 from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import reduce_collection, run_guarded
@@ -385,8 +385,8 @@ class Fleet(BaseFleet):
 
     async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         """Run a command that a person has typed in a separate process."""
-        if words[0] not in WORK:
-            raise NotRunnable(f"only {', '.join(sorted(WORK))} run here: type it in a shell")
+        if words[0] not in STARTABLE:
+            raise NotRunnable(f"only {', '.join(sorted(STARTABLE))} run here: type it in a shell")
         return await self._run_rgt(words, on_line)
 
     async def _run_rgt(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:

@@ -235,7 +235,6 @@ def launch_facts(
     step: int,
     settings: Mapping[str, Any],
     overrides: Optional[Mapping[str, Any]] = None,
-    folder: str = "",
 ) -> Dict[str, Any]:
     """Return the record of one launch.
 
@@ -248,7 +247,6 @@ def launch_facts(
         step: Its starting step.
         settings: The run's settings.
         overrides: The settings that the person gave, as known so far.
-        folder: The work tree of the code; the current directory if empty.
     """
     return {
         "time": time.time(),
@@ -264,7 +262,7 @@ def launch_facts(
         "settings": dict(settings),
         "overrides": dict(overrides or {}),
         "versions": library_versions(),
-        "git": git_state(folder or os.getcwd()),
+        "git": git_state(os.getcwd()),
     }
 
 

@@ -75,8 +75,8 @@ async def shell_finding(spec: BoxSpec) -> DoctorFinding:
     return next(finding for finding in found if finding.id.endswith(".shell"))
 
 
-async def watch_once(spec: BoxSpec) -> tuple[str, ...]:
-    """Return what does not work on a box that brings a sample."""
+async def watch_once(spec: BoxSpec, python: str = sys.executable) -> tuple[str, ...]:
+    """Return what does not work on a box that brings a sample, watched with that `python`."""
     frames: list[Frame] = []
     sampled = asyncio.Event()
 
@@ -87,7 +87,7 @@ async def watch_once(spec: BoxSpec) -> tuple[str, ...]:
 
     async with await connect(spec) as connection:
         watching = await start_watch(
-            connection, build_agent(), (sys.executable,), WatchConfig(), keep, lambda _: None
+            connection, build_agent(), (python,), WatchConfig(), keep, lambda _: None
         )
         await asyncio.wait_for(sampled.wait(), 90)
         watching.channel.close()
@@ -195,8 +195,10 @@ async def test_a_terminal_that_asks_gets_no_answer(asks: str, tmp_path: Path) ->
     assert not (tmp_path / "typed").exists()
 
 
-SHELLS = {name: (name,) for name in ("bash", "dash", "zsh", "fish")} | {"ash": ("busybox", "ash")}
-SHELLS |= {name: (name,) for name in ("tcsh", "mksh") if shutil.which(name)}
+SHELLS: dict[str, tuple[str, ...]] = {
+    name: (name,) for name in ("bash", "dash", "zsh", "fish", "tcsh", "mksh")
+}
+SHELLS["ash"] = ("busybox", "ash")
 ODD_WORDS = ("a'b c!d", "$x `y`", r"\n \\ \'", "\\", "!", "*?[a]", "结果", "~", '"', "")
 
 
@@ -246,21 +248,8 @@ def test_a_trace_without_a_cause_names_none() -> None:
 
 async def test_a_box_can_be_watched_with_nothing_put_on_it(tmp_path: Path) -> None:
     with box(tmp_path) as spec:
-        frames: list[Frame] = []
-        sampled = asyncio.Event()
-
-        def keep(frame: Frame) -> None:
-            frames.append(frame)
-            if isinstance(frame, Sample):
-                sampled.set()
-
-        async with await connect(spec) as connection:
-            watching = await start_watch(
-                connection, build_agent(), ("none",), WatchConfig(), keep, lambda _: None
-            )
-            await asyncio.wait_for(sampled.wait(), 90)
-            watching.channel.close()
-    assert 'nothing is put on this box, because `python` is "none"' in watching.limited[0]
+        limited = await watch_once(spec, "none")
+    assert 'nothing is put on this box, because `python` is "none"' in limited[0]
     assert list((tmp_path / "home").iterdir()) == []
 
 
