@@ -42,7 +42,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them",
+        help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them; "
+        "the variable DEV_MODE=true adds dev as the last one",
     )
     result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
     result.add_argument(
@@ -96,7 +97,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
     given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
-    config = merge_config(options.config, given, _fields_of_own_task, _parse_pairs(options.set))
+    files = list(options.config)
+    if is_dev_mode(os.environ.get("DEV_MODE", "")) and "dev" not in files:
+        files.append("dev")
+    config = merge_config(files, given, _fields_of_own_task, _parse_pairs(options.set))
     check_names(config.names("loggers"))
     if options.smoke is not None and options.smoke < 1:
         raise exits.UsageError(f"--smoke {options.smoke}: at least 1 step")
@@ -108,6 +112,20 @@ def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
     if options.smoke is not None:
         return loop.run_smoke_test(config, options.smoke)
     return loop.train(config, os.path.abspath(options.out), stop)
+
+
+def is_dev_mode(text: str) -> bool:
+    """Return whether the variable ``DEV_MODE`` of this `text` asks for the config ``dev``.
+
+    Raises:
+        UsageError: It is neither yes nor no: a typing error must not start the full training.
+    """
+    word = text.strip().lower()
+    if word in ("true", "1", "yes", "on"):
+        return True
+    if word not in ("", "false", "0", "no", "off"):
+        raise exits.UsageError(f"DEV_MODE is {text!r}: set it to true or false")
+    return False
 
 
 def _fields_of_own_task(name: str) -> Sequence[Field]:

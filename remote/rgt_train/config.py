@@ -24,14 +24,19 @@ MODEL = "model"
 Plain = Union[str, int, float, List[str]]
 
 SHIPPED: Mapping[str, Dict[str, Dict[str, Plain]]] = {
-    # While you write the training: everything is logged, errors stop it soon, nothing takes long.
+    # While you write the training: few data, small batches, one epoch; everything is logged, and
+    # errors stop it soon.
     "dev": {
+        "run": {"epochs": 1, "steps_per_epoch": 0, "data_limit": 512},
+        "optimizer": {"batch": 8},
         "log": {"log_every": 1},
         "save": {"save_every": 50, "keep": 2},
         "guard": {"max_bad_steps": 1, "spike": "warn", "stall_floor": 60},
     },
-    # For days on a rented machine without supervision: few lines, TensorBoard, more checkpoints.
+    # For days on a rented machine without supervision: all data, few lines, TensorBoard, more
+    # checkpoints. Batch and epochs stay as they are set: they are those of the real training.
     "prod": {
+        "run": {"steps_per_epoch": 0, "data_limit": 0},
         "log": {"log_every": 10, "loggers": ["tensorboard"]},
         # 0: chosen from the cost of a save and from how often this run was killed.
         "save": {"save_every": 0, "keep": 3},
@@ -82,6 +87,7 @@ COMMON: Tuple[Field, ...] = (
         Field("task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"),
         Field("epochs", "int", 4, "epochs in all", 1),
         Field("steps_per_epoch", "int", 200, "optimizer steps of an epoch; 0 takes all samples"),
+        Field("data_limit", "int", 0, "training samples that are used, the first ones; 0 uses all"),
         Field("seed", "int", 0, "seed of the data, their order, the weights and the dropout"),
         Field("device", "str", "auto", "auto, cpu, cuda or cuda:N"),
         Field("parallel", "str", "none",
@@ -269,7 +275,7 @@ def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
         sections = _JsonPairs(
             (section, _JsonPairs(values.items())) for section, values in shipped.items()
         )
-        return _flatten_sections(sections, f"{path} (shipped)")
+        return _flatten_sections(sections, _shipped_place(str(path)))
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -421,6 +427,9 @@ class Config:
     Args:
         values: Name → value, complete.
         given: The names that the person gave, in a file or on the command line.
+
+    Attributes:
+        notes: One line for each shipped config that is in use: the values that it changed.
     """
 
     def __init__(
@@ -428,6 +437,7 @@ class Config:
     ) -> None:
         self.values: Dict[str, Value] = dict(values)
         self.given: Dict[str, Value] = dict(given or {})
+        self.notes: List[str] = []
 
     def int(self, name: str) -> int:
         """Return the integer `name`."""
@@ -469,7 +479,10 @@ def merge_config(
             kind.
     """
     lines: Dict[str, WrittenScalar] = {}
+    replaced: Dict[str, Dict[str, WrittenScalar]] = {}
     for file in files:
+        if str(file) in SHIPPED:
+            replaced[str(file)] = dict(lines)
         lines.update(read_config(file))
     lines.update(
         {key: WrittenScalar(word, False, f"--set {key}") for key, word in (settings or {}).items()}
@@ -496,7 +509,33 @@ def merge_config(
         chosen[name] = values[name] = _convert_scalar(
             _find_field(name, scalar, fields, task), scalar
         )
-    return Config(values, chosen)
+    config = Config(values, chosen)
+    for shipped, former in replaced.items():
+        config.notes.append(_describe_changes(shipped, former, lines, fields))
+    return config
+
+
+def _describe_changes(
+    shipped: str,
+    former: Mapping[str, WrittenScalar],
+    lines: Mapping[str, WrittenScalar],
+    fields: Mapping[str, Field],
+) -> str:
+    """Return one line about the values that are in force because of the config `shipped`."""
+    changes: List[str] = []
+    for name, scalar in lines.items():
+        if scalar.where != _shipped_place(shipped):
+            continue
+        before = _default_text(fields[name].default).strip("`")
+        if name in former:
+            before = former[name].text
+        if before != scalar.text:
+            changes.append(f"{name} {before} → {scalar.text}")
+    return f"config {shipped}: {', '.join(changes) or 'changes nothing'}"
+
+
+def _shipped_place(name: str) -> str:
+    return f"{name} (shipped)"
 
 
 def _find_field(name: str, scalar: WrittenScalar, fields: Mapping[str, Field], task: str) -> Field:

@@ -309,12 +309,15 @@ def _train_attempt(config: Config, out: str, stop: Optional[StopRequest]) -> int
     ranks = _join_launch(config)
     task = tasks.make_task(config)
     accumulate = config.int("accumulate")
+    samples = min(task.samples, config.int("data_limit") or task.samples)
     per_epoch = config.int("steps_per_epoch") or max(
-        1, -(-task.samples // config.int("batch")) // accumulate
+        1, -(-samples // config.int("batch")) // accumulate
     )
     total = config.int("epochs") * per_epoch
     setup = TrainingSetup(config, task, total, ranks)
     weights = sum(p.numel() for p in setup.model.parameters())
+    for note in config.notes:
+        setup.tell(note)
     setup.tell(
         f"{config.str('task')} on {setup.device}: torch {torch.__version__}, "
         f"python {sys.version.split()[0]}, {weights:,} parameters, {total} steps in {config.int('epochs')} epochs, "
@@ -328,7 +331,7 @@ def _train_attempt(config: Config, out: str, stop: Optional[StopRequest]) -> int
             optimizer=setup.optimizer,
             scaler=setup.precision.scaler,
             ema=setup.ema,
-            samples=task.samples,
+            samples=samples,
             batch_size=config.int("batch"),
             epochs=config.int("epochs"),
             steps_per_epoch=per_epoch,
@@ -458,7 +461,8 @@ def run_smoke_test(config: Config, steps: int) -> int:
 
 def _proving(config: Config, steps: int) -> Config:
     """Set `config` to `steps` steps before a checkpoint, and as many after it, which a replay proves."""
-    batches = max(1, tasks.make_task(config).samples // config.int("batch"))
+    samples = tasks.make_task(config).samples
+    batches = max(1, min(samples, config.int("data_limit") or samples) // config.int("batch"))
     per_epoch = min(2 * steps, batches)
     config.values.update(
         steps_per_epoch=per_epoch,

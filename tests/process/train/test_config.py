@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
+from rgt_train.cli import is_dev_mode
 from rgt_train.config import (
     COMMON,
     SHIPPED,
@@ -279,3 +280,28 @@ def test_every_key_is_documented() -> None:
     assert f"<!-- keys -->\n{config_tables()}<!-- /keys -->" in page, (
         "paste: python -m rgt_train.config"
     )
+
+
+def test_dev_trains_on_few_data_and_says_what_it_changed(tmp_path: Path) -> None:
+    own = write(tmp_path, "epochs: 90\nbatch: 64\n")
+    config = merge_config([own, "dev"], {"batch": "4"})
+    assert (config.int("data_limit"), config.int("epochs"), config.int("batch")) == (512, 1, 4)
+    (note,) = config.notes
+    assert note.startswith(
+        "config dev: epochs 90 → 1, steps_per_epoch 200 → 0, data_limit 0 → 512, "
+    )
+    assert "batch" not in note  # the option decides
+
+
+def test_prod_trains_on_all_data() -> None:
+    config = merge_config(["dev", "prod"], {})
+    assert (config.int("data_limit"), config.int("steps_per_epoch")) == (0, 0)
+    assert "data_limit 512 → 0" in config.notes[1]
+    assert "data_limit" not in config.notes[0]
+
+
+def test_the_variable_dev_mode_adds_the_config_dev() -> None:
+    assert is_dev_mode("True") and is_dev_mode("1")
+    assert not is_dev_mode("False") and not is_dev_mode("")
+    with pytest.raises(UsageError, match="DEV_MODE is 'ture': set it to true or false"):
+        is_dev_mode("ture")

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from rgt_train import UsageError, cli, loop, tasks
+from rgt_train import UsageError, cli, exits, loop, tasks
 from rgt_train.config import TASKS, Config, merge_config
 from rgt_train.loop import Ema
+from rgt_train.tasks.diffusion import Diffusion
 
 from tests.process.train.harness import (
     ENV,
@@ -296,3 +298,32 @@ class TestEma:
         assert_same(other.state_dict(), ema.state_dict())
         with pytest.raises(RuntimeError, match="size mismatch"):
             Ema(torch.nn.Linear(3, 2), 0.99).load_state_dict(ema.state_dict())
+
+
+def test_dev_mode_uses_few_samples_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used: set[int] = set()
+    plain = Diffusion.loss
+
+    def recorded(task: Diffusion, model: Any, indices: list[int], *rest: Any) -> torch.Tensor:
+        used.update(indices)
+        return plain(task, model, indices, *rest)
+
+    monkeypatch.setattr(Diffusion, "loss", recorded)
+    monkeypatch.setenv("DEV_MODE", "true")
+    words = [
+        "--task",
+        "diffusion",
+        "--out",
+        str(tmp_path / "run"),
+        "--set",
+        "data_limit=40",
+        "--set",
+        "sample_steps=2",
+    ]
+    assert cli.main(words) == exits.DONE
+    assert used == set(range(40))
+    said = capsys.readouterr().out
+    assert "config dev: epochs 4 → 1, steps_per_epoch 500 → 0, batch 128 → 8" in said
+    assert "done: step 5 " in said
