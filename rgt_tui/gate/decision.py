@@ -42,7 +42,16 @@ from rgt_tui.model import (
     RiskLevel,
     StorageTier,
 )
-from rgt_tui.profiles import action_for, quote_name, size, tier_survives
+from rgt_tui.profiles import (
+    action_for,
+    cited_by,
+    describe_check_months,
+    format_month,
+    list_old_facts,
+    quote_name,
+    size,
+    tier_survives,
+)
 from rgt_tui.profiles import list_kept_charges as bills_by_profile
 
 PERMIT_S = 60.0
@@ -248,7 +257,9 @@ def build_review(
         spent_estimated=meter.spent_estimated,
         # Before a destroy, the evidence itself requires these first steps.
         first=action.first if action is not None and verb is BillingVerb.PARK else None,
-        note=action.note if action is not None else None,
+        note=_dated_note(profile, action),
+        checked=describe_check_months(profile, action) if profile is not None else "",
+        outdated=list_old_facts(profile, action, given.now) if profile is not None else (),
         how=action.how if action is not None else (),
         dangers=action_warnings(profile, verb) if profile is not None else (),
         lost=lost,
@@ -268,6 +279,13 @@ def build_review(
         unprotect=unprotect_phrase(evidence.box) if locked else "",
         digest=add_time_to_digest(facts_digest(evidence), given.ticks),
     )
+
+
+def _dated_note(profile: Profile | None, action: BillingAction | None) -> str | None:
+    """Return the profile's note about an action, and the month in which it was checked."""
+    if profile is None or action is None or action.note is None:
+        return None
+    return f"{action.note}{format_month(cited_by(profile, action))}"
 
 
 def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, ...]:

@@ -29,7 +29,14 @@ from rgt_tui.model import (
     Profile,
     TrainingPause,
 )
-from rgt_tui.profiles import find_held_runs, format_duration, format_money, wait_left, wait_text
+from rgt_tui.profiles import (
+    find_held_runs,
+    format_duration,
+    format_money,
+    format_month,
+    wait_left,
+    wait_text,
+)
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes that have a reading."""
@@ -78,6 +85,8 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     """For a charge, the price per hour; None = unknown, which is not zero."""
     of_run: bool = False
     """It ends a run, not the machine, which keeps billing."""
+    checked: str = ""
+    """Of a clock that a stop would start: the month of its facts, such as `` (2026-06)``."""
 
 
 class EventSpan(NamedTuple):
@@ -161,6 +170,7 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
                 else "from a stop on",
                 clock,
             ),
+            checked=format_month(clock.claims),
             counts_from=clock.counts_from,
             approx=clock.is_approximate,
             counting=False,
@@ -177,27 +187,31 @@ def first_contact_notices(profile: Profile) -> tuple[str, ...]:
 
     That is its worst danger, and what cannot be watched.
     """
-    return (profile.top_danger, *_list_notices(profile, scripts=True))
+    noticed = (one for one in profile.clocks if one.mode is ClockMode.NOTICE)
+    return (profile.top_danger, *(_describe_notice(clock) for clock in noticed))
 
 
 def action_warnings(profile: Profile, verb: BillingVerb) -> tuple[str, ...]:
     """Return the warnings before a billing action.
 
-    They are the deadlines that a park starts, and what cannot be watched.
+    They are the deadlines that a park starts, and what cannot be watched, each with its month.
     """
     if verb is BillingVerb.PARK:
-        started = [one.text for one in pending_readings(profile)]
+        started = [f"{one.text}{one.checked}" for one in pending_readings(profile)]
     else:
         started = []
-    return (*started, *_list_notices(profile, scripts=False))
+    return (
+        *started,
+        *(
+            f"{_describe_notice(clock)}{format_month(clock.claims)}"
+            for clock in profile.clocks
+            if clock.mode is ClockMode.NOTICE and not clock.in_scripts
+        ),
+    )
 
 
-def _list_notices(profile: Profile, *, scripts: bool) -> list[str]:
-    return [
-        f"{clock.what} ({clock.applies_when}): {clock.consequence}"
-        for clock in profile.clocks
-        if clock.mode is ClockMode.NOTICE and (scripts or not clock.in_scripts)
-    ]
+def _describe_notice(clock: DangerClock) -> str:
+    return f"{clock.what} ({clock.applies_when}): {clock.consequence}"
 
 
 def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:

@@ -488,6 +488,10 @@ class ActionReview(msgspec.Struct, frozen=True):
     """The verb of that action."""
     dangers: tuple[str, ...] = ()
     """What the platform does later without you, and risks that cannot be monitored, a line each."""
+    checked: str = ""
+    """When the profile's facts about the action and the storage were last checked."""
+    outdated: tuple[str, ...] = ()
+    """Facts of the profile that were last checked too long ago, a line per month."""
 
     def item_age_s(self, item: EvidenceItem, now: float) -> float | None:
         """Return the age of an item in seconds; None = unknown.

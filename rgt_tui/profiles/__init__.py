@@ -50,7 +50,13 @@ if TYPE_CHECKING:
         sum_amounts,
         thing_price,
     )
-    from rgt_tui.profiles.profile_faults import check_sources
+    from rgt_tui.profiles.profile_faults import (
+        check_sources,
+        cited_by,
+        describe_check_months,
+        format_month,
+        list_old_facts,
+    )
     from rgt_tui.profiles.readings import (
         CARD_FIGURES,
         MOST_CARDS,
@@ -138,6 +144,7 @@ __all__ = [
     "byte_pct",
     "card_figures",
     "check_sources",
+    "cited_by",
     "clock_rows",
     "collect_advice",
     "compute_daly_interval",
@@ -145,6 +152,7 @@ __all__ = [
     "copies_of",
     "copy_survives",
     "data_dir",
+    "describe_check_months",
     "describe_missing_verb",
     "describe_tier_prices",
     "describe_unlisted_item",
@@ -159,6 +167,7 @@ __all__ = [
     "fleet_spent",
     "format_duration",
     "format_money",
+    "format_month",
     "format_sums",
     "format_time_ago",
     "how_ended",
@@ -172,6 +181,7 @@ __all__ = [
     "list_caveats",
     "list_kept_charges",
     "list_manual_steps",
+    "list_old_facts",
     "list_unmounted",
     "load_api_tables",
     "load_profile",
@@ -233,7 +243,7 @@ __getattr__ = imported_later(
             "old_tables own_profile parse_field parse_table read_profile"
         ),
         "platform_page": "FIRST_CONTACT PageRow PageSection RowWeight clock_rows platform_sections",
-        "profile_faults": "check_sources",
+        "profile_faults": "check_sources cited_by describe_check_months format_month list_old_facts",
         "seen": "before_renting mark_seen seen_at shown_path",
         "survival": (
             "JudgedStorage action_for list_manual_steps copies_of copy_survives bilingual_verb "

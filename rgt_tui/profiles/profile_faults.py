@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 
 import msgspec
 
@@ -302,6 +302,61 @@ def check_sources(
 Cited = FactSource | ClockClaim | StoragePrice | TrafficFacts
 
 
+def format_month(cited: Iterable[Cited]) -> str:
+    """Return the newest month in which a fact was checked, as `` (2026-06)``, or `` (not dated)``."""
+    return f" ({_find_newest_month(cited) or 'not dated'})"
+
+
+def describe_check_months(profile: Profile, action: BillingAction | None) -> str:
+    """Return when the facts that a billing action relies on were last checked, in one line."""
+    parts = []
+    if action is not None:
+        parts.append(f"what {action.native_label} does{format_month(cited_by(profile, action))}")
+    parts += [
+        f"what survives in {tier.name}{format_month(cited_by(profile, tier))}"
+        for tier in profile.tiers
+    ]
+    return ", ".join(parts)
+
+
+def cited_by(profile: Profile, fact: BillingAction | StorageTier) -> tuple[FactSource, ...]:
+    """Return the sources that a fact refers to."""
+    return tuple(source for source in profile.sources if source.id in fact.sources)
+
+
+def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -> tuple[str, ...]:
+    """Return the facts for an action that were checked too long ago, a line per month.
+
+    They are the action, the tiers, and the clocks that a person reads before it. `now` is the
+    client clock, in seconds of the epoch.
+    """
+    as_of = datetime.fromtimestamp(now, UTC).date()
+    wanted = {f"tiers.{tier.name}": f"what survives in {tier.name}" for tier in profile.tiers}
+    wanted |= {f"clocks.{one.what}": one.what for one in profile.clocks if not one.in_scripts}
+    if action is not None:
+        wanted[f"billing.{action.verb}"] = f"what {action.native_label} does"
+    newest: dict[str, str] = {}
+    for key, cited in _list_cited_facts(profile):
+        what, month = wanted.get(key.split(".claims[")[0]), _find_newest_month(cited)
+        if what is not None and month is not None:
+            newest[what] = max(month, newest.get(what, ""))
+    lines = []
+    for month in sorted(set(newest.values())):
+        if _is_old(month, as_of):
+            facts = ", ".join(what for what, when in newest.items() if when == month)
+            lines.append(f"last checked {_count_months(month, as_of)} months ago, in {month}: {facts}")
+    return tuple(lines)
+
+
+def _find_newest_month(cited: Iterable[Cited]) -> str | None:
+    return max((one.verified for one in cited if one.verified is not None), default=None)
+
+
+def _is_old(month: str, as_of: date, months: int = 6) -> bool:
+    """Return whether a fact that was checked in `month` should be checked again."""
+    return _count_months(month, as_of) > months
+
+
 def _list_cited_facts(profile: Profile) -> Iterator[tuple[str, tuple[Cited, ...]]]:
     """Yield each fact about money or data: its key, and its citations."""
     rows = {source.id: source for source in profile.sources if source.id is not None}
@@ -332,17 +387,14 @@ def _find_source_fault(
     real = [one for one in cited if one.url or getattr(one, "cited_as", None)]
     if not real:
         return "no source", True
-    months = [one.verified for one in real if one.verified is not None]
-    if not months:
+    newest = _find_newest_month(real)
+    if newest is None:
         return f"never dated ({_describe_source(real[0])})", max_age is not None
-    newest = max(months)
     age = _count_months(newest, as_of)
     where = _describe_source(next(one for one in real if one.verified == newest))
     if age < 0:
         return f"verified in {newest}, which is not over yet ({where})", True
-    # Months after which an unchecked fact is reported.
-    old_months = 6
-    if age > old_months or (max_age is not None and age > max_age):
+    if _is_old(newest, as_of) or (max_age is not None and age > max_age):
         return (
             f"last looked at {age} months ago, in {newest} ({where})",
             max_age is not None and age > max_age,

@@ -563,3 +563,17 @@ def test_what_to_click_is_numbered_in_the_words_of_the_console() -> None:
     )
     assert console_steps(replace(setting, action=slurm)) == ("shell: scancel <job>",)
     assert console_steps(replace(setting, action=None)) == ()
+
+
+def test_the_months_of_the_profile_s_facts_are_shown_and_old_ones_are_a_warning() -> None:
+    """With a review, and by the profile alone while there is none."""
+    facts = ("what Stop does (2026-06)", ("last checked 7 months ago, in 2026-06: it",))
+    seen = opened(checked=facts[0], outdated=facts[1])
+    bare = ConfirmState(NAME, BillingVerb.DESTROY, NOW)
+    alone = replace(SETTING, checked=facts[0], outdated=facts[1])
+    for state, setting in ((seen, SETTING), (bare, alone)):
+        shown = flat(facts_lines(state, setting, 100)).splitlines()
+        assert "facts          what Stop does (2026-06)" in shown
+        (old,) = [text for text in shown if text.startswith("old facts")]
+        assert "last checked 7 months ago" in old
+    assert "facts" not in flat(facts_lines(opened(), SETTING, 100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TextIO
@@ -39,10 +40,12 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import (
     action_for,
+    describe_check_months,
     describe_missing_verb,
     format_duration,
     format_money,
     list_manual_steps,
+    list_old_facts,
     size,
 )
 
@@ -154,9 +157,11 @@ async def _review_and_send(
     except GateClosed as closed:
         profile, reasons = fleet.profile_of(spec.name), closed.reasons
         if spec.provider is None:
-            told = tuple(
-                f"{label}: {text}" for label, text in list_manual_steps(action_for(profile, verb))
-            )
+            action = action_for(profile, verb)
+            told = tuple(f"{label}: {text}" for label, text in list_manual_steps(action))
+            if told:
+                old = (f"old facts: {one}" for one in list_old_facts(profile, action, time.time()))
+                told = (*told, f"facts: {describe_check_months(profile, action)}", *old)
             reasons = (*reasons, *(told or (describe_missing_verb(profile, verb),)))
         return _print_refusal(arguments, spec, verb, reasons, None, FAILED)
     unknown = sorted(
@@ -380,6 +385,8 @@ def _build_json_body(review: ActionReview, ok: bool, reasons: tuple[str, ...]) -
         "note": review.note,
         "how": review.how,
         "dangers": review.dangers,
+        "checked": review.checked,
+        "outdated": review.outdated,
         "items": [
             {**msgspec.structs.asdict(item), "age_s": review.item_age_s(item, review.at)}
             for item in review.items
@@ -409,6 +416,8 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
         ("keeps billing", review.keeps_billing),
         *((("without you", review.dangers),) if review.dangers else ()),
         *((("note", (review.note,)),) if review.note else ()),
+        *((("facts", (review.checked,)),) if review.checked else ()),
+        *((("old facts", review.outdated),) if review.outdated else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
             out.write(format_row([(title, 13, "dim")], text))

@@ -19,7 +19,13 @@ from textual.worker import Worker
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC
 from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, RiskLevel
-from rgt_tui.profiles import action_for, describe_missing_verb, list_kept_charges
+from rgt_tui.profiles import (
+    action_for,
+    describe_check_months,
+    describe_missing_verb,
+    list_kept_charges,
+    list_old_facts,
+)
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import APP, Command, build_bindings, key_for, keys_for
@@ -323,6 +329,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             meter = Meter()
         console = self._profile.home_url or ""
         verb = self.state.verb
+        action = self._find_billing_action(verb)
         keeps = list_kept_charges(self._profile, verb)
         lacks = describe_missing_verb(self._profile, verb)
         owner = ""
@@ -330,13 +337,15 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             owner = "your provider"
         return DialogSetting(
             meter,
-            self._find_billing_action(verb),
+            action,
             self._profile.name,
             self.now,
             console,
             keeps,
             owner,
             lacks,
+            describe_check_months(self._profile, action),
+            list_old_facts(self._profile, action, self.now),
         )
 
     def _apply_state(self, state: ConfirmState) -> None:

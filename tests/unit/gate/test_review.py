@@ -90,6 +90,8 @@ def test_what_the_platform_does_without_the_person_is_said_before_the_call() -> 
     ]
     (tidal,) = made(profile=real["autodl"]).dangers
     assert "tidal" in tidal
+    assert tidal.endswith(" (2026-08)")
+    assert all(text.endswith(" (2026-06)") for text in destroyed.dangers)
     assert made(profile=load_profile("generic-ssh")).dangers == ()
     assert made(profile=None).dangers == ()
 
@@ -137,7 +139,11 @@ def test_parts_without_a_price_are_named_and_the_price_is_a_lower_bound() -> Non
 def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
     stop = replace(PROFILE.billing[0], note="It may not come back.", how=("console: Stop",))
     seen = made(BillingVerb.PARK, profile=replace(PROFILE, billing=(stop, PROFILE.billing[1])))
-    assert (seen.note, seen.how) == ("It may not come back.", ("console: Stop",))
+    assert (seen.note, seen.how) == ("It may not come back. (not dated)", ("console: Stop",))
+    vast = made(BillingVerb.PARK, profile=load_profile("vastai"))
+    assert vast.note is not None
+    assert vast.note.endswith(" (2026-06)")
+    assert vast.checked.startswith("what Stop does (2026-0")
     assert (made(profile=None).note, made(profile=None).how) == (None, ())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
@@ -22,7 +22,12 @@ from rgt_tui.model import (
     StorageTier,
     TrafficFacts,
 )
-from rgt_tui.profiles import all_profiles, check_sources
+from rgt_tui.profiles import (
+    all_profiles,
+    check_sources,
+    describe_check_months,
+    list_old_facts,
+)
 
 NOW = date(2026, 11, 22)
 PAGE = FactSource(id="page", fact="all of it", url="https://x.example/page", verified="2026-10")
@@ -150,3 +155,35 @@ def test_every_shipped_fact_about_money_or_data_has_a_source() -> None:
     outcome = check_sources(all_profiles().values(), NOW)
     assert [(one.profile, one.key, one.words) for one in outcome.shortfalls if one.fails] == []
     assert outcome.facts > 10 * len(all_profiles())
+
+
+def test_every_shipped_fact_about_money_or_data_has_a_month() -> None:
+    outcome = check_sources(all_profiles().values(), NOW, 1200)
+    assert [one.words for one in outcome.shortfalls if "never dated" in one.words] == []
+
+
+def test_an_action_names_the_months_of_its_facts_and_warns_of_those_older_than_six_months() -> None:
+    (action,) = FULL.billing
+    assert describe_check_months(FULL, action) == (
+        "what Stop does (2026-10), what survives in disk (2026-10)"
+    )
+    undated = msgspec.structs.replace(PAGE, verified=None)
+    bare = msgspec.structs.replace(FULL, sources=(undated,))
+    assert describe_check_months(bare, None) == "what survives in disk (not dated)"
+
+    def warned(year: int, month: int) -> tuple[str, ...]:
+        now = datetime(year, month, 1, tzinfo=UTC).timestamp()
+        return list_old_facts(FULL, action, now)
+
+    assert warned(2027, 4) == ()
+    facts = "what survives in disk, what Stop does, it goes"
+    assert warned(2027, 5) == (f"last checked 7 months ago, in 2026-10: {facts}",)
+
+
+def test_one_fresh_claim_is_enough_for_a_clock() -> None:
+    old = msgspec.structs.replace(CLAIM, verified="2020-01")
+    both = msgspec.structs.replace(FULL, clocks=(clock(old, CLAIM),))
+    now = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+    assert list_old_facts(both, None, now) == ()
+    stale = msgspec.structs.replace(FULL, clocks=(clock(old),))
+    assert list_old_facts(stale, None, now) == ("last checked 82 months ago, in 2020-01: it goes",)

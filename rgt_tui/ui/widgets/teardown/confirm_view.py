@@ -91,6 +91,9 @@ class DialogSetting:
     """The console's owner if the profile is generic; empty = the platform."""
     lacks: str = ""
     """Message that the platform lacks this verb, and what to do instead."""
+    checked: str = ""
+    outdated: tuple[str, ...] = ()
+    """As in `ActionReview`, if there is no review."""
 
 
 def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list[Line]:
@@ -147,7 +150,7 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
     if review.dangers:
         lines += _text_lines("without you", review.dangers, width)
     lines += _text_lines("note", (review.note,) if review.note else (), width)
-    return [*lines, EMPTY]
+    return [*lines, *_fact_lines(review, width), EMPTY]
 
 
 def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list[Line]:
@@ -299,9 +302,18 @@ def _manual_lines(
     lines = [_named_line("now", price, dim_span(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _text_lines(name, texts, width, tone)
-    return lines + _text_lines(
+    lines += _text_lines(
         "keeps billing", setting.keeps or ("nothing, according to the profile",), width
     )
+    return lines + _fact_lines(setting, width)
+
+
+def _fact_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
+    """Return when the profile's facts were checked, and a warning for old ones."""
+    checked = (source.checked,) if source.checked else ()
+    lines = _text_lines("facts", checked, width, Tone.DIM)
+    mark = current_glyphs().warn
+    return lines + _text_lines("old facts", source.outdated, width, Tone.WARN, mark)
 
 
 def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
