@@ -344,7 +344,9 @@ def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -
     for month in sorted(set(newest.values())):
         if _is_old(month, as_of):
             facts = ", ".join(what for what, when in newest.items() if when == month)
-            lines.append(f"last checked {_count_months(month, as_of)} months ago, in {month}: {facts}")
+            lines.append(
+                f"last checked {_count_months(month, as_of)} months ago, in {month}: {facts}"
+            )
     return tuple(lines)
 
 
