@@ -439,9 +439,13 @@ COMMANDS: dict[str, CliCommand] = {
         "teardown.auditing", "Money", "print the log of billing actions, and verify it",
         (
             (OK, "printed; with --verify: the log is complete"),
-            (FAILED, "with --verify: the log is broken (the first bad line is printed); --receipt: there is none"),
+            (FAILED, "with --verify: the log is broken (the first bad line is printed)"),
             (USAGE, "wrong command line, or the log or the journal cannot be read"),
         ),
+    ),
+    "receipt": CliCommand(
+        "teardown.auditing", "Money", "print what a stop or destroy cost, kept and left billing",
+        ((OK, "printed"), (FAILED, "there is no receipt of that box"), _LINE),
     ),
     "profiles": CliCommand(
         "teardown.platforms", "Money", "list the platforms, and what each does without you",

@@ -38,6 +38,7 @@ from rgt_tui.fleet.fleet_source import (
     Remember,
     Tap,
 )
+from rgt_tui.fleet.history.morning_report import ENDED, add_costs
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.meters import FleetMeters, describe_own_step
 from rgt_tui.fleet.open_actions import OpenActions
@@ -55,6 +56,7 @@ from rgt_tui.model import (
     FleetState,
     PersonTick,
     Profile,
+    StopPhase,
     StopProgress,
 )
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
@@ -327,7 +329,12 @@ class Fleet(BaseFleet):
             say=self._publisher.publish_message,
             parked=self._alerting.record_park,
         )
-        self._self_stops = SelfStops(ArmedBook(audit.parent / ARMED), self._sessions, clock=clock)
+        self._self_stops = SelfStops(
+            ArmedBook(audit.parent / ARMED),
+            self._sessions,
+            clock=clock,
+            receipts=self._teardown.receipts,
+        )
         self._accounts = AccountWatch(
             self._sessions if whole else {},
             self._meters.providers,
@@ -487,19 +494,22 @@ class Fleet(BaseFleet):
         async for step in steps:
             said = describe_own_step(verb, step)
             if said is not None:
-                self._publisher.publish_message(*said, box=box)
+                outcome = step.phase not in (StopPhase.REQUESTED, StopPhase.YOURS)
+                self._publisher.publish_message(*said, box=box, about=ENDED if outcome else "")
             yield step
 
     async def confirm_done(self, box: str) -> StopProgress:
         """Accept the person's statement about a console action; see `Teardown.confirm_done`."""
         with self._keep_while_busy(box):
             step = await self._teardown.confirm_done(box)
-        self._publisher.publish_message(f"closed by you: {step.text}", box=box)
+        self._publisher.publish_message(f"closed by you: {step.text}", box=box, about=ENDED)
         return step
 
     async def find_receipt(self, box: str) -> Receipt | None:
         """Return the newest receipt of a billing action on a box."""
-        return await asyncio.to_thread(self._teardown.receipts.find_newest, box)
+        book = self._teardown.receipts
+        found = await asyncio.to_thread(book.find_newest, box)
+        return await add_costs(book, found, self.chronicle)
 
     async def _while_occupied(
         self, box: str, steps: AsyncIterator[StopProgress]

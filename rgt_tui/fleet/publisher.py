@@ -275,12 +275,21 @@ class Publisher:
             self._dirty.set()
 
     def publish_message(
-        self, text: str, level: str = "info", at: float | None = None, box: str = ""
+        self,
+        text: str,
+        level: str = "info",
+        at: float | None = None,
+        box: str = "",
+        about: str = "",
     ) -> None:
         """Publish a message, of a box if one is named; `at` is the client clock."""
         self._events.append(
             FleetEvent(
-                at=self._clock() if at is None else at, box=box, text=clean_text(text), level=level
+                at=self._clock() if at is None else at,
+                box=box,
+                text=clean_text(text),
+                level=level,
+                about=about,
             )
         )
         self._dirty.set()

@@ -19,8 +19,28 @@ from rgt_tui.gate.decision import facts_digest
 from rgt_tui.gate.evidence import Consent, Situation, choose_collected_results, find_storage_tiers
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import list_protections
-from rgt_tui.model import ActionReview, BillingVerb, Evidence, Profile, ResultGroup, moment
-from rgt_tui.profiles import format_money, how_many, size
+from rgt_tui.model import (
+    ActionReview,
+    BillingVerb,
+    BoxState,
+    Evidence,
+    MoneyAmount,
+    Profile,
+    ResultGroup,
+    moment,
+)
+from rgt_tui.profiles import (
+    action_for,
+    compute_percent,
+    find_hourly_cost,
+    format_duration,
+    format_money,
+    how_ended,
+    how_many,
+    list_kept_charges,
+    prices,
+    size,
+)
 
 RECEIPTS = "receipts"
 """Name of its directory, next to the audit log."""
@@ -53,6 +73,22 @@ class KeptResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Number of checkpoints in the copy that loaded successfully."""
 
 
+class RunReceipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run of the machine, as last seen."""
+
+    name: str
+    steps: str
+    """How far it came, with its unit: ``step 800 of 2,400``."""
+    best: float | None = None
+    """Its best loss; None = unknown."""
+    ended: str = ""
+    """Its last known state."""
+    copy: str = ""
+    """What happened to its results, in words."""
+    sha256: str = ""
+    """Digest of the pulled copy."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One billing action."""
 
@@ -79,9 +115,18 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spent: float | None = None
     spent_at_least: bool = False
     currency: str = "USD"
+    started_at: float | None = None
+    """When the machine was started, or created, as reported by the provider."""
+    watched: tuple[MoneyAmount, ...] = ()
+    """Costs since then while an rgt was watching."""
+    idle: tuple[MoneyAmount, ...] = ()
+    """The part of `watched` while no run was alive."""
+    runs: tuple[RunReceipt, ...] = ()
     kept: tuple[KeptResults, ...] = ()
     given_up: tuple[str, ...] = ()
     keeps_billing: tuple[str, ...] = ()
+    still_per_hour: float | None = None
+    """Price per hour of the storage that a park keeps; None = unknown."""
     to_end: str = ""
     """How a person ends what keeps billing."""
     evidence: str = ""
@@ -155,16 +200,119 @@ def receipt_of(
         spent=review.spent,
         spent_at_least=review.spent_at_least,
         currency=review.currency,
+        started_at=find_start(given.state),
+        runs=list_run_receipts(given.state, kept),
         kept=tuple(kept),
         given_up=tuple(forfeit.text for forfeit in evidence.forfeits),
         keeps_billing=review.keeps_billing,
-        to_end=_to_end(profile) if profile is not None else "",
+        still_per_hour=_kept_price(given.state, verb),
+        to_end=_to_end(profile, evidence.box, verb) if profile is not None else "",
         evidence=facts_digest(evidence),
         audit=audit,
     )
 
 
-def _to_end(profile: Profile) -> str:
+def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
+    """Return the receipt of a box that parked itself.
+
+    Its results were not listed from here, so only its runs are in it.
+
+    Args:
+        box: Its last state.
+        profile: Its platform.
+        at: When it went off, client clock.
+    """
+    spec, meter = box.spec, box.meter
+    ref = spec.billing_ref
+    price = find_hourly_cost(meter)
+    armed = box.self_stop.armed if box.self_stop is not None else ()
+    per_hour = next((one.per_hour for one in armed if one.per_hour is not None), None)
+    return Receipt(
+        action=f"self-{spec.name}-{at:.0f}",
+        box=spec.name,
+        verb=BillingVerb.PARK,
+        label="autostop",
+        platform=profile.name,
+        instance=ref.instance if ref is not None else "",
+        who=f"{spec.name} itself",
+        begun_at=at,
+        call="sent by the box",
+        state=ActionState.OFF,
+        ended_at=at,
+        said="the provider reports it as stopped",
+        per_hour=per_hour,
+        at_least=price.at_least if price is not None else False,
+        spent=meter.spent,
+        spent_at_least=meter.spent_at_least,
+        currency=meter.currency,
+        started_at=find_start(box),
+        runs=list_run_receipts(box, ()),
+        keeps_billing=list_kept_charges(profile, BillingVerb.PARK),
+        still_per_hour=meter.storage_per_hour,
+        to_end=_to_end(profile, spec.name, BillingVerb.PARK),
+    )
+
+
+def find_start(box: BoxState) -> float | None:
+    """Return when a machine was last started, or created; None = unknown."""
+    for at in (box.meter.started, box.life.started_at, box.meter.created):
+        if at is not None:
+            return at
+    return None
+
+
+def list_run_receipts(
+    box: BoxState, kept: list[KeptResults] | tuple[KeptResults, ...]
+) -> tuple[RunReceipt, ...]:
+    """Return the runs of a box with what happened to the results of each."""
+    cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
+    found = {run.name: run for run in box.found}
+    folders: dict[str, list[KeptResults]] = {}
+    for one in kept:
+        folders.setdefault(one.owner.partition(" ")[2], []).append(one)
+    rows = []
+    for run in box.runs:
+        steps = run.position
+        if run.total_steps is not None:
+            steps += f" of {run.total_steps:,}"
+        cell = cells.get(run.name)
+        ended = ""
+        copy = "not listed"
+        if cell is not None:
+            ended = cell.state
+            if cell.durable == "verified":
+                copy = KEPT["durable"]
+        elif run.name in found and not found[run.name].alive:
+            ended = how_ended(found[run.name])
+        mine = folders.get(run.name, [])
+        if mine:
+            copy = ", ".join(dict.fromkeys(KEPT.get(one.by, one.by) for one in mine))
+        best = run.best
+        if best is None and cell is not None:
+            best = cell.best
+        digests = [one.sha256 for one in mine if one.sha256]
+        rows.append(
+            RunReceipt(
+                name=run.name,
+                steps=steps,
+                best=best,
+                ended=ended,
+                copy=copy,
+                sha256=", ".join(digests),
+            )
+        )
+    return tuple(rows)
+
+
+def _kept_price(box: BoxState, verb: BillingVerb) -> float | None:
+    if verb is BillingVerb.PARK:
+        return box.meter.storage_per_hour
+    return None
+
+
+def _to_end(profile: Profile, box: str, verb: BillingVerb) -> str:
+    if verb is BillingVerb.PARK and action_for(profile, BillingVerb.DESTROY) is not None:
+        return f"destroy it: rgt down {box} --destroy"
     where = ""
     if profile.home_url:
         where = f" ({profile.home_url})"
@@ -187,6 +335,8 @@ class ReceiptBook:
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace_file(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
+        text = receipt_markdown(receipt)
+        files.replace_file(self.folder / f"{receipt.action}.md", text.encode())
 
     def finish_receipt(
         self, action: str, state: ActionState, at: float, said: str, spent: float | None = None
@@ -204,6 +354,10 @@ class ReceiptBook:
         with contextlib.suppress(OSError):
             self.save_receipt(found)
         return found
+
+    def list_receipts(self) -> list[Receipt]:
+        """Return all receipts, the oldest first."""
+        return sorted(self._iterate_receipts(), key=lambda one: one.begun_at)
 
     def find_newest(self, box: str, *, settled: bool = False) -> Receipt | None:
         """Return the newest receipt of a box; with `settled`, the newest with a known outcome."""
@@ -256,19 +410,55 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
         ),
         ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
         ("ended", f"{ended}: {receipt.said or receipt.state.value}"),
+        ("on for", _describe_time_on(receipt)),
         ("cost", _describe_cost(receipt)),
+        ("idle", _describe_idle(receipt)),
     ]
+    rows += _label_rows("runs", [_describe_run(one) for one in receipt.runs] or ["none were seen"])
     rows += _label_rows(
         "results", [_describe_kept(one) for one in receipt.kept] or ["none were on the machine"]
     )
     rows += _label_rows("given up", receipt.given_up)
-    rows += _label_rows("still bills", receipt.keeps_billing or ("nothing found",))
+    rows += _label_rows("still bills", list_charges(receipt) or ("nothing found",))
     if receipt.keeps_billing and receipt.to_end:
         rows.append(("to end that", receipt.to_end))
     rows.append(("call", receipt.call))
-    rows.append(("evidence", receipt.evidence))
+    rows.append(("evidence", receipt.evidence or "not recorded"))
     rows.append(("audit line", receipt.audit or "not recorded"))
     return tuple(rows)
+
+
+def receipt_markdown(receipt: Receipt) -> str:
+    """Return the receipt as a Markdown page."""
+
+    def escape(text: str) -> str:
+        for char in "\\`*_|<>[]":
+            text = text.replace(char, f"\\{char}")
+        return " ".join(text.split())
+
+    lines = [f"# {escape(receipt_title(receipt))}", ""]
+    label = ""
+    for name, text in receipt_rows(receipt):
+        label = name or label
+        if label != "runs":
+            lines.append(f"- **{label}**: {escape(text)}")
+    if receipt.runs:
+        lines += ["", "| run | steps | best loss | state | results | SHA-256 |"]
+        lines.append("|---|---|---|---|---|---|")
+    for run in receipt.runs:
+        cells = (run.name, run.steps, _format_best(run), run.ended, run.copy, run.sha256)
+        lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def list_charges(receipt: Receipt) -> tuple[str, ...]:
+    """Return what still bills, with the price per month where it is known."""
+    rows = receipt.keeps_billing
+    if receipt.still_per_hour is None or any("a month" in row for row in rows):
+        return rows
+    hour = format_money(receipt.still_per_hour, receipt.currency)
+    month = format_money(receipt.still_per_hour * prices.HOURS["GB-month"], receipt.currency)
+    return (*rows, f"storage in all {hour}/h, {month} a month")
 
 
 def _label_rows(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:
@@ -286,6 +476,42 @@ def _describe_cost(receipt: Receipt) -> str:
             f"{format_money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then"
         )
     return ", ".join(parts) or "not known"
+
+
+def _describe_time_on(receipt: Receipt) -> str:
+    if receipt.started_at is None:
+        return "unknown: the provider does not report its start"
+    end = receipt.ended_at or receipt.begun_at
+    span = format_duration(end - receipt.started_at)
+    return f"{span}, since {moment(receipt.started_at)}"
+
+
+def _describe_idle(receipt: Receipt) -> str:
+    if not receipt.watched:
+        return "unknown"
+    shares = []
+    for amount in receipt.watched:
+        idle = next((one for one in receipt.idle if one.currency == amount.currency), None)
+        share = compute_percent(idle.value if idle is not None else 0.0, amount.value)
+        if share is not None:
+            shares.append(f"{share:.0f}%")
+    idle_sum = prices.format_sums(receipt.idle, none="0")
+    total = prices.format_sums(receipt.watched)
+    return f"{' + '.join(shares)}: {idle_sum} of {total} while rgt watched"
+
+
+def _format_best(run: RunReceipt) -> str:
+    if run.best is None:
+        return "unknown"
+    return f"{run.best:.4g}"
+
+
+def _describe_run(run: RunReceipt) -> str:
+    parts = [f"{run.name}: {run.steps}", f"best loss {_format_best(run)}"]
+    if run.ended:
+        parts.append(run.ended)
+    parts.append(f"results {run.copy}")
+    return ", ".join(parts)
 
 
 def _describe_kept(one: KeptResults) -> str:

@@ -329,7 +329,8 @@ ALERTS: tuple[Command, ...] = (
 """For the selected alert, and screens about its box."""
 
 JOURNAL: tuple[Command, ...] = (
-    Command("journal.log", ("enter",), "log at that time", "Open the log of the box at the selected moment.",
+    Command("journal.log", ("enter",), "log at that time",
+            "Open the box's log at that moment; for a stop or destroy, its receipt.",
             "log_then", footer=1),
     Command("journal.errors", ("f",), "errors only", "Show only errors, or everything again.",
             "errors_only", footer=2),

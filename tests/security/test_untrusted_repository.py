@@ -226,6 +226,7 @@ OTHERS = {
     "demo": ("demo", "--fleet-only"),
     "agent": ("agent", "build", "--out", "agent.pyz"),
     "audit": ("audit",),
+    "receipt": ("receipt",),
     "profiles": ("profiles", "clocks"),
     "verify": ("verify", "."),
     "triage": ("triage", "rgt.toml"),

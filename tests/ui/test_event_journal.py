@@ -12,14 +12,17 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet.history.morning_report import ReportEntry
-from rgt_tui.model import Alert, FleetEvent, Happening, ScreenPosition
+from rgt_tui.fleet.history.morning_report import ENDED, ReportEntry
+from rgt_tui.gate import ActionState, Receipt
+from rgt_tui.model import Alert, BillingVerb, FleetEvent, Happening, ScreenPosition
 from rgt_tui.store import BoxWrites, FleetHistory, HistoryError
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import (
     HappeningList,
     JournalScreen,
     LogScreen,
+    ReceiptScreen,
+    TeardownScreen,
     alert_of,
     find_durations,
     pack_words,
@@ -29,7 +32,21 @@ from rgt_tui.ui.widgets import READ_FROM, Line, RowChosen, text_of, width_of
 from tests.ui.boxes import demo_state
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import HOUR, STORY, keep_night
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import running, screen_text, settle, until
+
+PARKED = Receipt(
+    action="a1",
+    box="vast-demo",
+    verb=BillingVerb.PARK,
+    label="Stop",
+    platform="Vast.ai",
+    instance="9",
+    who="han@desk",
+    begun_at=NOW,
+    call="PUT",
+    state=ActionState.OFF,
+    ended_at=NOW,
+)
 
 
 @asynccontextmanager
@@ -112,6 +129,24 @@ async def test_f_shows_errors_alone_and_slash_what_one_looks_for(path: Path) -> 
         await pilot.press("escape")
         await settle(pilot)
         assert not isinstance(app.screen, JournalScreen)
+
+
+async def test_enter_on_a_stop_opens_its_receipt_and_d_there_the_dialog(path: Path) -> None:
+    async with journal(path, opened=()) as (app, pilot, fleet):
+        fleet.chronicle = None
+        fleet.receipts["vast-demo"] = PARKED
+        ended = FleetEvent(NOW, "vast-demo", "parked by you: off", about=ENDED)
+        fleet.push(msgspec.structs.replace(fleet.state, events=(ended,)))
+        await pilot.press("J")
+        await settle(pilot)
+        assert picked(app).about == ENDED
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
+        page = app.screen.query_one("#page")
+        assert str(page.border_title) == "vast-demo: parked"
+        assert "D ends what still bills" in str(page.border_subtitle)
+        await pilot.press("D")
+        await until(pilot, lambda: isinstance(app.screen, TeardownScreen))
 
 
 async def test_enter_opens_the_log_at_that_moment(path: Path) -> None:

@@ -8,9 +8,13 @@ import time
 
 import msgspec
 
+from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import find_fleet_place
 from rgt_tui.cli.printing import format_row, print_error, print_json, print_lines
-from rgt_tui.cli.teardown.money_arguments import AuditArguments
+from rgt_tui.cli.teardown.money_arguments import AuditArguments, ReceiptArguments
+from rgt_tui.fleet.config import FleetFileError, open_place
+from rgt_tui.fleet.history.morning_report import add_costs
 from rgt_tui.gate import (
     JOURNAL,
     RECEIPTS,
@@ -29,11 +33,13 @@ from rgt_tui.gate import (
     describe_chain_check,
     describe_open_action,
     read_checked,
+    receipt_markdown,
     receipt_rows,
     receipt_title,
 )
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import moment
+from rgt_tui.store import FleetHistory, history_path
 
 
 def run_audit(arguments: AuditArguments) -> int:
@@ -42,10 +48,6 @@ def run_audit(arguments: AuditArguments) -> int:
     journal = Journal(log.path.parent / JOURNAL)
     if arguments.seen is not None:
         return _settle_actions(log, journal, arguments.box, arguments.seen)
-    if arguments.receipt is not None:
-        return _print_newest_receipt(
-            ReceiptBook(log.path.parent / RECEIPTS), arguments.receipt, as_json=arguments.json
-        )
     try:
         if arguments.verify:
             return _verify_log(log, as_json=arguments.json)
@@ -67,14 +69,48 @@ def run_audit(arguments: AuditArguments) -> int:
     return OK
 
 
-def _print_newest_receipt(book: ReceiptBook, box: str, *, as_json: bool) -> int:
-    """Print the newest receipt of a box."""
-    found = book.find_newest(box)
+def run_receipt(arguments: ReceiptArguments) -> int:
+    """Print the newest receipt of a box, or a line for every receipt; return the exit code."""
+    book = ReceiptBook(default_path(os.environ).parent / RECEIPTS)
+    if arguments.box is None:
+        for one in book.list_receipts():
+            if arguments.json:
+                print_json(one)
+            else:
+                print_lines(f"{moment(one.begun_at)}  {receipt_title(one)}, by {one.who}")
+        return OK
+    found = book.find_newest(arguments.box)
     if found is None:
-        print_error(f"no receipt for {box}: rgt has not stopped or destroyed it")
+        print_error(f"no receipt for {arguments.box}: rgt has not stopped or destroyed it")
         return FAILED
-    print_receipt(found, as_json=as_json)
+    return running.run_coroutine(_print_with_costs(book, found, arguments))
+
+
+async def _print_with_costs(book: ReceiptBook, found: Receipt, arguments: ReceiptArguments) -> int:
+    found = await _with_costs(book, found, arguments)
+    if arguments.markdown:
+        print_lines(*receipt_markdown(found).splitlines())
+    else:
+        print_receipt(found, as_json=arguments.json)
     return OK
+
+
+async def _with_costs(book: ReceiptBook, found: Receipt, arguments: ReceiptArguments) -> Receipt:
+    """Add the costs that the history has of the box, if there is a fleet file and a history."""
+    place = find_fleet_place(arguments)
+    path = history_path(os.environ)
+    if place is None or path is None or not path.exists():
+        return found
+    try:
+        config = open_place(place)
+    except FleetFileError:
+        return found
+    history = FleetHistory(path, fleet=str(config.path.absolute()))
+    history.adopt_boxes(config.boxes)
+    try:
+        return await add_costs(book, found, history) or found
+    finally:
+        await history.close()
 
 
 def print_receipt(receipt: Receipt, *, as_json: bool) -> None:

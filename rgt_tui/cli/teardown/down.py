@@ -136,7 +136,7 @@ async def _print_receipt(fleet: Fleet, box: str) -> None:
     if receipt is not None:
         print_lines("")
         print_receipt(receipt, as_json=False)
-        print_lines("", f"rgt audit --receipt {box} prints this again")
+        print_lines("", f"rgt receipt {box} prints this again, --markdown as a page")
 
 
 async def _review_and_send(

@@ -245,7 +245,6 @@ class AuditArguments(FleetArguments):
         "rgt audit --box lab --json | jq -r .text",
         "rgt audit --verify",
         "rgt audit --box lab --seen off",
-        "rgt audit --receipt lab",
     )
     box = text_option("NAME", "only the actions on this box", complete=box_names)
     verify = flag("only check the hash chain, and report whether the log is complete")
@@ -254,15 +253,25 @@ class AuditArguments(FleetArguments):
         "record what the console shows for the --box with an unknown outcome, and close its action",
         choices=("off", "on"),
     )
-    receipt = text_option(
-        "NAME",
-        "print the receipt of this box's last stop or destroy: time, cost, copies of its results, "
-        "charges that continue",
-        complete=box_names,
-    )
     json = flag(
         "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
     )
+
+
+class ReceiptArguments(FleetArguments):
+    """Arguments of ``rgt receipt``."""
+
+    about = """
+    Print the receipt of a box's last stop or destroy: when and by whom, how long it was on, cost and idle share,
+    each run with its steps, best loss and copy, charges that continue and how to end them. Without a box: a
+    line for every receipt. It contacts no box and no provider.
+    """
+    examples = ("rgt receipt", "rgt receipt lab", "rgt receipt lab --markdown > lab.md")
+    box: str | None = positional(
+        "BOX", "name of the box (default: list all)", nargs="?", complete=box_names
+    )
+    markdown = flag("print it as Markdown")
+    json = flag("print one JSON object per receipt")
 
 
 class ProfilesArguments(Arguments):

@@ -6,12 +6,14 @@ The only request sent is to a box that is back: for its records of its own stop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from rgt_tui.fleet.autostop.autostop_verbs import ArmedBook, Stamp, Way, ask_story
 from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.gate import ReceiptBook, receipt_of_self_stop
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.health.facts import provider_word
 from rgt_tui.model import (
@@ -28,7 +30,13 @@ from rgt_tui.model import (
     SelfStopState,
     StopEvent,
 )
-from rgt_tui.profiles import action_for, describe_missing_verb, tier_survives
+from rgt_tui.profiles import (
+    ProfileError,
+    action_for,
+    describe_missing_verb,
+    load_profile,
+    tier_survives,
+)
 from rgt_tui.providers import own_stop
 from rgt_tui.ssh import BoxError
 
@@ -49,6 +57,7 @@ class SelfStops:
         sessions: The boxes.
         clock: Epoch seconds.
         ask: Queries a box for its story.
+        receipts: Where the receipt of a box that parked itself is written; None = nowhere.
     """
 
     def __init__(
@@ -58,11 +67,13 @@ class SelfStops:
         *,
         clock: Callable[[], float],
         ask: Callable[[Way, tuple[str, ...]], Awaitable[tuple[StopEvent, ...]]] = ask_story,
+        receipts: ReceiptBook | None = None,
     ) -> None:
         self._book = book
         self._sessions = sessions
         self._clock = clock
         self._ask = ask
+        self._receipts = receipts
         self._stamps: dict[str, Stamp | None] = {}
         self._due: dict[str, float] = {}
         """Box → when to query its story again, if it did not answer."""
@@ -110,6 +121,11 @@ class SelfStops:
             after = await self._read_story(session, after, now)
         if after is not known:
             await self._store_record(session, known, after)
+        if known.off_at is None and after.off_at is not None and self._receipts is not None:
+            with contextlib.suppress(OSError, ProfileError):
+                profile = load_profile(box.spec.profile)
+                receipt = receipt_of_self_stop(session.state, profile, after.off_at)
+                await asyncio.to_thread(self._receipts.save_receipt, receipt)
 
     async def _read_story(
         self, session: BoxSession, known: SelfStopState, now: float

@@ -6,18 +6,27 @@ bound.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from rgt_tui.fleet.history.spoken_times import day_and_clock
+from rgt_tui.gate import Receipt, ReceiptBook
 from rgt_tui.health import ClockReading
 from rgt_tui.model import BoxState, CostTally, Happening, MoneyAmount, NightFacts
 from rgt_tui.profiles import format_duration, how_many, prices
+from rgt_tui.store import HistoryError
+
+if TYPE_CHECKING:
+    from rgt_tui.fleet.fleet_source import Chronicle
 
 LOSSES = ("gone",)
 """Kinds of alert that report a permanent loss."""
+ENDED = "teardown"
+"""What an event is about that reports the outcome of a billing action; it has a receipt."""
 CENT = 0.005
 NIGHT_SECONDS = 14 * 3600.0
 """A longer time span is not called a night."""
@@ -53,6 +62,8 @@ class NightReport(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds."""
     clock: str = ""
     """The next danger clock as text; empty = no running clock is known."""
+    receipts: tuple[str, ...] = ()
+    """Boxes that a person or autostop stopped or destroyed: each has a receipt."""
 
 
 def morning_report(
@@ -83,6 +94,9 @@ def morning_report(
         and box.self_stop.off_at is not None
         and night.since <= box.self_stop.off_at <= night.until
     ]
+    ended_by_person = [
+        row.box for row in night.happened if row.about == ENDED and row.level == "info"
+    ]
     lost = [
         f"{row.box}: {row.text}"
         for row in night.happened
@@ -105,6 +119,7 @@ def morning_report(
         stopped=tuple(box.spec.name for box in stopped),
         lost=tuple(lost),
         unwatched=unwatched,
+        receipts=tuple(dict.fromkeys((*ended_by_person, *(box.spec.name for box in stopped)))),
         clock=""
         if soonest is None
         else f"{soonest.box} {format_duration(soonest.reading.seconds_left)}",
@@ -129,6 +144,26 @@ def _count_errors(rows: Iterable[Happening]) -> tuple[int, int]:
             holds.discard(key)
             ended += 1
     return errors, ended
+
+
+async def add_costs(
+    book: ReceiptBook, receipt: Receipt | None, chronicle: Chronicle | None
+) -> Receipt | None:
+    """Add to a box's receipt, once, the costs that the history has of it, and their idle part."""
+    if receipt is None or chronicle is None or receipt.watched or not receipt.is_settled:
+        return receipt
+    until = receipt.ended_at or receipt.begun_at
+    try:
+        night = await chronicle.read_night(receipt.started_at or 0.0, until, receipt.box)
+    except HistoryError:
+        return receipt
+    if night.counted_from is None:
+        return receipt
+    watched, idle = _sum_spent(night.before, night.after, night.at_least)
+    receipt = msgspec.structs.replace(receipt, watched=watched, idle=idle)
+    with contextlib.suppress(OSError):
+        await asyncio.to_thread(book.save_receipt, receipt)
+    return receipt
 
 
 def _sum_spent(
@@ -221,6 +256,9 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
         found.append(ReportEntry("lost", "; ".join(report.lost), "error"))
     else:
         found.append(ReportEntry("", "nothing known to be lost"))
+    if report.receipts:
+        commands = ", ".join(f"rgt receipt {name}" for name in report.receipts)
+        found.append(ReportEntry("receipts", commands))
     if report.unwatched > 0:
         found.append(ReportEntry("not watched for", format_duration(report.unwatched), "warn"))
     found.append(ReportEntry("next clock", report.clock or "none known"))

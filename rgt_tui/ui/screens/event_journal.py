@@ -14,6 +14,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import SOON, place_of_event
 from rgt_tui.fleet.history.morning_report import (
+    ENDED,
     NextClock,
     NightReport,
     ReportEntry,
@@ -547,6 +548,11 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             box = None
         else:
             box = state.find_box(picked.box)
+        if picked.about == ENDED and picked.level == "info":
+            from rgt_tui.ui.screens.receipt import ReceiptScreen
+
+            self.app.push_screen(ReceiptScreen(self.fleet, picked.box))
+            return
         if not picked.box:
             self.hint("this event is about several boxes: it has no log")
             return

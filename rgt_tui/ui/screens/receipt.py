@@ -11,8 +11,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.gate import Receipt, receipt_rows, receipt_title
-from rgt_tui.model import BoxState, FleetState, MeterKind
+from rgt_tui.gate import Receipt, receipt_markdown, receipt_rows, receipt_title
+from rgt_tui.model import BillingVerb, BoxState, FleetState, MeterKind
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
@@ -27,7 +27,9 @@ STRONG = frozenset({"ended", "still billed", "to end that", "given up"})
 """Labels of texts that must not be missed."""
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
-    Command("receipt.copy", ("y",), "copy", "Copy the whole receipt.", "copy"),
+    Command("receipt.copy", ("y",), "copy", "Copy the receipt as Markdown.", "copy"),
+    Command("receipt.tear-down", ("D",), "end what still bills",
+            "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True),
     Command("receipt.scroll-down", ("down", "pagedown"), "scroll down", "See the rest.", "scroll(1)"),
     Command("receipt.scroll-up", ("up", "pageup"), "scroll up", "See the start.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),
@@ -121,7 +123,10 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         else:
             title = f"{self.box_name}: gone"
         page.border_title = Content(make_displayable(title))
-        keys = f"{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
+        ends = ""
+        if self.receipt is not None and self.receipt.verb is BillingVerb.PARK:
+            ends = f"{key_for('receipt.tear-down')} ends what still bills · "
+        keys = f"{ends}{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
         page.border_subtitle = Content(make_displayable(keys))
         self.query_one("#rows", FittedLines).update()
 
@@ -139,8 +144,10 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             self.query_one("#rows", FittedLines).update()
 
     def to_copy(self) -> ClipboardText:
-        """Return the whole receipt as text."""
+        """Return the receipt as Markdown."""
         text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._list_rows())
+        if self.receipt is not None:
+            text = receipt_markdown(self.receipt)
         return ClipboardText(what=f"the receipt of {self.box_name}", text=text)
 
     def hint(self, said: str) -> None:
@@ -152,6 +159,16 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         copied = self.find_selection() or self.to_copy()
         self.clear_selection()
         self.hint(copy_to_clipboard(self.app, copied))
+
+    def action_tear_down(self) -> None:
+        """Review destroying a parked box; the receipt gives way to the dialog."""
+        if self.receipt is None or self.receipt.verb is not BillingVerb.PARK:
+            self.hint("nothing that rgt can end: see the row 'to end that'")
+            return
+        open_screen = getattr(self.app, "open_screen", None)
+        self.dismiss()
+        if open_screen is not None:
+            open_screen("teardown", self.box_name)
 
     def action_close(self) -> None:
         """Clear the mouse selection, else close."""

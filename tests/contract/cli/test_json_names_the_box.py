@@ -58,6 +58,7 @@ OF_NO_ONE_BOX = {
     "metrics": "Prometheus text of all boxes",
     "record": "one object about a file of all boxes",
     "triage": "a log file of this machine; --box only names it",
+    "receipt": "each receipt as it is stored, which names its box",
     "audit": "the lines of the audit log as they were hashed; those about a box name it",
     "tunnel": "runs until Ctrl-C; see test_tunnels_and_editors.py",
 }

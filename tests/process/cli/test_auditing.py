@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.gate import ActionState, AuditEntry, AuditEvent, AuditLog, InstanceTarget, Journal
+from rgt_tui.gate import (
+    ActionState,
+    AuditEntry,
+    AuditEvent,
+    AuditLog,
+    InstanceTarget,
+    Journal,
+    Receipt,
+    ReceiptBook,
+)
 from rgt_tui.model import BillingVerb
 from tests import warm_rgt
 
@@ -173,3 +182,29 @@ def test_a_person_s_word_is_about_one_box_that_nobody_acts_on(rgt: Run, state: P
         done = rgt("--box", "lab", "--seen", "off")
     assert (done.returncode, done.stdout) == (1, "")
     assert len(Journal(state / "journal").open_actions()[0]) == 1
+
+
+def test_a_receipt_is_printed_as_markdown_and_all_are_listed(tmp_path: Path, state: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RGT_", "XDG_"))}
+    env = {**kept, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    receipt = Receipt(
+        action="a1",
+        box="lab",
+        verb=BillingVerb.PARK,
+        label="Stop",
+        platform="Vast.ai",
+        instance="9",
+        who="han@desk",
+        begun_at=1.7e9,
+        call="PUT",
+        state=ActionState.OFF,
+    )
+    ReceiptBook(state / "receipts").save_receipt(receipt)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return warm_rgt.rgt("receipt", *words, cwd=tmp_path, env=env)
+
+    assert "lab: parked, by han@desk" in run().stdout
+    assert run("lab", "--markdown").stdout.startswith("# lab: parked\n")
+    assert json.loads(run("lab", "--json").stdout)["action"] == "a1"
+    assert run("other").returncode == 1

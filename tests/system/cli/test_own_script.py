@@ -319,7 +319,7 @@ def end_the_meter(story: Story) -> None:
     assert "still answers" in story.run("down", "lab", "--done", ends=1)
     story.running["lab"].close()
     story.run("down", "lab", "--done")
-    receipt = story.run("audit", "--receipt", "lab")
+    receipt = story.run("receipt", "lab")
     assert "2 checkpoints loaded" in receipt, receipt
 
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.history.morning_report import (
+    ENDED,
     NextClock,
     NightReport,
     morning_report,
@@ -215,3 +216,15 @@ def test_the_next_clock_is_the_soonest_that_anybody_knows() -> None:
 def test_a_long_time_is_not_called_a_night() -> None:
     assert text(morning_report(night(), (), ())).startswith("night ")
     assert not text(morning_report(night(since=NIGHT - 8 * 3600), (), ())).startswith("night ")
+
+
+def test_each_box_that_ended_in_the_night_is_named_with_its_receipt() -> None:
+    rows = (
+        happening(1, "error", ENDED, "unknown whether stopped"),
+        happening(2, "info", ENDED, "stopped by you"),
+        happening(3, "info", "", "park sent by you", box="b"),
+    )
+    report = morning_report(night(*rows), (), ())
+    assert report.receipts == ("a",)
+    assert "receipts rgt receipt a" in text(report)
+    assert "receipts" not in text(morning_report(night(), (), ()))
