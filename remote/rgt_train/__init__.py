@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:
+    from rgt_train.batch_size import estimate_batch
     from rgt_train.cadence import Options
     from rgt_train.data.sampler import sample_seed
     from rgt_train.exits import NotStarted, StopRequest, UsageError
@@ -24,6 +25,7 @@ __all__ = [
     "StopRequest",
     "UsageError",
     "distributed",
+    "estimate_batch",
     "of_accelerate",
     "of_deepspeed",
     "sample_seed",
@@ -33,6 +35,7 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
+        "batch_size": "estimate_batch",
         "cadence": "Options",
         "data.sampler": "sample_seed",
         "exits": "NotStarted StopRequest UsageError",

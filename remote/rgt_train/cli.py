@@ -50,6 +50,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit"
     )
     result.add_argument(
+        "--estimate-batch",
+        metavar="BYTES",
+        nargs="?",
+        const="",
+        help="find the largest batch that fits by trial, and exit; BYTES such as 8GB (needed on a CPU), "
+        "otherwise the free memory of the GPU",
+    )
+    result.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
@@ -104,11 +112,13 @@ def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
     check_names(config.names("loggers"))
     if options.smoke is not None and options.smoke < 1:
         raise exits.UsageError(f"--smoke {options.smoke}: at least 1 step")
-    if options.smoke is None and not options.out:
+    if options.smoke is None and options.estimate_batch is None and not options.out:
         raise exits.UsageError("--out DIR is missing (or try it first with --smoke 2)")
     _import_torch()
     from rgt_train import loop
 
+    if options.estimate_batch is not None:
+        return loop.estimate_batch(config, options.estimate_batch)
     if options.smoke is not None:
         return loop.run_smoke_test(config, options.smoke)
     return loop.train(config, os.path.abspath(options.out), stop)

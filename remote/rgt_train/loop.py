@@ -405,6 +405,34 @@ def validate(run: Run, setup: TrainingSetup) -> None:
         setup.tell(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
 
 
+def estimate_batch(config: Config, budget: str) -> int:
+    """Print the largest batch of the task that fits into `budget` (text, or empty); return 0.
+
+    Raises:
+        UsageError: The budget is not a size, or missing on a CPU.
+    """
+    from rgt_train import batch_size
+
+    setup = TrainingSetup(config, tasks.make_task(config), 1)
+
+    def loss_of(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        loss = setup.compute_loss(batch.tolist(), lambda index: index)
+        return setup.precision.scaled_loss(loss)
+
+    size = None
+    if budget:
+        size = batch_size.parse_bytes(budget)
+    found = batch_size.estimate_batch(
+        setup.model,
+        torch.zeros(1, dtype=torch.int64),
+        size,
+        loss=loss_of,
+        most=setup.task.samples,
+    )
+    print_line(f"estimate: {found}")
+    return exits.DONE
+
+
 def run_smoke_test(config: Config, steps: int) -> int:
     """Run `steps` steps and a validation on the CPU without writing anything, as a smoke test.
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from rgt_train import UsageError, cli, exits
-from rgt_train.cli import is_dev_mode
 from rgt_train.config import (
     COMMON,
     SHIPPED,
@@ -301,7 +300,7 @@ def test_prod_trains_on_all_data() -> None:
 
 
 def test_the_variable_dev_mode_adds_the_config_dev() -> None:
-    assert is_dev_mode("True") and is_dev_mode("1")
-    assert not is_dev_mode("False") and not is_dev_mode("")
+    assert cli.is_dev_mode("True") and cli.is_dev_mode("1")
+    assert not cli.is_dev_mode("False") and not cli.is_dev_mode("")
     with pytest.raises(UsageError, match="DEV_MODE is 'ture': set it to true or false"):
-        is_dev_mode("ture")
+        cli.is_dev_mode("ture")
