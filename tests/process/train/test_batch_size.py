@@ -7,7 +7,7 @@ import torch
 from rgt_train import UsageError, cli, estimate_batch, exits
 
 
-def small_model() -> torch.nn.Module:
+def small_model() -> torch.nn.Sequential:
     nn = torch.nn
     return nn.Sequential(nn.Linear(100, 500), nn.Tanh(), nn.BatchNorm1d(500), nn.Linear(500, 10))
 
