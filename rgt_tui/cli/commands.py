@@ -235,6 +235,15 @@ COMMANDS: dict[str, CliCommand] = {
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
+    "smoke": CliCommand(
+        "work.local_smoke", "Work", "try a training on this machine's CPU, two batches, before a box is rented",
+        (
+            (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
+            (USAGE, "wrong command line; or the command exited with 2"),
+            (124, "it did not end within the time limit, and had not failed until then"),
+        ),
+        carries=True,
+    ),
     "run": CliCommand(
         "work.run_job", "Work", "start a command on a box, detached, and watch its start",
         (

@@ -40,7 +40,7 @@ def run_triage(arguments: TriageArguments) -> int:
         pages = all_pages()
         samples: Sequence[Mapping[str, Any]] = ()
         if arguments.samples:
-            from rgt_tui.handbook.sample_evidence import read_samples, weigh_findings
+            from rgt_tui.handbook.sample_evidence import read_samples
 
             samples = read_samples(Path(arguments.samples), arguments.box)
     except (HandbookError, Unreadable) as error:
@@ -50,31 +50,44 @@ def run_triage(arguments: TriageArguments) -> int:
     dumps = collective_findings(arguments.files, pages)
     for name in arguments.files:
         try:
-            ends, source = HeadAndTail(), LogSource()
             found = dumps.get(name)
+            told: Sequence[Advice] = ()
             if isinstance(found, Unreadable):
                 raise found
             if found is None:
-                found = triage_file(Path(name), pages, ends.feed, source)
-                if samples:
-                    found = weigh_findings(found, samples, pages)
+                found, told = triage_log(Path(name), pages, samples)
         except Unreadable as error:
             print_error(error)
             status = UNKNOWN
             continue
-        if name not in dumps:
-            found = curve_findings(
-                ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
-            )
         if found and status == OK:
             status = TROUBLE
-        told = log_advice(ends.all_line_states, samples)
         if arguments.json:
             sys.stdout.buffer.write(json_line(as_json(name, found, told)))
         else:
             print_lines(*as_text(name, found, told))
     sys.stdout.flush()
     return status
+
+
+def triage_log(
+    path: Path, pages: Mapping[str, HandbookPage], samples: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[FileFinding], Sequence[Advice]]:
+    """Return what broke in one log, and advice from its figures.
+
+    Raises:
+        Unreadable: The file cannot be read.
+    """
+    ends, source = HeadAndTail(), LogSource()
+    found = triage_file(path, pages, ends.feed, source)
+    if samples:
+        from rgt_tui.handbook.sample_evidence import weigh_findings
+
+        found = weigh_findings(found, samples, pages)
+    found = curve_findings(
+        ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
+    )
+    return found, log_advice(ends.all_line_states, samples)
 
 
 def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> dict[str, Any]:

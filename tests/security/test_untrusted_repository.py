@@ -223,6 +223,7 @@ WRITING = {"add": ("add", "mine", "lab"), "import": ("import", "--write"), "init
 OTHERS = {
     "replay": ("replay", "rgt.toml", "--headless"),
     "scalars": ("scalars", "."),
+    "smoke": ("smoke", "--", "true"),
     "demo": ("demo", "--fleet-only"),
     "agent": ("agent", "build", "--out", "agent.pyz"),
     "audit": ("audit",),

@@ -1,31 +1,54 @@
-"""``rgt run --smoke-here``: run the smoke command on this CPU, in a copy of the pushed code."""
+"""Trainings on this machine's CPU before they cost money: ``rgt smoke``, ``rgt run --smoke-here``."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.printing import print_json, print_lines, wait_indicator
-from rgt_tui.cli.work.work_arguments import RunArguments
+from rgt_tui.cli.commands import USAGE
+from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
+from rgt_tui.cli.triage_files import as_json, as_text, triage_log
+from rgt_tui.cli.work.work_arguments import RunArguments, SmokeArguments, parse_environment
 from rgt_tui.files import locked_file, open_regular, replace_file, state_directory
 from rgt_tui.fleet.work.launching import describe_phase, finding_lines, job_name_of
+from rgt_tui.handbook import all_pages
 from rgt_tui.health import log_finding
 from rgt_tui.model import Secret
 from rgt_tui.transfer import SourceError, SourceTree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+LOGGERS_OFF = {
+    "WANDB_MODE": "disabled",
+    "SWANLAB_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""Environment that keeps a smoke out of experiment trackers."""
+LOG, NOTES = "smoke.log", "limits"
+OWN_OPTION = re.compile(
+    r"(?:--|\+{0,2}trainer\.)(?:smoke(?:[-_]test)?|fast[-_]dev[-_]run|max[-_](?:train[-_])?(?:steps|iters|batches)"
+    r"|limit[-_](?:train[-_])?batches|num[-_]steps|steps|debug|dry[-_]run)(?:=.*)?"
+)
+"""Options by which a command limits itself."""
+WANTS_GPU = re.compile(
+    r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA|No supported gpu backend"
+    r"|sees no CUDA device|is_available\(\) is False",
+    re.IGNORECASE,
+)
+"""Errors of a script that cannot run without a GPU."""
 PASSED = "smokes.json"
 """Digests in the state directory of what passed here, so that it is not run again."""
 MOST_TAIL, TAIL_LINES = 16 << 10, 40
@@ -85,7 +108,7 @@ def run_local_smoke(
 
 def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]) -> dict[str, Any]:
     """Run it; return the agent's smoke row: ``ok``, ``seconds``, ``reason``, ``tail``."""
-    began, reason = time.monotonic(), None
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as folder:
         code, out, log = Path(folder, "code"), Path(folder, "out"), Path(folder, "log")
         out.mkdir()
@@ -106,40 +129,267 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
             "RGT_CELL": arguments.name or job_name_of(arguments.words),
         }
         shell = shutil.which("bash") or "/bin/sh"
-        with log.open("wb") as output, _collected_signals() as asked:
-            child = subprocess.Popen(
-                [shell, "-c", arguments.smoke or ""],
-                cwd=workdir,
-                env={**os.environ, **NO_GPU, "PYTHONUNBUFFERED": "1", **own, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            try:
-                ends = time.monotonic() + arguments.smoke_seconds
-                # Seconds between two checks whether the command has ended, or rgt was asked to.
-                poll_seconds = 0.05
-                while (status := child.poll()) is None and not asked and time.monotonic() < ends:
-                    time.sleep(poll_seconds)
-                if status is None:
-                    reason = f"did not end within {arguments.smoke_seconds:g} s"
-                elif status:
-                    if status > 0:
-                        reason = f"exit {status}"
-                    else:
-                        reason = f"killed by signal {-status}"
-            finally:
-                with contextlib.suppress(OSError):
-                    os.killpg(child.pid, signal.SIGKILL)  # also processes that it left running
-                child.wait()
-            if signal.SIGINT in asked:
-                raise KeyboardInterrupt
-            if asked:
-                raise SystemExit(128 + asked[0])
+        status = run_limited(
+            [shell, "-c", arguments.smoke or ""],
+            workdir,
+            {**os.environ, **NO_GPU, **LOGGERS_OFF, "PYTHONUNBUFFERED": "1", **own, **env},
+            log,
+            arguments.smoke_seconds,
+        )
         tail = log.read_bytes()[-MOST_TAIL:].decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
     seconds = round(time.monotonic() - began, 1)
+    reason = describe_status(status, arguments.smoke_seconds)
     return {"ok": reason is None, "seconds": seconds, "reason": reason, "tail": tail}
+
+
+class FrameworkLimit(msgspec.Struct, frozen=True):
+    """A framework whose training was limited (`smoke_hook`)."""
+
+    framework: str
+    call: str
+    changed: dict[str, Any]
+
+
+def run_smoke(arguments: SmokeArguments) -> int:
+    """Run a command here, limited to a few batches; return its exit status."""
+    if not arguments.words:
+        print_error("which command? write it after --: rgt smoke -- python train.py")
+        return USAGE
+    workdir = Path(arguments.workdir or ".").absolute()
+    try:
+        env = parse_environment(arguments.env)
+        if arguments.batches < 1:
+            raise ValueError("--batches 0: at least 1")
+        if not workdir.is_dir():
+            raise ValueError(f"--in {arguments.workdir}: there is no such directory")
+    except ValueError as error:
+        print_error(error)
+        return USAGE
+    trainer = limit_trainer(arguments.words, arguments.batches)
+    words = trainer or arguments.words
+    started = words
+    if len(words) == 1:
+        started = [shutil.which("bash") or "/bin/sh", "-c", *words]
+    with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as path:
+        folder = Path(path)
+        full = _smoke_environment(arguments.batches, folder, env, hooked=trainer is None)
+        began = time.monotonic()
+        try:
+            status = run_limited(
+                started,
+                workdir,
+                full,
+                folder / LOG,
+                arguments.seconds,
+                _show_output,
+            )
+        except OSError as error:
+            print_error(f"{words[0]}: cannot be started: {error.strerror}")
+            return USAGE
+        return _report_smoke(arguments, words, folder, status, time.monotonic() - began)
+
+
+def _smoke_environment(
+    batches: int, folder: Path, env: Mapping[str, str], *, hooked: bool
+) -> dict[str, str]:
+    """Return the environment of a smoke, and prepare the directory that it names.
+
+    `hooked` = known frameworks are limited (`smoke_hook`).
+    """
+    out, hook = folder / "out", folder / "hook"
+    out.mkdir()
+    hook.mkdir()
+    own = {
+        "RGT_SMOKE": "1",
+        "RGT_OUT": str(out),
+        "RGT_CELL": "smoke",
+        "RGT_SMOKE_BATCHES": str(batches),
+        "RGT_SMOKE_NOTES": str(folder / NOTES),
+        "PYTHONUNBUFFERED": "1",
+    }
+    full = {**os.environ, **NO_GPU, **LOGGERS_OFF, **own, **env}
+    if hooked:
+        shutil.copyfile(Path(__file__).with_name("smoke_hook.py"), hook / "sitecustomize.py")
+        full["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hook), full.get("PYTHONPATH"))))
+    return full
+
+
+def limit_trainer(words: Sequence[str], batches: int) -> list[str] | None:
+    """Return a command of ``python -m rgt_train`` with the trainer's own ``--smoke``.
+
+    None for another command.
+    """
+    line = " ".join(words)
+    if not re.search(r"-m rgt_train(?! export)\b[^;&|]*$", line):
+        return None
+    if "--smoke" in line:
+        return list(words)
+    options = ["--smoke", str(batches)]
+    if len(words) == 1:
+        return [f"{line} {' '.join(options)}"]
+    return [*words, *options]
+
+
+def _report_smoke(
+    arguments: SmokeArguments, words: Sequence[str], folder: Path, status: int | None, took: float
+) -> int:
+    """Print how a smoke was limited, how it ended, and the failure; return the exit status."""
+    log, reason = folder / LOG, describe_status(status, arguments.seconds)
+    timed_out = 124
+    if status is None:
+        code = timed_out
+    elif status < 0:
+        code = 128 - status
+    else:
+        code = status
+    found, advice = triage_log(log, all_pages())
+    needs_gpu = False
+    if reason is None:
+        found = []
+    else:
+        needs_gpu = WANTS_GPU.search(log.read_text("utf-8", "replace")) is not None
+    limits = _read_limits(folder / NOTES)
+    own = next(
+        (word for word in " ".join(words).split() if OWN_OPTION.fullmatch(word)),
+        None,
+    )
+    sys.stderr.flush()
+    if arguments.json:
+        triage = as_json(LOG, found, advice)
+        print_json(
+            {
+                "words": words,
+                "limits": limits,
+                "own_option": own,
+                "seconds": round(took, 1),
+                "reason": reason,
+                "needs_gpu": needs_gpu,
+                "findings": triage["findings"],
+                "advice": triage["advice"],
+                "exit": code,
+            }
+        )
+        return code
+    lines = _describe_limits(limits, own, arguments.batches)
+    if reason is None:
+        lines.append(f"smoke: passed on the CPU in {took:.1f} s")
+    else:
+        lines.append(f"smoke: FAILED: {reason}, after {took:.1f} s")
+    if status is None:
+        lines.append("smoke: nothing had failed until then: --seconds TIME sets the limit")
+    if needs_gpu:
+        lines.append(
+            "smoke: it requires a GPU, which is hidden here: let it use the CPU if"
+            " torch.cuda.is_available() is false"
+        )
+    elif reason is not None:
+        lines += as_text(LOG, found, advice)
+    print_lines(*lines)
+    sys.stdout.flush()
+    return code
+
+
+def _read_limits(notes: Path) -> list[FrameworkLimit]:
+    try:
+        lines = notes.read_bytes().splitlines()
+    except OSError:
+        return []
+    found = [msgspec.json.decode(line, type=FrameworkLimit) for line in lines]
+    return list({(each.framework, each.call): each for each in found}.values())
+
+
+def _describe_limits(
+    limits: Sequence[FrameworkLimit], own_option: str | None, batches: int
+) -> list[str]:
+    lines = []
+    for each in limits:
+        changes = ", ".join(
+            f"{name}={value}" for name, value in each.changed.items() if value and name != "out"
+        )
+        lines.append(f"smoke: limited  {each.framework}: {each.call} with {changes}")
+    if not lines and own_option is not None:
+        lines.append(f"smoke: limited  by the command's own {own_option}")
+    if not lines:
+        lines.append(
+            "smoke: the command ran as it is: rgt knows no framework in it that it can limit to"
+            f" {batches} batches. Add an option of its own, such as --max-steps 2"
+        )
+    return lines
+
+
+def _show_output(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()
+
+
+def run_limited(
+    words: Sequence[str],
+    workdir: Path,
+    env: Mapping[str, str],
+    log: Path,
+    seconds: float,
+    show: Callable[[bytes], object] | None = None,
+) -> int | None:
+    """Run a command here until it ends, and end the processes that it leaves running.
+
+    Args:
+        words: The command.
+        workdir: Its working directory.
+        env: Its complete environment.
+        log: File for its output.
+        seconds: Time limit.
+        show: Called with each new part of the output.
+
+    Returns:
+        Its exit status, negative for a signal; None = it was ended at the time limit.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    with (
+        log.open("wb") as output,
+        log.open("rb") as written,
+        _collected_signals() as asked,
+    ):
+        child = subprocess.Popen(
+            words,
+            cwd=workdir,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            ends = time.monotonic() + seconds
+            # Seconds between two checks whether the command has ended, or rgt was asked to.
+            poll_seconds = 0.05
+            while (status := child.poll()) is None and not asked and time.monotonic() < ends:
+                if show is not None:
+                    show(written.read())
+                time.sleep(poll_seconds)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)  # also processes that it left running
+            child.wait()
+        if show is not None:
+            show(written.read())
+    if signal.SIGINT in asked:
+        raise KeyboardInterrupt
+    if asked:
+        raise SystemExit(128 + asked[0])
+    return status
+
+
+def describe_status(status: int | None, seconds: float) -> str | None:
+    """Return why a command failed: its exit status, or the time limit; None = it did not."""
+    if status is None:
+        return f"did not end within {seconds:g} s"
+    if status < 0:
+        return f"killed by signal {-status}"
+    if status:
+        return f"exit {status}"
+    return None
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import posixpath
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from rgt_tui.cli.printing import (
 )
 from rgt_tui.cli.set_up.adding import trust_written_file
 from rgt_tui.cli.work.local_smoke import run_local_smoke
-from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments
+from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
@@ -54,22 +53,6 @@ from rgt_tui.transfer import SourceError, SourceTree
 SLACK_S = 60.0
 """Extra time for the box, besides the smoke command and watching the start."""
 UNSURE = "unknown whether it was started: run the same command again to see its state; nothing is started twice"
-VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-
-
-def parse_environment(given: Sequence[str]) -> dict[str, str]:
-    """Return ``K=V`` words as an environment.
-
-    Raises:
-        ValueError: A word has another form.
-    """
-    found = {}
-    for word in given:
-        match = VARIABLE.fullmatch(word)
-        if match is None:
-            raise ValueError(f"--env {word!r}: write NAME=VALUE")
-        found[match[1]] = match[2]
-    return found
 
 
 def run_run(arguments: RunArguments) -> int:

@@ -14,8 +14,8 @@ from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, n
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines
-from rgt_tui.cli.work.run_job import parse_environment, save_job
-from rgt_tui.cli.work.work_arguments import QueueArguments
+from rgt_tui.cli.work.run_job import save_job
+from rgt_tui.cli.work.work_arguments import QueueArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, row_texts

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from rgt_tui.cli.arguments import (
     FLEET,
     HOST_KEY,
+    Arguments,
     BoxArguments,
     ConnectedArguments,
     box_names,
@@ -31,6 +34,45 @@ NO_SMOKE = flag("start without the smoke command")
 SMOKE_SECONDS = option(
     "TIME", parse_duration, "time limit of the smoke command (10m)", default=600.0
 )
+
+
+def parse_environment(given: Sequence[str]) -> dict[str, str]:
+    """Return ``K=V`` words as an environment.
+
+    Raises:
+        ValueError: A word has another form.
+    """
+    found = {}
+    for word in given:
+        match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", word, re.DOTALL)
+        if match is None:
+            raise ValueError(f"--env {word!r}: write NAME=VALUE")
+        found[match[1]] = match[2]
+    return found
+
+
+class SmokeArguments(Arguments):
+    """Arguments of ``rgt smoke``."""
+
+    about = """
+    Run a training command on this machine's CPU before a box is rented: no GPU is visible, experiment
+    trackers are off, and $RGT_OUT is a temporary directory. Trainings with transformers, Lightning, Keras or
+    rgt_train run two batches, without changes to the script; they neither save nor resume. Another command
+    runs as it is, or as its own option limits it (--smoke 2, --max-steps 2, --fast-dev-run …), until the time
+    limit. It runs in the current directory, so what else it writes stays there. If it fails, the handbook says
+    what went wrong. A single word after -- is a shell line.
+    """
+    examples = (
+        "rgt smoke -- python train.py --config big.yaml",
+        "rgt smoke --seconds 2m -- python train.py --limit-batches 2",
+        "rgt smoke --env DATA=tiny -- 'cd code && torchrun --nproc-per-node 2 train.py'",
+        "rgt smoke -- python train.py && rgt up lab --gpu A100",
+    )
+    batches = option("N", parse_count, "batches to train, and to evaluate (2)", default=2)
+    seconds = option("TIME", parse_duration, "time limit (10m)", default=600.0)
+    workdir = text_option("DIR", "working directory (default: the current one)", "--in")
+    env = list_option("K=V", "environment variable of the command (repeatable)")
+    json = flag("print one JSON object: words, limits, own_option, seconds, reason, findings, exit")
 
 
 class RunArguments(BoxArguments):
