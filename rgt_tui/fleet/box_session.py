@@ -118,13 +118,11 @@ class FrameIntake:
         """The box is focused on screen: all lines of its logs are kept."""
         self._spec = spec
         self._mounts = watched_mounts(spec.mounts, profile)
+        self._notices = profile.interruption.notices
         self._job_env = dict(profile.overrides.env)
         self._durable = durable_dirs(spec, profile)
-        self._job_hooks = JobHooks(
-            env=profile.overrides.env_hook,
-            proxy=profile.overrides.proxy_hook,
-            no_proxy=profile.overrides.no_proxy,
-        )
+        own = profile.overrides
+        self._job_hooks = JobHooks(env=own.env_hook, proxy=own.proxy_hook, no_proxy=own.no_proxy)
         self._size: FleetSizeSettings = settings_for_size(boxes)
         self._budget = budget or MemoryBudget()
         self._came = 0
@@ -283,6 +281,7 @@ class FrameIntake:
             interval=interval,
             mounts=self._mounts,
             jobs=spec.jobs,
+            notices=self._notices,
             logs=spec.logs + self._more,
             runs=spec.runs,
             pattern=spec.pattern or DEFAULT_PATTERN,

@@ -416,6 +416,14 @@ _ROWS: tuple[Condition, ...] = (
         see="SP1",
     ),
     Condition(
+        "preemption", "The platform takes the machine away", "taken away", link.read_preemption, link.say_preemption,
+        YES_ERROR,
+        live=False,
+        over="the machine is no longer being taken away",
+        advice="Runs that can save were asked to; copy what only its disk has; rgt run BOX --on-start continues later.",
+        see="SP1",
+    ),
+    Condition(
         "gone", "The provider no longer knows the box", "gone", link.read_gone, link.say_gone, YES_ERROR,
         live=False,
         of=frozenset(("meter", "off", "past", "spec")),

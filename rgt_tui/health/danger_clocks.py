@@ -87,6 +87,8 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     """It ends a run, not the machine, which keeps billing."""
     checked: str = ""
     """Of a clock that a stop would start: the month of its facts, such as `` (2026-06)``."""
+    own_alert: bool = False
+    """It has an alert of its own."""
 
 
 class EventSpan(NamedTuple):
@@ -118,8 +120,11 @@ def clock_readings(
     found: list[ClockReading] = [
         _of_wait(box, run.name, run.wait, now) for run in find_held_runs(box) if run.wait
     ]
+    preempted = preemption_reading(box, now)
+    if preempted is not None:
+        found.append(preempted)
     if not clocks:
-        return tuple(found)
+        return tuple(sorted(found, key=_time_left_key))
     stop = find_stop_span(box, now)
     for clock in clocks:
         made = None
@@ -145,6 +150,39 @@ def _of_wait(box: BoxState, name: str, wait: TrainingPause, now: float) -> Clock
         text=f"{name} {wait_text(wait, box.clock_skew, now)}",
         source="the trainer",
         of_run=True,
+        own_alert=True,
+    )
+
+
+def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
+    """Return the clock of an announced preemption; None if the box has read no announcement."""
+    notice = box.sample.notice if box.sample is not None else None
+    if notice is None:
+        return None
+    left = None
+    said = f"{notice.source} takes this machine away at an unknown time"
+    if notice.ends is not None:
+        until = notice.ends - (box.clock_skew or 0.0)
+        left = max(0.0, until - now)
+        said = f"{format_duration(left)} left: {notice.source} takes this machine away"
+        if not left:
+            said = f"{notice.source} took this machine away {format_duration(now - until)} ago"
+    said += f" ({notice.action})"
+    if notice.asked:
+        said += f"; asked to save: {', '.join(notice.asked)}"
+    if notice.unasked:
+        said += f"; not asked to save, not known to do so on SIGTERM: {', '.join(notice.unasked)}"
+    return ClockReading(
+        what="preemption",
+        mode=ClockMode.COUNTDOWN,
+        seconds_left=left,
+        most_left=left,
+        bound=ClockBound.NONE if left is None else ClockBound.EXACT,
+        consequence="the machine is gone, with all that only its disk has",
+        level="error",
+        text=said,
+        source=notice.source,
+        own_alert=True,
     )
 
 

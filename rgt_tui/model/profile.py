@@ -308,6 +308,9 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Seconds between the warning and the end; 0 = no warning; None = no spot offers, or
     unknown."""
     spot_signal: str | None = None
+    notices: tuple[str, ...] = ()
+    """Metadata services that announce it and that a box may poll (``ec2``, ``gce``, ``azure``). Only
+    a machine that its own firmware tables call one of that platform's polls one."""
     detect: str | None = None
     """How to detect that it has happened."""
     resume: str | None = None

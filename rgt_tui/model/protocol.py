@@ -357,6 +357,24 @@ class CopyProgram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``rsync``, ``sftp-server``, ``aws s3``, …"""
 
 
+class PreemptionNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The platform's announcement that it takes the machine away."""
+
+    source: str
+    """Name of the platform."""
+    action: str
+    """What the platform calls it."""
+    ends: float | None = None
+    """When the machine is taken away (the box's clock); None = unknown."""
+    at: float
+    """When the box read it first."""
+    boot: Exact
+    asked: tuple[Exact, ...] | None = None
+    """Runs that were asked to save; None = none yet, because there is time."""
+    unasked: tuple[Exact, ...] = ()
+    """Runs that were not asked, because they are not known to save on SIGTERM."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample", gc=False):
     """One reading of a box.
 
@@ -388,6 +406,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     runs."""
     lease: AutostopReading | None = None
     """The same for a lease."""
+    notice: PreemptionNotice | None = None
+    """None = the platform has announced nothing, or cannot."""
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -718,6 +738,9 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     jobs: tuple[str, ...] = ()
     """Job directories (see docs/jobs.md): their queues, logs and metrics are followed
     automatically."""
+    notices: tuple[str, ...] = ()
+    """Platforms whose metadata service the box may poll for an announced preemption (``ec2``,
+    ``gce``, ``azure``), if it is one of their machines."""
     logs: tuple[str, ...] = ()
     """Further files to follow; globs allowed."""
     runs: tuple[str, ...] = ()

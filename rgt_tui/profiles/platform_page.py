@@ -374,6 +374,7 @@ def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
             told = "none: it ends without a warning"
         yield PageRow("grace", told, RowWeight.WARN)
     yield PageRow("signal", part.spot_signal or "")
+    yield PageRow("announced by", ", ".join(part.notices))
     yield PageRow("seen by", part.detect or "")
     yield PageRow("afterwards", part.resume or "")
     yield from (PageRow("also lost by", loss) for loss in part.losses)

@@ -31,6 +31,8 @@ CONFIDENCE = ("battle-tested", "from-docs")
 ACTIONS = ("park", "destroy", "other")
 RUNS = ("stopped", "running", "always")
 """States of the machine in which a charge applies."""
+NOTICES = ("ec2", "gce", "azure")
+"""Metadata services that the agent can read."""
 ROLES = ("system", "data", "durable")
 CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -89,6 +91,9 @@ def find_faults(profile: Profile, stem: str) -> Iterator[str]:
         if not CURRENCY.fullmatch(traffic.currency):
             yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
     yield from _check_seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
+    for name in profile.interruption.notices:
+        if name not in NOTICES:
+            yield f"interruption.notices: {none_of(name, NOTICES)}"
     for i, contradiction in enumerate(profile.contradictions):
         if len(contradiction.sides) < 2:
             yield f"contradictions[{i}].sides: it takes two to contradict each other"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 
-from rgt_box import files, procstat
+from rgt_box import files, ownership, procstat
 from rgt_box.autostop import idle_clock
 from rgt_box.discovery import found_run
-from rgt_box.queue import queue_file
+from rgt_box.queue import job_making, queue_file, queue_state
 from rgt_box.recorder import state_files
 from rgt_box.sampling import processes
 
@@ -50,8 +51,8 @@ def list_saving_runs(
 
     Idle processes accepted at arming are left out: losing their memory is fine.
     """
-    cells = _running_cells(list(plan.get("jobs") or []))
-    found_runs = _found_runs()
+    cells = running_cells(list(plan.get("jobs") or []))
+    known_runs = found_runs()
     accepted = {(pid, ticks) for pid, ticks in plan.get("accepted") or []}
     rows: dict[str, SavingRun] = {}
     for row in signs.get("processes") or []:
@@ -65,7 +66,7 @@ def list_saving_runs(
         name = name or command_label(row["cmd"])
         if name in rows:
             continue
-        known = found_runs.get(name)
+        known = known_runs.get(name)
         pid, ticks = (known.pid, known.ticks) if known is not None else (row["pid"], row["ticks"])
         folders = tuple(
             [*cell[2]]
@@ -113,7 +114,7 @@ def catches_sigterm(pid: int) -> bool:
     return bool(caught and int(caught.group(1), 16) & SIGTERM_BIT)
 
 
-def _running_cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
+def running_cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
     """Return pid of a running cell → (name, whether it saves on SIGTERM, output directories)."""
     found = {}
     for folder in jobs:
@@ -126,7 +127,8 @@ def _running_cells(jobs: list[str]) -> dict[int, tuple[str, bool, list[str]]]:
     return found
 
 
-def _found_runs() -> dict[str, found_run.FoundRun]:
+def found_runs() -> dict[str, found_run.FoundRun]:
+    """Return name → training run that the recorder has found and that has not ended."""
     from rgt_box import place
 
     runs = [
@@ -134,3 +136,68 @@ def _found_runs() -> dict[str, found_run.FoundRun]:
         for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
     ]
     return {run.name: run for run in runs if run is not None and run.ended is None}
+
+
+def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
+    """Return (pid, start in ticks) of running queue runners and lanes.
+
+    They forward a signal to their cells and exit.
+    """
+    found = []
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        if queue_state.is_runner_alive(job):
+            paths = [job.path("runner.lock")]
+        else:
+            paths = []
+        names = [
+            name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)
+        ]
+        for path in [*paths, *(queue_state.lane_lock_path(job, name) for name in names)]:
+            holder: Mapping[str, Any] = files.lock_holder(path)
+            pid, ticks = holder.get("pid"), holder.get("ticks")
+            known = (
+                isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
+            )
+            if known and ownership.is_own_process(pid or 0):
+                found.append((pid or 0, ticks or 0))
+    return found
+
+
+def ask_runs_to_save(jobs: list[str]) -> tuple[list[str], list[str]]:
+    """Send SIGTERM to every queue and training run that is known to save on it.
+
+    Returns:
+        Names of the runs that were asked, and of those that were left alone because SIGTERM is not
+        known to make them save.
+    """
+    asked, unasked = [], []
+    known = [*jobs, *state_files.known_launched_jobs(), *job_making.job_folders()]
+    for folder in dict.fromkeys(map(os.path.abspath, known)):
+        cells = running_cells([folder]).values()
+        names = [cell[0] for cell in cells]
+        if not all(cell[1] for cell in cells):
+            unasked += names
+            continue
+        runners = runner_processes([folder])
+        if [_send_sigterm(*runner) for runner in runners].count(True):
+            asked += names or [os.path.basename(folder)]
+    for run in found_runs().values():
+        if run.job or not procstat.is_alive(run.pid, run.ticks):
+            continue
+        folders = (*run.dirs, *map(os.path.dirname, run.files))
+        if is_ours(run.pid, folders) and _send_sigterm(run.pid, run.ticks):
+            asked.append(run.name)
+        else:
+            unasked.append(run.name)
+    return asked, unasked
+
+
+def _send_sigterm(pid: int, ticks: int) -> bool:
+    if not (procstat.is_alive(pid, ticks) and ownership.is_own_process(pid)):
+        return False
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except OSError:
+        return False
+    return True

@@ -40,7 +40,7 @@ usage: sink < ADDRESS       save an address to call: the URL on the first line, 
        sink --status        print which host is called, as one JSON line; never the address itself
        sink --remove        forget it
 
-Called for: queue-done, cell-failed, disk-full, autostop-warned, autostop-stopping, autostop-failed.
+Called for: queue-done, cell-failed, disk-full, preemption, autostop-warned, autostop-stopping, autostop-failed.
 
 Exit status: 0 done, 1 not delivered, or no address, 2 not an address that can be called.
 
@@ -52,6 +52,7 @@ EVENTS = (
     "queue-done",
     "cell-failed",
     "disk-full",
+    "preemption",
     "autostop-warned",
     "autostop-stopping",
     "autostop-failed",

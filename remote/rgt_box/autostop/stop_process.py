@@ -43,14 +43,13 @@ from rgt_box.autostop.story import (
 )
 from rgt_box.background import error_text
 from rgt_box.commands import seal
-from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
 from rgt_box.sampling import quiet_signs
 from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any
 
     from rgt_box.autostop.own_stop import OwnStop
 
@@ -473,7 +472,7 @@ class StopAttempt:
             "the lease is over; asked to save: %s"
             % (", ".join(run.name for run in runs) or "nothing runs"),
         )
-        runners = runner_processes(self._armed["jobs"])
+        runners = saving.runner_processes(self._armed["jobs"])
         asked = [*runners, *((run.pid, run.ticks) for run in runs if not run.cell)]
         for pid, ticks in asked:
             if procstat.is_alive(pid, ticks):
@@ -515,29 +514,3 @@ def larger_reading(now: float | None, before: float | None) -> float | None:
     if now is None or before is None:
         return None
     return max(now, before)
-
-
-def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
-    """Return (pid, start in ticks) of running queue runners and lanes.
-
-    They forward a signal to their cells and exit.
-    """
-    found = []
-    for folder in jobs:
-        job = queue_file.Job(folder)
-        if queue_state.is_runner_alive(job):
-            paths = [job.path("runner.lock")]
-        else:
-            paths = []
-        names = [
-            name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)
-        ]
-        for path in [*paths, *(queue_state.lane_lock_path(job, name) for name in names)]:
-            holder: Mapping[str, Any] = files.lock_holder(path)
-            pid, ticks = holder.get("pid"), holder.get("ticks")
-            known = (
-                isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
-            )
-            if known and ownership.is_own_process(pid or 0):
-                found.append((pid or 0, ticks or 0))
-    return found

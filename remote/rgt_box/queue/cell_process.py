@@ -9,8 +9,9 @@ import signal
 import sys
 import time
 
-from rgt_box import files, procstat
+from rgt_box import files, place, procstat
 from rgt_box.background import which
+from rgt_box.recorder import state_files
 from rgt_box.sampling import cgroup
 from rgt_box.sampling.cgroup import parse_fields
 
@@ -150,7 +151,7 @@ def format_exit_status(status: int) -> int:
     return 128 - status
 
 
-STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 RESTORED = ("SIGPIPE", "SIGXFSZ")
 """Signals that Python ignores; they are reset so that the cell does not inherit this."""
 
@@ -226,13 +227,16 @@ class CellProcess:
             if status is not None:
                 break
             got = next_signal(min(1.0, max(0.01, deadline - time.monotonic())))
-            # The second signal kills: the person does not want to wait for the save.
+            # The second signal kills: the person does not want to wait for the save. A machine that
+            # is taken away sends its own after ours.
             if got is not None and stopped is None:
                 stopped = got
                 deadline = time.monotonic() + stop_grace_seconds()
-                # SIGHUP came from a closed terminal; trainers save on SIGTERM.
-                send_signal(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
-            elif got is not None or time.monotonic() >= deadline:
+                # SIGHUP came from a closed terminal, SIGUSR1 from Slurm; trainers save on SIGTERM.
+                if got in (signal.SIGHUP, signal.SIGUSR1):
+                    got = signal.SIGTERM
+                send_signal(self.pid, got)
+            elif time.monotonic() >= deadline or (got is not None and not is_taken_away()):
                 send_signal(-self.pid, signal.SIGKILL)
         if stopped or status:
             sweep_session(self.pid)
@@ -292,6 +296,11 @@ def stop_grace_seconds() -> float:
         # Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides
         # it.
         return 120.0
+
+
+def is_taken_away() -> bool:
+    """Return whether the platform has announced that it takes this machine away."""
+    return state_files.read_notice(place.state_dir()) is not None
 
 
 def send_signal(pid: int, number: int) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 PREEMPTED = 75
-STOPPED = (PREEMPTED, 128 + 15, 128 + 1, 128 + 2)
+STOPPED = (PREEMPTED, 128 + 15, 128 + 10, 128 + 1, 128 + 2)
 """Exit statuses of a runner that was asked to stop."""
 
 

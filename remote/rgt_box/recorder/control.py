@@ -187,7 +187,7 @@ def _wait_for_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | No
 
 
 _NAME = re.compile(r"watch-(\d+)\.json$")
-LISTS = ("mounts", "jobs")
+LISTS = ("mounts", "jobs", "notices")
 LATEST = ("pattern", "gpu_trace", "find")
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 3600.0
 
@@ -266,8 +266,8 @@ def register_watcher(folder: str, config: dict[str, Any], after: dict[str, Any] 
 
     Args:
         folder: The state directory.
-        config: This watcher's ``interval``, ``mounts``, ``jobs``, ``pattern``, ``find``,
-            ``gpu_trace``.
+        config: This watcher's ``interval``, ``mounts``, ``jobs``, ``notices``, ``pattern``,
+            ``find``, ``gpu_trace``.
         after: The client's last ``{"boot", "seq"}``: numbers up to it must not be used again.
     """
     pid = os.getpid()

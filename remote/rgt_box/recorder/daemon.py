@@ -11,7 +11,7 @@ import sys
 import time
 
 from rgt_box import background, files, ownership, place, procstat
-from rgt_box.recorder import control, ring, state_files
+from rgt_box.recorder import control, preemption, ring, state_files
 from rgt_box.recorder.ring_history import HistoryStore
 from rgt_box.recorder.state_files import (
     ARMED,
@@ -123,7 +123,9 @@ def transitions(
     return events
 
 
-DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
+DEFAULT_CONFIG = {
+    "interval": 1.0, "mounts": [], "jobs": [], "notices": [], "pattern": None, "gpu_trace": None,
+}  # fmt: skip
 IDLE_HOURS = 72.0
 GIVE_BACK_FIRST, GIVE_BACK_MOST = 10.0, 600.0
 """Seconds until free memory is first returned to the system, when there is most to return, and
@@ -162,6 +164,8 @@ class Recorder:
         self._sampler = BoxSampler(
             folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs
         )
+        self._preemption = preemption.PreemptionWatch(folder, lambda: list(self._config["jobs"]))
+        self._preemption.configure(self._config["notices"])
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -226,7 +230,10 @@ class Recorder:
             self.record_event(
                 "clock-jumped", f"the box's clock was changed by {jump:+.0f} s", "warn"
             )
-        for kind, text, level in self._jobs.poll_jobs(self._config["jobs"]):
+        for kind, text, level in [
+            *self._preemption.poll_events(),
+            *self._jobs.poll_jobs(self._config["jobs"]),
+        ]:
             self.record_event(kind, text, level)
         try:
             for kind, text, level in self._queues.apply_frames(
@@ -251,7 +258,7 @@ class Recorder:
             got = signal.sigtimedwait(set(STOP) | {WAKE}, max(0.0, due - time.monotonic()))
             if got is not None and got.si_signo in STOP:
                 return True
-            if self._apply_watchers() or got is None:
+            if self._apply_watchers() or got is None or self._preemption.has_changed():
                 return False
 
     def _apply_watchers(self, first: bool = False) -> bool:
@@ -277,6 +284,7 @@ class Recorder:
         if changed:
             self._config = merged
             self._sampler.configure(merged, self._written)
+            self._preemption.configure(merged["notices"])
             state_files.write_json(self._folder, CONFIG, merged)
         # Only now: before its first configuration the sampler knows no GPU.
         if changed or came_or_left:
@@ -303,6 +311,8 @@ class Recorder:
             state_files.write_json(self._folder, FOUND, finder.build_report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
+        if self._preemption.notice is not None:
+            frame["notice"] = self._preemption.notice
         if self._watchman is not None:
             frame.update(self._watchman.tick(fields, self._sampler))
         frame["agent_rss"] = sum(map(procstat.resident_bytes, pids))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 HELP = """
 usage: record [--stop] [--status] [--list] [--foreground] [--idle-hours N]
+       record --taken-away SOURCE [--in S]
 
 Start the detached recorder of this host (its state is in RGT_STATE_DIR, else below ~/.cache/rgt), if none runs, and
 print its status as a JSON line. There is never more than one. The ring's size is RGT_RING_BYTES (64 MiB).
@@ -24,15 +26,29 @@ print its status as a JSON line. There is never more than one. The ring's size i
   --list          print every recorder of this user on this host as a JSON line, other state directories included
   --foreground    be the recorder, in this process
   --idle-hours N  stop by itself when nobody has watched for N hours (72)
+  --taken-away SOURCE  for a hook that catches the platform's signal: SOURCE takes this machine away; ask every run that
+                  saves on SIGTERM to save, and let the recorder report it
+  --in S          seconds until then (default: unknown)
 """
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
     spec = dict.fromkeys(("--stop", "--status", "--list", "--foreground"), "flag")
-    spec["--idle-hours"] = "float"
+    spec.update({"--idle-hours": "float", "--taken-away": "str", "--in": "float"})
     found = options.parse_or_exit(argv, spec, HELP)
     folder = place.state_dir()
+    if found["taken-away"]:
+        from rgt_box.recorder import preemption
+
+        ends = None
+        if found["in"] is not None:
+            ends = round(time.time() + found["in"], 3)
+        notice = preemption.make_notice(found["taken-away"], "signal", ends)
+        preemption.announce_notice(folder, notice, [])
+        control.signal_recorder(folder, signal.SIGHUP)
+        print(preemption.notice_text(state_files.read_notice(folder) or notice))
+        return 0
     if found["foreground"]:
         from rgt_box.recorder import (
             daemon,

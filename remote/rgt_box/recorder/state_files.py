@@ -174,11 +174,29 @@ STATUS, CONFIG = "recorder.json", "recorder-config.json"
 ARMED, STOP_STATE, SINK = "autostop.json", "autostop-state.json", "sink.json"
 """Files of `rgt_box.autostop`, which is loaded if one of them exists."""
 FOUND = "found.json"
+PREEMPTION = "preemption.json"
 KNOWN_QUEUES = "recorder-queues.json"
 """The recorder's last known state of each queue."""
 
-VERSION = 5
+VERSION = 6
 """Increased when the recorder records something new."""
+
+
+def read_notice(folder: str, kept_s: float = 600.0) -> dict[str, Any] | None:
+    """Return the stored notice of this boot; None if there is none, or it is long over.
+
+    Args:
+        folder: The state directory.
+        kept_s: Seconds after the end for which a notice still counts.
+    """
+    found = read_json(folder, PREEMPTION)
+    if found.get("boot") != place.boot_id():
+        return None
+    ends, at = found.get("ends"), found.get("at")
+    last = max((value for value in (ends, at) if isinstance(value, (int, float))), default=0.0)
+    if time.time() - last > kept_s:
+        return None
+    return found
 
 
 class ClockWatch:

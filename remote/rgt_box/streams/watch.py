@@ -379,6 +379,7 @@ def parse_config(line: bytes) -> dict[str, Any]:
         "interval": _parse_seconds(raw.get("interval", 1.0)),
         "mounts": _parse_strings(raw, "mounts"),
         "jobs": _parse_strings(raw, "jobs"),
+        "notices": _parse_strings(raw, "notices"),
         "logs": _parse_strings(raw, "logs"),
         "runs": _parse_strings(raw, "runs"),
         "pattern": _parse_text(raw, "pattern", "rgt_train"),

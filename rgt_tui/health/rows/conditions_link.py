@@ -23,6 +23,7 @@ from rgt_tui.health.condition import (
     waiting_verdict,
     warn_verdict,
 )
+from rgt_tui.health.danger_clocks import ClockReading, preemption_reading
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
 from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
@@ -169,6 +170,20 @@ def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
 def say_stopped(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
     return view.box.meter.state_text(", not requested from here")
+
+
+def read_preemption(view: BoxFacts) -> Sequence[Reading] | None:
+    """Return whether the platform has announced that it takes the machine away."""
+    found = preemption_reading(view.box, view.now)
+    if found is None:
+        return NOTHING
+    return (Reading("", 1.0, found),)
+
+
+def say_preemption(view: BoxFacts, reading: Reading, since: float) -> str:
+    """Return the text with the seconds that are left, and which runs were asked to save."""
+    found: ClockReading = reading.about
+    return found.text
 
 
 def read_gone(view: BoxFacts) -> Sequence[Reading] | None:

@@ -240,7 +240,7 @@ def read_clock(view: BoxFacts) -> Sequence[Reading] | None:
         return None  # the platform has no profile, so no clock is known
     clocks = clock_readings(profile, view.box, view.now, charges=False)
     found = soonest_countdown(
-        one for one in clocks if not one.of_run
+        one for one in clocks if not one.own_alert
     )  # those have an alert of their own
     if found is None:
         if view.meter_unread:

@@ -279,7 +279,7 @@ def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
     runner.stdout.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_stopped_runner_lets_the_cell_save(
     agent: Agent, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -723,7 +723,7 @@ def install(world_of: Callable[[], World], patch: pytest.MonkeyPatch) -> None:
     patch.setattr(work_signs, "newest_change", newest)
     patch.setattr(work_signs, "result_roots", lambda *_: [])
     patch.setattr(stop_process.StopAttempt, "_take_fresh_sample", look)
-    patch.setattr(stop_process, "runner_processes", runner_processes)
+    patch.setattr(saving, "runner_processes", runner_processes)
     patch.setattr(saving, "list_saving_runs", runs_of)
     patch.setattr(procstat, "is_alive", is_alive)
     patch.setattr(quiet_signs, "transfers", lambda *_: [])

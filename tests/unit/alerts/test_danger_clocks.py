@@ -34,6 +34,7 @@ from rgt_tui.model import (
     MachineLife,
     Meter,
     MeterKind,
+    PreemptionNotice,
     SlurmJob,
 )
 from rgt_tui.profiles import all_profiles, load_profile
@@ -434,6 +435,23 @@ def test_what_bills_in_every_state_is_no_warning_of_a_machine_that_runs() -> Non
 def test_a_quota_of_which_nobody_tells_does_not_count() -> None:
     profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.QUOTA, None),))
     assert clock_readings(profile, of("generic-ssh"), NOW) == ()
+
+
+def test_a_preemption_counts_by_the_boxs_clock_and_has_an_alert_of_its_own() -> None:
+    notice = PreemptionNotice(source="EC2", action="stop", ends=NOW + 695.0, at=NOW, boot="boot-1")
+    state = of("generic-ssh", sample=sample(notice=notice), clock_skew=600.0)
+    (found,) = clock_readings(load_profile("generic-ssh"), state, NOW)
+    assert (found.what, found.seconds_left, found.bound) == ("preemption", 95.0, ClockBound.EXACT)
+    assert found.text == "1m35 left: EC2 takes this machine away (stop)"
+    raised = step_alerts(AlertState(), state, NOW).raised
+    assert [(alert.id, alert.level) for alert in raised if alert.id in ("clock", "preemption")] == [
+        ("preemption", "error")
+    ]
+    later = clock_readings(load_profile("generic-ssh"), state, NOW + 155.0)
+    assert later[0].text == "EC2 took this machine away 1m00 ago (stop)"
+    unknown = replace(state, sample=sample(notice=replace(notice, ends=None)))
+    (found,) = clock_readings(load_profile("generic-ssh"), unknown, NOW)
+    assert found.text == "EC2 takes this machine away at an unknown time (stop)"
 
 
 def test_the_soonest_comes_first_and_charges_last() -> None:

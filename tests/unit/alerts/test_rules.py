@@ -49,6 +49,7 @@ from rgt_tui.model import (
     MachineLife,
     Meter,
     MeterKind,
+    PreemptionNotice,
     RentalTerms,
     RowSparklines,
     RunResume,
@@ -101,6 +102,15 @@ def timed(**seconds: float) -> RunState:
     return replace(made, series={**made.series, **curves})
 
 
+NOTICE = PreemptionNotice(
+    source="EC2",
+    action="terminate",
+    ends=NOW + 95.5,
+    at=NOW - 5,
+    boot="boot-1",
+    asked=("lstm-b",),
+    unasked=("other",),
+)
 FATAL = Finding(
     "U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used"
 )
@@ -404,6 +414,12 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"link": LinkState.UNREACHABLE, "meter": STOPPED, "memory": RAN},
         "RunPod says stopped, not requested from here",
         {"link": LinkState.UNREACHABLE, "meter": STOPPED, "memory": RememberedBox(past=MachineLife(existed=True))},
+    ),
+    "preemption": (
+        {"sample": sample(notice=NOTICE)},
+        "1m35 left: EC2 takes this machine away (terminate); asked to save: lstm-b; "
+        "not asked to save, not known to do so on SIGTERM: other",
+        {"sample": sample()},
     ),
     "gone": (
         {"link": LinkState.UNREACHABLE, "meter": GONE, "memory": RAN},
