@@ -105,13 +105,16 @@ def estimate_batch(
     usable = int(limit * (1 - headroom)) - optimizer_bytes
     tried: Dict[int, Optional[int]] = {}
 
-    def fits(batch: int) -> bool:
+    def try_batch(batch: int) -> bool:
         used = _measure_step(model, _repeat_first(example, batch), loss or _default_loss, usable)
-        tried[batch] = None if used is None else used + optimizer_bytes
-        return used is not None and used <= usable
+        tried[batch] = used
+        if used is None:
+            return False
+        tried[batch] = used + optimizer_bytes
+        return used <= usable
 
     with _kept_state(model):
-        best = _largest_that_fits(fits, most)
+        best = _largest_that_fits(try_batch, most)
     peak = tried.get(best) or 0
     return BatchEstimate(best, peak, limit, tuple(tried.items()))
 
@@ -160,7 +163,7 @@ def _measure_on_gpu(
         loss(model, batch).backward()  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(device)
     except torch.cuda.OutOfMemoryError:
-        exhausted = True  # its traceback keeps the activations alive until this block is left
+        exhausted = True  # its traceback keeps the activations alive inside this block
     model.zero_grad(set_to_none=True)
     if exhausted:
         torch.cuda.empty_cache()

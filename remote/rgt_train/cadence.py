@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -186,6 +187,7 @@ class StepPace:
         epoch: Returns the epoch, with a fraction.
         saving: Returns whether a save is in flight: then a step may take longer than usual.
         split: Returns how the time of the given number of steps was spent, by name.
+        rates: Returns the learning rates of the parameter groups, by name.
     """
 
     def __init__(
@@ -198,7 +200,9 @@ class StepPace:
         epoch: Callable[[], float],
         saving: Callable[[], bool],
         split: Callable[[int], Mapping[str, float]],
+        rates: Callable[[], Mapping[str, float]],
     ) -> None:
+        self._rates = rates
         self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
         self._epoch, self._saving, self._split = epoch, saving, split
         self._per_step = step_samples * options.per_sample
@@ -234,7 +238,7 @@ class StepPace:
             loss = progress.loss
         else:
             loss = float("nan")
-        numbers = {"loss": loss, **split, **values, f"{unit}_s": round(rate, 1)}
+        numbers = {"loss": loss, **split, **self._rates(), **values, f"{unit}_s": round(rate, 1)}
         self._report.record_point(progress.step, self._epoch(), **numbers)
         names = tuple(values)
         template = self._templates.get(names)
@@ -279,6 +283,25 @@ def plain_number(name: str, value: Number) -> float:
         return float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} is {value!r:.80}, not a number") from error
+
+
+def group_rates(optimizers: Mapping[str, Any]) -> Dict[str, float]:
+    """Return the learning rate of each parameter group; nothing where there is only one group.
+
+    The names are ``lr/`` and the ``name`` of the group, or its number from 0. With several
+    optimizers theirs comes first: ``lr/generator/0``.
+    """
+    found: Dict[str, float] = {}
+    for optimizer_name, optimizer in optimizers.items():
+        first = "lr/"
+        if len(optimizers) > 1:
+            first = f"lr/{optimizer_name.partition('.')[2] or optimizer_name}/"
+        for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+            if "lr" in group:
+                found[f"{first}{group.get('name', number)}"] = float(group["lr"])
+    if len(found) > 1:
+        return found
+    return {}
 
 
 @dataclass(frozen=True)
@@ -368,8 +391,12 @@ class Options:
         unit: The unit of the rate, ``tok`` or ``img``.
         per_sample: Number of units in a sample.
         loggers: Further loggers of points besides ``metrics.jsonl``: ``tensorboard``, ``wandb``,
-            ``trackio``.
-        project: The project's name at W&B or trackio.
+            ``trackio``, ``mlflow``.
+        project: The project's name at W&B or trackio, the experiment's at MLflow.
+        tracker_group: Group of runs there; empty for none.
+        tags: Labels of the run there.
+        result_name: A further name of ``result.json``, in which ``{model}``, ``{time}`` (UTC),
+            ``{step}`` and ``{run}`` (the directory) are replaced; empty for none.
         spike: Reaction to a loss spike: ``ignore``, ``warn``, ``skip`` or ``rollback``.
         spike_factor: A loss this many spreads above the running median is a spike.
         spike_window: Steps that a rollback leaves out; the last of them is the spike.
@@ -402,6 +429,9 @@ class Options:
     per_sample: int = 1
     loggers: Tuple[str, ...] = ()
     project: str = "rgt"
+    tracker_group: str = ""
+    tags: Tuple[str, ...] = ()
+    result_name: str = ""
     spike: str = "warn"
     spike_factor: float = 10.0
     spike_window: int = 1
@@ -426,6 +456,31 @@ class Options:
                 raise UsageError(
                     f"Options({name}={value!r}): it must be a number, at least {least}"
                 )
+        if self.result_name:
+            fill_result_name(self.result_name, model="m", step=0, run="r")
+
+
+def fill_result_name(template: str, *, model: str, step: int, run: str) -> str:
+    """Return the file name that `template` describes; it has no folder.
+
+    Characters other than letters, digits, dots and ``_`` become ``_``.
+
+    Raises:
+        UsageError: The template has other names in braces, or means ``result.json`` itself.
+    """
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    try:
+        filled = template.format(model=model, step=step, run=run, time=now)
+    except (KeyError, ValueError, IndexError) as error:
+        raise UsageError(
+            f"result_name is {template!r}: it takes {{model}}, {{time}}, {{step}} and {{run}}"
+        ) from error
+    name = re.sub(r"[^A-Za-z0-9._]+", "_", filled).lstrip(".")
+    if name in ("", "result.json"):
+        raise UsageError(
+            f"result_name is {template!r}: give a name of its own, such as result_{{model}}.json"
+        )
+    return name
 
 
 _LEAST = {

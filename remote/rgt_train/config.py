@@ -111,8 +111,12 @@ COMMON: Tuple[Field, ...] = (
     *_in_section(
         "log",
         Field("log_every", "int", 1, "steps between log lines; 0 logs nothing"),
-        Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio"),
-        Field("project", "str", "rgt", "the project's name at W&B or trackio"),
+        Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio, mlflow"),
+        Field("project", "str", "rgt", "the project's name at W&B or trackio, the experiment's at MLflow"),
+        Field("tracker_group", "str", "", "group of runs at W&B, trackio or MLflow; empty for none"),
+        Field("tags", "names", "", "labels of the run at W&B, trackio or MLflow"),
+        Field("result_name", "str", "",
+              "further name of result.json, such as result_{time}_{model}.json; also {step}, {run}; empty for none"),
     ),
     *_in_section(
         "save",

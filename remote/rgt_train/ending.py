@@ -75,12 +75,14 @@ class RunEnding:
         if p.step != self.planned:
             result["planned"] = self.planned
         path = resume.result_path(self.files.out)
+        named = self.files.named_result_path(p.step)
         random = {"step": p.step, "rng": self.random_at_end}
 
         def is_saved() -> bool:
             return bool(
                 self.files.saver.save(p.step, loud=False)
                 and self.files.saver.write_json(p.step, resume.random_path(self.files.out), random)
+                and (not named or self.files.saver.write_json(p.step, named, result))
                 and self.files.saver.write_json(p.step, path, result)
             )
 

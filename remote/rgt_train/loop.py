@@ -297,6 +297,7 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
         UsageError: It cannot run like this.
     """
     torch.set_num_threads(config.int("threads"))
+    os.environ.setdefault("OMP_NUM_THREADS", str(config.int("threads")))
     while True:
         try:
             return _train_attempt(config, out, stop)
@@ -535,6 +536,9 @@ def _run_options(config: Config, task: Task) -> Options:
         per_sample=per_sample_of(task),
         loggers=config.names("loggers"),
         project=config.str("project"),
+        tracker_group=config.str("tracker_group"),
+        tags=config.names("tags"),
+        result_name=config.str("result_name"),
         spike=config.str("spike"),
         spike_factor=config.float("spike_factor"),
         stall_factor=config.float("stall_factor"),

@@ -65,6 +65,7 @@ from rgt_train.ranks.heartbeat import (
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.run_files import RunFiles
 from rgt_train.state_search import StateSearch
+from rgt_train.tracking.report import print_line
 
 T = TypeVar("T")
 
@@ -173,6 +174,9 @@ class Run:
             epochs, max_steps, self.sampler.steps_per_epoch
         )
         self._ranks: Ranks = choose.choose_ranks(ranks)
+        limited = choose.limit_threads()
+        if limited and self._ranks.is_writer:
+            print_line(limited)
         self._beat = self._ranks.beat
         self._data = DataPosition(
             self.sampler, epochs, max_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,

@@ -10,7 +10,15 @@ from typing import Any, Dict, Mapping, Optional
 import torch
 
 from rgt_train import exits, guards
-from rgt_train.cadence import FailureRate, Options, SaveCadence, StepPace, assumed_mtbf
+from rgt_train.cadence import (
+    FailureRate,
+    Options,
+    SaveCadence,
+    StepPace,
+    assumed_mtbf,
+    fill_result_name,
+    group_rates,
+)
 from rgt_train.checkpoint import resume
 from rgt_train.checkpoint.async_saver import BACKGROUND, AsyncSaver, Persister
 from rgt_train.checkpoint.diskio import make_dirs
@@ -149,6 +157,18 @@ class RunFiles:
     def epoch_with_fraction(self) -> float:
         """Return the epoch, with a fraction."""
         return self.data.fraction
+
+    def named_result_path(self, step: int) -> str:
+        """Return the path of the further file for the result; empty for none."""
+        if not self._options.result_name:
+            return ""
+        name = fill_result_name(
+            self._options.result_name,
+            model=model_name(next(iter(self._state.models.values()))),
+            step=step,
+            run=os.path.basename(self.out),
+        )
+        return os.path.join(self.out, name)
 
     def close(self) -> None:
         """Release the directory without saving."""
@@ -291,11 +311,8 @@ class RunFiles:
     def _note_launch(self) -> None:
         """Open the further logs, and record the launch."""
         o, step, settings = self._options, self._state.progress.step, self._state.settings
-        self.report.add_sinks(
-            open_sinks(
-                o.loggers, SinkLaunch(self.out, step, settings, o.project), self.report.print_line
-            )
-        )
+        launch = SinkLaunch(self.out, step, settings, o.project, o.tracker_group, o.tags)
+        self.report.add_sinks(open_sinks(o.loggers, launch, self.report.print_line))
         # Not in a thread: the workers of a DataLoader that are forked meanwhile keep git's pipes
         # open, and the thread would wait for them.
         facts = run_log.launch_facts(
@@ -325,6 +342,9 @@ class RunFiles:
             self.epoch_with_fraction,
             saving,
             times.mean_step_times,
+            lambda: group_rates(
+                {name: self._state.others[name] for name in sorted(self._state.optimizers)}
+            ),
         )
 
     def _persisting(self, store: CheckpointStore) -> Persister:
@@ -351,3 +371,16 @@ class RunFiles:
             "torch": str(torch.__version__),
             "time": time.time(),
         }
+
+
+def model_name(model: torch.nn.Module) -> str:
+    """Return the name of a model: that of its pretrained weights, or its class."""
+    inner: Any = model
+    if type(model).__name__ == "DistributedDataParallel":
+        inner = model.module
+    config: Any = getattr(inner, "config", None)
+    for owner in (inner, config):
+        found = getattr(owner, "name_or_path", "")
+        if isinstance(found, str) and found:
+            return found
+    return type(inner).__name__.replace("FSDP", "")

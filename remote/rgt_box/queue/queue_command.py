@@ -401,6 +401,12 @@ def run_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     )
     if names:
         checked.notes.append(f"set by the platform's profile: {', '.join(names)}")
+    words = queue_file.command_words(job.settings["command"])
+    threads = runner.threads_of_quota(words, {**told, **os.environ, **job.settings["env"]})
+    if threads is not None:
+        checked.notes.append(
+            f"{runner.THREADS}={threads}: the container's CPU quota is below its cores; set it to use another number"
+        )
     for note in checked.notes:
         print(f"note: {note}", flush=True)
     held = files.FileLock(job.path("runner.lock"))

@@ -7,6 +7,7 @@ work.
 from __future__ import annotations
 
 import os
+import re
 import time
 import zlib
 
@@ -284,7 +285,37 @@ def cell_environment(job: Job, line: QueueLine) -> dict[str, str]:
         RGT_OUT=job.run_folder(line.name) or "",
     )
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    threads = threads_of_quota(queue_file.command_words(job.settings["command"]), env)
+    if threads is not None:
+        env[THREADS] = str(threads)
     return env
+
+
+THREADS = "OMP_NUM_THREADS"
+_PYTHON = re.compile(r"(?:^|/)(?:python[0-9.]*|[^/]+\.py|\{py\})$")
+_LAUNCHERS = re.compile(
+    r"\b(?:torchrun|accelerate|deepspeed|torch\.distributed\.\w+|mpirun|mpiexec|srun|horovodrun)\b"
+)
+"""Programs that start several processes: each needs only a part, and they set the variable."""
+
+
+def threads_of_quota(words: list[str], env: dict[str, str]) -> int | None:
+    """Return the threads that a Python program should use; None where its default is right.
+
+    Without ``OMP_NUM_THREADS``, torch and NumPy start a thread for each core that they see. In a
+    container with a CPU quota these are those of the host, and the kernel throttles them.
+    """
+    if THREADS in env or not any(_PYTHON.search(word) for word in words):
+        return None
+    if _LAUNCHERS.search(" ".join(words)):
+        return None
+    from rgt_box.sampling import cgroup
+
+    cpu = cgroup.CpuSampler(cgroup.locate_own_controller("cpu")).read()
+    quota, cores = cpu.get("quota"), cpu.get("cores")
+    if quota is None or cores is None or quota >= cores:
+        return None
+    return max(1, int(quota))
 
 
 def read_best_metric(out: str | None) -> float | None:

@@ -69,6 +69,35 @@ def choose_ranks(given: Optional[Ranks]) -> Ranks:
     return SingleRank()
 
 
+def limit_threads(quota: Optional[float] = None) -> str:
+    """Let torch use no more threads than the CPU quota grants; return one line if that changes it.
+
+    Nothing is changed where ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` has chosen a number.
+    On several ranks each takes its share.
+
+    Args:
+        quota: The cores; None for those of this process's control groups.
+    """
+    variable = "OMP_NUM_THREADS"
+    if quota is None:
+        quota = launch.read_cpu_quota()
+    if variable in os.environ or quota == float("inf"):
+        return ""
+    cores = len(os.sched_getaffinity(0))
+    before = torch.get_num_threads()
+    if before not in (cores, cores // 2):  # a thread for each core, or each pair of hyperthreads
+        return ""
+    threads = max(1, int(quota / max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))))
+    if threads >= before:
+        return ""
+    torch.set_num_threads(threads)
+    os.environ[variable] = str(threads)  # for the processes that this one starts
+    return (
+        f"{variable} is not set: {threads} threads in place of {before}, because the CPU quota of "
+        f"this container is {quota:g} of {cores} cores"
+    )
+
+
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
     """Return whether any parameter is sharded over several ranks (`fully_shard`)."""
     return any(

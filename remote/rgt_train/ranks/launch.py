@@ -6,6 +6,7 @@ save, and at the start. Nothing here may be called by some ranks only.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
@@ -246,6 +247,46 @@ def _parse_number(env: Mapping[str, str], name: str, default: int) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{name} is {text!r}, not a number; it is the launcher's to set") from None
+
+
+def read_cpu_quota(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgroup") -> float:
+    """Return the cores that the control groups of this process grant; infinite without a quota.
+
+    Args:
+        root: Where the control groups are mounted, version 2 or 1.
+        groups: The file with the groups of this process.
+    """
+    found = [math.inf]
+    for line in _read_words(groups, "\n"):
+        _, _, path = line.partition("::")
+        # In a container, the path is often that of the host: then the mount's top is its own group.
+        while path:
+            found.append(_parse_quota(_read_words(os.path.join(root, path.strip("/"), "cpu.max"))))
+            path = path.rpartition("/")[0]
+    v1 = [
+        _read_words(os.path.join(root, "cpu", f"cpu.cfs_{name}_us")) for name in ("quota", "period")
+    ]
+    found.append(_parse_quota(_read_words(os.path.join(root, "cpu.max"))))
+    found.append(_parse_quota([*v1[0], *v1[1]]))
+    return min(found)
+
+
+def _read_words(path: str, separator: Optional[str] = None) -> List[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().split(separator)
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def _parse_quota(words: Sequence[str]) -> float:
+    try:
+        quota, period = (float(word) for word in words)
+        if quota > 0 and period > 0:
+            return quota / period
+    except ValueError:
+        pass  # "max", or no such file
+    return math.inf
 
 
 # One rank leads, the others follow: a run whose decisions are all made in one place.

@@ -40,10 +40,21 @@ class SinkLaunch:
         step: The starting step of this launch.
         settings: The run's settings, plain values.
         project: Name of the project at a tracking service.
+        group: Group of runs there; empty for none.
+        tags: Labels of the run there.
     """
 
-    def __init__(self, out: str, step: int, settings: Mapping[str, Any], project: str) -> None:
+    def __init__(
+        self,
+        out: str,
+        step: int,
+        settings: Mapping[str, Any],
+        project: str,
+        group: str = "",
+        tags: Sequence[str] = (),
+    ) -> None:
         self.out, self.step, self.settings, self.project = out, step, dict(settings), project
+        self.group, self.tags = group, list(tags)
 
     @property
     def run_identity(self) -> str:
@@ -93,19 +104,67 @@ def _open_tensorboard(launch: SinkLaunch) -> PointSink:
 
 def _open_wandb(launch: SinkLaunch) -> PointSink:
     # Mode and credentials are W&B's own environment variables: nothing secret passes through here.
-    return ServiceSink(
-        _import_library("wandb"), launch, {"id": launch.run_identity, "dir": launch.out}
-    )
+    arguments: Dict[str, Any] = {"id": launch.run_identity, "dir": launch.out}
+    if launch.group:
+        arguments["group"] = launch.group
+    if launch.tags:
+        arguments["tags"] = launch.tags
+    return ServiceSink(_import_library("wandb"), launch, arguments)
 
 
 def _open_trackio(launch: SinkLaunch) -> PointSink:
-    return ServiceSink(_import_library("trackio"), launch, {})
+    arguments: Dict[str, Any] = {}
+    if launch.group:
+        arguments["group"] = launch.group
+    if launch.tags:
+        launch.settings["tags"] = launch.tags  # it has no tags of its own, but searches settings
+    return ServiceSink(_import_library("trackio"), launch, arguments)
+
+
+class MlflowSink:
+    """A run at MLflow, continued by later launches; its address comes from MLflow's own variables.
+
+    Args:
+        module: The imported client library.
+        launch: The facts about the run.
+    """
+
+    def __init__(self, module: Any, launch: SinkLaunch) -> None:
+        self._module = module
+        experiment = module.set_experiment(launch.project)
+        found = module.search_runs(
+            [experiment.experiment_id],
+            filter_string=f"tags.rgt_run = '{launch.run_identity}'",
+            max_results=1,
+            output_format="list",
+        )
+        if found:
+            module.start_run(run_id=found[0].info.run_id)
+            return
+        tags = {"rgt_run": launch.run_identity, **dict.fromkeys(launch.tags, "true")}
+        if launch.group:
+            tags["group"] = launch.group
+        module.start_run(run_name=launch.run_identity, tags=tags)
+        module.log_params(launch.settings)
+
+    def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+        """Send the numbers of `step` to the service."""
+        self._module.log_metrics(dict(values), step=step)
+
+    def close(self) -> None:
+        """End the service's run."""
+        self._module.end_run()
+
+
+def _open_mlflow(launch: SinkLaunch) -> PointSink:
+    return MlflowSink(_import_library("mlflow"), launch)
 
 
 SINKS: Dict[str, Callable[[SinkLaunch], PointSink]] = {
     "tensorboard": _open_tensorboard,
     "wandb": _open_wandb,
     "trackio": _open_trackio,
+    "mlflow": _open_mlflow,
 }
 
 
@@ -135,6 +194,8 @@ def open_sinks(
     for name in names:
         try:
             sinks.append(GuardedSink(name, SINKS[name](launch), say))
+            if name == "tensorboard" and (launch.group or launch.tags):
+                say("TensorBoard has no groups and tags: tracker_group and tags do nothing there")
         except UsageError:
             raise
         except Exception as error:

@@ -15,6 +15,7 @@ import pytest
 from rgt_box.queue import runner
 from rgt_box.queue.queue_file import Job
 from rgt_box.queue.queue_state import QueueJournal
+from rgt_box.sampling import cgroup
 
 from rgt_tui.cli.work.queue_commands import queue_lines
 from rgt_tui.model import protocol, time_of_day
@@ -540,3 +541,39 @@ def test_the_state_says_how_a_cell_ended_as_soon_as_the_marker_does(
     (cell,) = told["cells"]
     assert (cell["state"], cell["attempts"], cell["ended"] is not None) == (ended, 1, True)
     assert not {"cell_pid", "cell_ticks"} & set(told)
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "threads"),
+    [
+        ("python train.py", {}, 6),
+        ("{py} -m rgt_train --out run", {}, 6),
+        ("uv run train.py", {}, 6),
+        ("python train.py", {"OMP_NUM_THREADS": "3"}, None),
+        ("torchrun --nproc-per-node 4 train.py", {}, None),
+        ("python -m torch.distributed.run train.py", {}, None),
+        ("bash train.sh", {}, None),
+    ],
+)
+def test_a_python_command_gets_the_threads_of_the_cpu_quota(
+    monkeypatch: pytest.MonkeyPatch, command: str, given: dict[str, str], threads: int | None
+) -> None:
+    cpu = {"quota": 6.5, "cores": 64}
+    monkeypatch.setattr(cgroup.CpuSampler, "read", lambda sampler: cpu)
+    assert runner.threads_of_quota(command.split(), given) == threads
+    for roomy in ({"cores": 64}, {"quota": 64.0, "cores": 64}):
+        monkeypatch.setattr(cgroup.CpuSampler, "read", lambda sampler, cpu=roomy: cpu)
+        assert runner.threads_of_quota(command.split(), given) is None
+
+
+def test_a_cell_gets_the_threads_unless_the_job_sets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(
+        runner, "threads_of_quota", lambda words, env: 5 if "OMP_NUM_THREADS" not in env else None
+    )
+    for env, threads in (({}, "5"), ({"OMP_NUM_THREADS": "2"}, "2")):
+        job = Job(str(make_job(tmp_path / threads, ["python", "x.py"], ["a"], env=env)))
+        line = job.read_lines()[0][0]
+        assert runner.cell_environment(job, line)["OMP_NUM_THREADS"] == threads

@@ -233,7 +233,7 @@ def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
         (["--config", "/nowhere.yaml"], "cannot read the config /nowhere.yaml"),
         (
             ["--set", "loggers=tensorbord"],
-            "unknown logger 'tensorbord'; known are tensorboard, wandb, trackio",
+            "unknown logger 'tensorbord'; known are tensorboard, wandb, trackio, mlflow",
         ),
         (["--task", "nomodule:Task"], "cannot import 'nomodule'"),
         (["--task", "json:JSONDecoder"], "JSONDecoder has no method model, loss, validation"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import subprocess
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rgt_train import UsageError
+import torch
+from rgt_train import Options, Run, UsageError
 from rgt_train.tracking import report as sinks
 from rgt_train.tracking import run_log
 from rgt_train.tracking.report import (
@@ -198,6 +201,77 @@ def test_a_service_gets_one_identity_per_run_and_the_step_as_a_column(
     assert launch.run_identity == SinkLaunch(f"{tmp_path}/x/../run", 0, {}, "").run_identity
 
 
+def test_groups_and_tags_reach_the_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = SinkLaunch(str(tmp_path / "run"), 0, {}, "birds", "ablations", ["a", "b"])
+    arguments: dict[str, dict[str, Any]] = {}
+    for name in ("wandb", "trackio"):
+        service = FakeService()
+        monkeypatch.setitem(__import__("sys").modules, name, service)
+        open_sinks([name], launch, print)
+        arguments[name] = service.calls[0][1]
+    assert (arguments["wandb"]["group"], arguments["wandb"]["tags"]) == ("ablations", ["a", "b"])
+    assert arguments["trackio"]["group"] == "ablations"
+    assert (
+        arguments["trackio"]["config"] == {"tags": ["a", "b"]}
+        and "tags" not in arguments["trackio"]
+    )
+    said: list[str] = []
+    open_sinks(["tensorboard"], launch, said.append)
+    assert said == ["TensorBoard has no groups and tags: tracker_group and tags do nothing there"]
+
+
+class FakeMlflow:
+    """Has the calls of mlflow, whose own package is not among the test's libraries; keeps its runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[SimpleNamespace] = []
+        self.current: Any = None
+
+    def set_experiment(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(experiment_id=f"id of {name}")
+
+    def search_runs(self, ids: list[str], filter_string: str, **rest: Any) -> list[SimpleNamespace]:
+        assert ids == ["id of birds"] and rest == {"max_results": 1, "output_format": "list"}
+        return [
+            run for run in self.runs if filter_string == f"tags.rgt_run = '{run.tags['rgt_run']}'"
+        ]
+
+    def start_run(self, run_id: str = "", run_name: str = "", tags: Any = None) -> None:
+        if not run_id:
+            info = SimpleNamespace(run_id=f"r{len(self.runs)}")
+            self.runs.append(
+                SimpleNamespace(info=info, name=run_name, tags=tags, params={}, points=[])
+            )
+        (self.current,) = [run for run in self.runs if not run_id or run.info.run_id == run_id]
+
+    def log_params(self, values: dict[str, Any]) -> None:
+        self.current.params.update(values)
+
+    def log_metrics(self, values: dict[str, float], step: int) -> None:
+        self.current.points.append((step, values))
+
+    def end_run(self) -> None:
+        self.current = None
+
+
+def test_mlflow_continues_the_run_of_an_earlier_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeMlflow()
+    monkeypatch.setitem(__import__("sys").modules, "mlflow", service)
+    for step in (0, 40):
+        launch = SinkLaunch(str(tmp_path / "run"), step, {"lr": 0.1}, "birds", "ablations", ["a"])
+        (sink,) = open_sinks(["mlflow"], launch, print)
+        sink.record_point(step + 1, 0.0, {"loss": 1.0})
+        sink.close()
+    (run,) = service.runs
+    assert run.tags == {"rgt_run": launch.run_identity, "a": "true", "group": "ablations"}
+    assert (run.params, run.points) == ({"lr": 0.1}, [(1, {"loss": 1.0}), (41, {"loss": 1.0})])
+    assert service.current is None
+
+
 def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = SinkLaunch(str(tmp_path), 0, {}, "p")
     with pytest.raises(UsageError, match="unknown logger 'tb'"):
@@ -326,3 +400,65 @@ class TestRecord:
             ["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True
         )
         assert (last["git"]["commit"], last["git"]["branch"]) == (head.stdout.strip(), "main")
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+        self.config = SimpleNamespace(name_or_path="org/Small-1B chat")
+
+
+def _train_groups(out: Path, groups: list[dict[str, Any]], optimizers: int = 1) -> None:
+    """Train two steps with an optimizer of these groups, or with further ones."""
+    model = Net()
+    for group in groups:
+        group["params"] = getattr(model, group["params"]).parameters()
+    made: dict[str, torch.optim.Optimizer] = {"first": torch.optim.SGD(groups, lr=0.5)}
+    if optimizers == 2:
+        made["second"] = torch.optim.SGD(model.head.parameters(), lr=0.125)
+    name = "result_{time}_{model}_{step}.json"
+    options = Options(result_name=name, save_every=10)
+    single: Any = made["first"] if len(made) == 1 else made
+    run = Run(out, model=model, optimizer=single, steps_per_epoch=2, epochs=1, options=options)
+    with run:
+        for _ in run.epochs():
+            for _ in run.steps():
+                model.head(model.body(torch.ones(1, 2))).sum().backward()
+                for optimizer in made.values():
+                    optimizer.step()
+                run.step(1.0)
+
+
+def test_the_learning_rate_of_each_group_is_logged(tmp_path: Path) -> None:
+    def rates(groups: list[dict[str, Any]], optimizers: int = 1) -> dict[str, float]:
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        _train_groups(out, groups, optimizers)
+        last = [line for line in metrics(out) if "loss" in line][-1]
+        return {name: value for name, value in last.items() if name.startswith("lr")}
+
+    assert rates([{"params": "body"}]) == {}
+    assert rates([{"params": "body"}, {"params": "head", "lr": 0.25}]) == {
+        "lr/0": 0.5,
+        "lr/1": 0.25,
+    }
+    named: list[dict[str, Any]] = [
+        {"params": "body", "name": "body"},
+        {"params": "head", "lr": 0.25, "name": "head"},
+    ]
+    assert rates(named) == {"lr/body": 0.5, "lr/head": 0.25}
+    two = rates([{"params": "body"}], optimizers=2)
+    assert two == {"lr/first/0": 0.5, "lr/second/0": 0.125}
+
+
+def test_the_result_is_named_by_the_model(tmp_path: Path) -> None:
+    _train_groups(tmp_path / "run", [{"params": "body"}])
+    (path,) = (tmp_path / "run").glob("result_*.json")
+    assert re.fullmatch(r"result_\d{8}T\d{6}Z_org_Small_1B_chat_2\.json", path.name)
+    assert path.read_text() == (tmp_path / "run" / "result.json").read_text()
+    for name, message in (
+        ("{modle}.json", "it takes {model}"),
+        ("result.json", "a name of its own"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Options(result_name=name).check()
