@@ -69,6 +69,7 @@ __all__ = [
     "command_of",
     "commands",
     "count_columns",
+    "curves",
     "dashboard",
     "describe_unknown_log",
     "draw_plot",

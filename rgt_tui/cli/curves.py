@@ -7,18 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 
 import plotext
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE
 from rgt_tui.cli.gathering import gather_state
-from rgt_tui.cli.opening import open_box
-from rgt_tui.cli.printing import print_error, print_json
+from rgt_tui.cli.opening import open_box, open_boxes
+from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
-from rgt_tui.model import BoxSpec, BoxState, LinkState, RunState, clean_text
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BoxSpec, BoxState, LinkState, RunState, Series, clean_text
+from rgt_tui.profiles import how_many, join_names
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
@@ -49,9 +50,86 @@ def run_scalars(arguments: ScalarsArguments) -> int:
 
 def run_curves(arguments: CurvesArguments) -> int:
     """Plot; return the exit status."""
+    if arguments.over_seeds:
+        names = [name for name in arguments.box.split(",") if name]
+        _, specs = open_boxes(arguments, names)
+        return running.run_coroutine(_print_over_seeds(specs, arguments))
     spec = open_box(arguments)
 
     return running.run_coroutine(_print_plot(spec, arguments))
+
+
+async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments) -> int:
+    """Plot the average of several runs of the boxes; return the exit status."""
+    state = await gather_state(
+        specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
+    )
+    away = [box for box in state.boxes if box.link is not LinkState.LIVE]
+    for box in away:
+        print_error(f"{box.spec.name}: {box.reason}")
+    if away:
+        return UNREACHABLE
+    pattern = arguments.run or "*"
+    runs = {
+        (box.spec.name, run.name): run
+        for box in state.boxes
+        for run in box.runs
+        if run.metrics and fnmatchcase(run.name, pattern)
+    }
+    if not runs:
+        print_error(f"{arguments.box}: no run with a curve is called {pattern!r}")
+        return FAILED
+    try:
+        metrics = arguments.metrics or chosen_series(next(iter(runs.values())), None)[:1]
+        for metric in metrics:
+            _print_average(runs, metric, arguments)
+    except ValueError as error:
+        print_error(f"{arguments.box}: {error}")
+        return FAILED
+    return OK
+
+
+def _print_average(
+    runs: Mapping[tuple[str, str], RunState], metric: str, arguments: CurvesArguments
+) -> None:
+    """Print average and band of one metric.
+
+    Raises:
+        ValueError: There are too few runs, or they share no step.
+    """
+    from rgt_tui.ui.plot import AverageBand, CurveTrace, summarize_seeds
+
+    found, traces = [], []
+    for (_, name), run in runs.items():
+        if metric in run.series:
+            found.append(name)
+            traces.append(CurveTrace())
+            traces[-1].feed(run.series[metric])
+    band = AverageBand(arguments.band)
+    summary = summarize_seeds([(trace.xs, trace.ys) for trace in traces], band)
+    curves = dict(summary.listed_curves())
+    steps = summary.steps.astype(int).tolist()
+    if arguments.json:
+        named = {name.lower(): values for name, values in curves.items()}
+        boxes = list(dict.fromkeys(box for box, _ in runs))
+        body = {"boxes": boxes, "runs": found, "metric": metric, "band": band, "steps": steps}
+        print_json({**body, **named})
+        return
+    title = f"{metric} over {summary.runs} runs"
+    average = RunState(title, series={name: Series(steps, ys) for name, ys in curves.items()})
+    width = arguments.width or _plot_width()
+    text, _ = draw_plot(average, list(curves), width, arguments.height, log=arguments.log)
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
+    iqm, mean, low, high = (values[-1] for values in curves.values())
+    print_lines(
+        f"step {steps[-1]:,}: IQM {iqm:.4g}, {low:.4g} to {high:.4g} ({band.ends_text}), mean {mean:.4g}",
+        f"{summary.runs} runs ({join_names(found)}), {summary.describe_range(found)}",
+    )
+    # Fewer runs than this do not separate a difference from the scatter of seeds (handbook page R6).
+    fewest_seeds = 5
+    if summary.runs < fewest_seeds:
+        print_error(f"{summary.runs} runs are few: report {fewest_seeds} seeds or more")
 
 
 async def _print_plot(spec: BoxSpec, arguments: CurvesArguments) -> int:

@@ -308,6 +308,18 @@ class LogsArguments(BoxArguments):
     timeout = timeout_option(60.0)
 
 
+def parse_band(text: str) -> str:
+    """Parse the kind of a band.
+
+    Raises:
+        argparse.ArgumentTypeError: There is no such kind.
+    """
+    kinds = ("bootstrap", "range", "std")
+    if text not in kinds:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(kinds)}")
+    return text
+
+
 class CurvesArguments(BoxArguments):
     """Arguments of ``rgt curves``."""
 
@@ -319,15 +331,32 @@ class CurvesArguments(BoxArguments):
         "rgt curves lab                              the run that wrote last",
         "rgt curves lab gpt-small --metric lr --metric grad_norm",
         "rgt curves lab gpt-small --json | jq '.values[-1]'",
+        "rgt curves lab,lab-2 'gpt-seed*' --over-seeds",
     )
     run: str | None = positional(
-        "RUN", "name of the run (default: the one that wrote last)", nargs="?"
+        "RUN",
+        "name of the run (default: the one that wrote last); with --over-seeds a pattern with * and ? "
+        "(default: all runs)",
+        nargs="?",
+    )
+    over_seeds = flag(
+        "plot IQM, mean and a band over several runs; BOX may be several names with commas between"
+    )
+    band = option(
+        "BAND",
+        parse_band,
+        "of --over-seeds: bootstrap (95%% interval of the IQM, the default), range (lowest and highest "
+        "run) or std (mean ± standard deviation)",
+        default="bootstrap",
     )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
     width = option("N", parse_count, "width in columns (default: of the terminal, else 100)")
     height = option("N", parse_count, "lines (default 24)", default=24)
-    json = flag("print one JSON object per series: box, run, metric, steps, values")
+    json = flag(
+        "print one JSON object per series: box, run, metric, steps, values; with --over-seeds: boxes, runs, "
+        "metric, band, steps, iqm, mean, low, high"
+    )
     fleet = FLEET
     timeout = timeout_option(20.0)
 

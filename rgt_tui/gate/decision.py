@@ -232,8 +232,10 @@ def build_review(
     verb, profile, meter = evidence.verb, given.profile, given.meter
     if profile:
         action = action_for(profile, verb)
+        checked = describe_check_months(profile, action)
+        outdated = list_old_facts(profile, action, given.now)
     else:
-        action = None
+        action, checked, outdated = None, "", ()
     forfeits = evidence.forfeits
     level = level_of(verb, action, forfeits)
     lost, kept = _list_lost_and_kept(given.state, profile, action, verb, known)
@@ -258,8 +260,8 @@ def build_review(
         # Before a destroy, the evidence itself requires these first steps.
         first=action.first if action is not None and verb is BillingVerb.PARK else None,
         note=_dated_note(profile, action),
-        checked=describe_check_months(profile, action) if profile is not None else "",
-        outdated=list_old_facts(profile, action, given.now) if profile is not None else (),
+        checked=checked,
+        outdated=outdated,
         how=action.how if action is not None else (),
         dangers=action_warnings(profile, verb) if profile is not None else (),
         lost=lost,

@@ -20,7 +20,7 @@ from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
 
 if TYPE_CHECKING:
     from rgt_tui.health import Assessment
-    from rgt_tui.ui.plot.board import Board
+    from rgt_tui.ui.plot.board import AveragedRuns, Board
     from rgt_tui.ui.plot.frame import PlotFrame
 
 
@@ -45,9 +45,13 @@ _PAIR = re.compile(r"^\+{0,2}([A-Za-z][\w.]*)=(.*)$", re.DOTALL)
 
 
 def curve_parts(
-    settings: PlotSettings, board: Board, frame: PlotFrame | None, left_out: int = 0
+    settings: PlotSettings,
+    board: Board,
+    frame: PlotFrame | None,
+    left_out: int = 0,
+    seeds: AveragedRuns | None = None,
 ) -> Parts:
-    """Return the right end of the header."""
+    """Return the right end of the header; `seeds` are the runs whose average is drawn."""
     if frame is None:
         log = settings.is_log
     else:
@@ -74,7 +78,11 @@ def curve_parts(
             ),
         ),
     ]
-    if settings.reference is not None:
+    if seeds is not None and seeds.summary is not None:
+        parts[-1] = (1, _label_value("over ", f"{seeds.summary.runs} runs"))
+        parts.append((2, _label_value("", seeds.summary.describe_range(seeds.names))))
+        parts.append((3, _label_value("band ", "95% bootstrap")))
+    elif settings.reference is not None:
         parts.append((5, _label_value("pinned ", settings.reference.run)))
     if frame is not None:
         parts.append((6, _label_value("", describe_density(frame.per_dot, settings.axis))))

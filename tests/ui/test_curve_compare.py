@@ -23,9 +23,9 @@ from rgt_tui.ui import RgtApp, list_differences, options_of, settings_of
 from rgt_tui.ui.plot import RunKey, XAxis
 from rgt_tui.ui.screens import CurvesScreen, listed_runs
 from rgt_tui.ui.widgets import CurveLegend, EventLine, text_of
-from tests.ui.fakes import NOW, FakeFleet, running_box, trouble_box, warn_box
+from tests.ui.fakes import NOW, FakeFleet, curve, running_box, trouble_box, warn_box
 from tests.ui.snap import resize, settle, until
-from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot
+from tests.ui.test_curves import BOX, box_with_history, header, legend, opened, plot, runs_of
 
 
 def placed(run: RunState, *, start: float, seconds: float = 1.0) -> RunState:
@@ -124,6 +124,36 @@ async def test_runs_of_several_boxes_and_a_pinned_one() -> None:
         assert screen.scope == ()
         assert screen.settings.reference is None
         assert "3 of 3 runs" in header(screen)
+
+
+async def test_the_average_over_seeds_replaces_the_shown_runs() -> None:
+    losses = {f"s{number}": [3.0 + number, 2.0 + number, 1.0 + number] for number in range(5)}
+    box = runs_of(**losses)
+    short = msgspec.structs.replace(box.runs[4], series={"loss": curve(1), "lr": curve(2)})
+    fleet = fleet_of(msgspec.structs.replace(box, runs=(*box.runs[:4], short)))
+    async with RgtApp(lambda: fleet).run_test(size=(150, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("j", "space", "S")
+        assert [each.run.name for each in screen.board.runs] == ["IQM", "mean", "low", "high"]
+        assert "over 4 runs" in header(screen), "the hidden run does not count"
+        assert "band 95% bootstrap" in header(screen)
+        assert "of 2: s4 ends there" in header(screen)
+        assert "IQM" in legend(screen)
+        await pilot.press("m")
+        assert screen.settings.metric == "lr", "the metrics of the runs, not of the average"
+        assert "two runs or more" not in header(screen)
+        assert [each.run.name for each in screen.board.runs] == list(losses), "only one has it"
+        await pilot.press("m", "S", "S")
+        await pilot.press("S")
+        assert "4 of 5 runs" in header(screen)
+
+
+async def test_one_run_has_no_average() -> None:
+    async with RgtApp(lambda: fleet_of(runs_of(only=[1.0, 2.0]))).run_test(size=(140, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.press("S")
+        assert "two runs or more" in said(screen)
+        assert [each.run.name for each in screen.board.runs] == ["only"]
 
 
 async def test_the_pinned_run_stays_the_reference_on_the_curves_of_other_boxes() -> None:

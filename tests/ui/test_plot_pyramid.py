@@ -15,6 +15,7 @@ from rgt_tui.model import EPOCH, TIME, RunResume, RunState, Series
 from rgt_tui.ui.plot import (
     FINE,
     SMOOTHING,
+    AverageBand,
     AxisKnots,
     Board,
     CurveTrace,
@@ -28,6 +29,7 @@ from rgt_tui.ui.plot import (
     clock_labels,
     duration_labels,
     moving_average,
+    summarize_seeds,
     time_ticks,
 )
 
@@ -274,3 +276,63 @@ def test_the_extent_of_a_curve_on_an_axis() -> None:
         trace = CurveTrace()
         trace.feed(Series().with_points([(step, 1.0) for step in steps]))
         assert knots.trace_extent(trace) == extent
+
+
+def seed_curves(values: list[list[float]]) -> list[tuple[Floats, Floats]]:
+    return [(np.arange(len(ys), dtype=float), np.array(ys)) for ys in values]
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_of_the_runs_at_each_end() -> None:
+    """As scipy.stats.trim_mean(values, 0.25): of eight runs two at each end, of five one, of three none."""
+    for values, expected in (
+        ([1, 2, 3, 4, 5, 6, 7, 800], 4.5),
+        ([1, 2, 3, 4, 500], 3.0),
+        ([1, 2, 6], 3.0),
+    ):
+        found = summarize_seeds(seed_curves([[float(value)] for value in values]))
+        assert found.iqm.tolist() == [expected]
+        assert found.low[0] <= expected <= found.high[0]
+
+
+def test_the_bootstrap_band_is_that_of_resampled_runs() -> None:
+    """Compared with resamples that are sorted and cut one by one."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(7, 4))
+    found = summarize_seeds(seed_curves(values.tolist()))
+    drawn = np.random.default_rng(0).integers(7, size=(1000, 7))
+    plain = np.sort(values[drawn], axis=1)[:, 1:6].mean(axis=1)
+    np.testing.assert_allclose([found.low, found.high], np.quantile(plain, (0.025, 0.975), axis=0))
+    again = summarize_seeds(seed_curves(values.tolist()))
+    assert again.low.tolist() == found.low.tolist(), "the same runs have the same band"
+
+
+def test_runs_of_other_lengths_are_compared_where_all_of_them_are() -> None:
+    """At the steps of the sparsest run; others are interpolated, never continued."""
+    dense = (np.arange(0.0, 11.0), np.arange(0.0, 11.0))
+    sparse = (np.array([2.0, 4.0, 7.5, 20.0]), np.array([1.0, np.nan, 1.0, 1.0]))
+    found = summarize_seeds([dense, sparse], AverageBand.RANGE)
+    assert found.steps.tolist() == [2.0, 7.5]
+    assert found.mean.tolist() == [1.5, 4.25]
+    assert (found.low.tolist(), found.high.tolist()) == ([1.0, 1.0], [2.0, 7.5])
+    assert found.describe_range(["a", "b"]) == "steps 2 to 8 of 20: a ends there"
+    diverged = (np.arange(3.0), np.array([1.0, 2.0, np.nan]))
+    assert summarize_seeds([dense, diverged]).steps.tolist() == [0.0, 1.0]
+    spread = summarize_seeds([dense, (dense[0], dense[1] + 2.0)], AverageBand.STD)
+    np.testing.assert_allclose(spread.high - spread.mean, np.sqrt(2.0))
+
+
+def test_too_few_runs_have_no_average() -> None:
+    one = (np.array([5.0]), np.array([1.0]))
+    for curves, why in (
+        ([one], "two runs"),
+        ([one, (np.array([5.0]), np.array([np.nan]))], "two runs"),
+        ([one, (np.array([6.0]), np.array([1.0]))], "share no step"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            summarize_seeds(curves)
+
+
+def test_a_long_run_is_thinned_out_and_keeps_its_ends() -> None:
+    long = (np.arange(5000.0), np.arange(5000.0))
+    found = summarize_seeds([long, long])
+    assert (len(found.steps), found.steps[0], found.steps[-1]) == (400, 0.0, 4999.0)

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.plot.curve_stats import (
         FINE,
+        AverageBand,
         ExtremesPyramid,
         Floats,
         RunningAverage,
+        SeedSummary,
         moving_average,
+        summarize_seeds,
     )
     from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, PlotCurve, PlotFrame, draw_plot
     from rgt_tui.ui.plot.picture import draw_svg
@@ -58,6 +61,7 @@ __all__ = [
     "MIN_SPAN",
     "MOST_LOST",
     "SMOOTHING",
+    "AverageBand",
     "AxisKnots",
     "AxisWindow",
     "Board",
@@ -71,6 +75,7 @@ __all__ = [
     "PlotSettings",
     "RunKey",
     "RunningAverage",
+    "SeedSummary",
     "ShownRun",
     "ValueScale",
     "XAxis",
@@ -93,6 +98,7 @@ __all__ = [
     "rows_of",
     "run_tag",
     "sample_columns",
+    "summarize_seeds",
     "time_ticks",
     "view",
 ]
@@ -102,7 +108,9 @@ __getattr__ = imported_later(
     {
         "board": "Board",
         "canvas": "Canvas ValueScale edges_of lit_rows sample_columns rows_of",
-        "curve_stats": "FINE RunningAverage Floats ExtremesPyramid moving_average",
+        "curve_stats": (
+            "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average summarize_seeds"
+        ),
         "frame": "PlotCurve FIRST_CURVE PlotFrame GAP draw_plot",
         "picture": "draw_svg",
         "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",

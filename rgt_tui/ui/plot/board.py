@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from rgt_wire.metric_roles import best_is_highest
 
-from rgt_tui.model import TIME, RunState
+from rgt_tui.model import TIME, RunState, Series
 from rgt_tui.ui.plot.canvas import DASHES
+from rgt_tui.ui.plot.curve_stats import SeedSummary, summarize_seeds
 from rgt_tui.ui.plot.frame import PlotCurve, PlotFrame, curves_extent, draw_plot
 from rgt_tui.ui.plot.trace import AxisKnots, CurveGap, CurveTrace
 from rgt_tui.ui.plot.view import (
@@ -240,6 +241,44 @@ class Board:
         )
         self._gutter = frame.gutter
         return frame
+
+
+class AveragedRuns:
+    """Average and band of several runs, kept until one of them gains a point."""
+
+    def __init__(self) -> None:
+        self._source = Board()
+        self._known: tuple[object, ...] = ()
+        self._made: list[ShownRun] = []
+        self.summary: SeedSummary | None = None
+        self.names: tuple[str, ...] = ()
+        """Of the runs, as they are counted in the summary."""
+        self.problem = ""
+        """Why there is no average."""
+
+    def summarize(
+        self, runs: Sequence[ShownRun], settings: PlotSettings, box: str
+    ) -> list[ShownRun]:
+        """Return `SeedSummary.curves` as runs of `box`; the runs themselves if they have none."""
+        self._source.update(runs, settings, None)
+        keys = self._source.shown_runs
+        traces = [self._source.find_trace(key) for key in keys]
+        known = (settings.metric, keys, [len(trace.xs) for trace in traces if trace])
+        if known != self._known:
+            self._known = known
+            self.names, self.problem, self.summary = tuple(key.run for key in keys), "", None
+            try:
+                self.summary = summarize_seeds([(one.xs, one.ys) for one in traces if one])
+            except ValueError as error:
+                self.problem = str(error)
+            self._made = []
+            if self.summary is not None:
+                steps = self.summary.steps.astype(int).tolist()
+                self._made = [
+                    ShownRun(box, RunState(name, series={settings.metric: Series(steps, ys)}))
+                    for name, ys in self.summary.listed_curves()
+                ]
+        return self._made or list(runs)
 
 
 def clock_of(run: RunState) -> AxisKnots | None:

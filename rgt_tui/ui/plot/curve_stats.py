@@ -7,6 +7,9 @@ neighbour, but misses no extreme. A short range is computed from its points.
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
@@ -264,3 +267,118 @@ def grow_array(array: Floats, used: int, size: int) -> Floats:
     larger: Floats = np.empty(max(size, 2 * len(array)))
     larger[:used] = array[:used]
     return larger
+
+
+# Several runs of one setting, which differ in their seeds.
+
+
+class AverageBand(enum.StrEnum):
+    """What the band around the average of several runs shows."""
+
+    BOOTSTRAP = "bootstrap"
+    RANGE = "range"
+    STD = "std"
+
+    @property
+    def ends_text(self) -> str:
+        """Return what its ends are, in a few words."""
+        if self is AverageBand.BOOTSTRAP:
+            return "95% bootstrap interval of the IQM"
+        if self is AverageBand.RANGE:
+            return "lowest and highest run"
+        return "mean minus and plus the standard deviation"
+
+
+@dataclass(frozen=True)
+class SeedSummary:
+    """Average and band of several runs, at the steps that they share."""
+
+    steps: Floats
+    iqm: Floats
+    """Interquartile mean: of the values at a step, a quarter of the runs (rounded down) is left out
+    at each end."""
+    mean: Floats
+    low: Floats
+    high: Floats
+    runs: int
+    shortest: int
+    """Index of the run that ends first."""
+    last_step: float
+    """The last step of any run."""
+
+    def listed_curves(self) -> Iterator[tuple[str, list[float]]]:
+        """Yield each curve of the summary with its name."""
+        for name in ("IQM", "mean", "low", "high"):
+            yield name, getattr(self, name.lower()).tolist()
+
+    def describe_range(self, names: Sequence[str]) -> str:
+        """Return which steps are compared, and which of the runs ends first."""
+        shared = f"steps {self.steps[0]:,.0f} to {self.steps[-1]:,.0f}"
+        if self.steps[-1] < self.last_step:
+            return f"{shared} of {self.last_step:,.0f}: {names[self.shortest]} ends there"
+        return shared
+
+
+def summarize_seeds(
+    curves: Sequence[tuple[Floats, Floats]],
+    band: AverageBand = AverageBand.BOOTSTRAP,
+    *,
+    most_steps: int = 400,
+    resamples: int = 1000,
+) -> SeedSummary:
+    """Return average and band of several runs.
+
+    The runs are compared at the steps that all of them reached, never beyond the end of one. The
+    steps are those of the run with the fewest points there; between its own points, a run's value
+    is interpolated.
+
+    Args:
+        curves: Steps (increasing) and values of each run; values that are not finite are left out.
+        band: The ends of the band.
+        most_steps: Steps are thinned out evenly to this number.
+        resamples: Of the bootstrap: runs are drawn with replacement, the same at all steps.
+
+    Raises:
+        ValueError: There are fewer than two runs, or no step that all reached.
+    """
+    known = [(xs[np.isfinite(ys)], ys[np.isfinite(ys)]) for xs, ys in curves]
+    if len(known) < 2 or not all(len(xs) for xs, _ in known):
+        raise ValueError("it takes two runs or more with values of this metric")
+    first = max(float(xs[0]) for xs, _ in known)
+    ends = [float(xs[-1]) for xs, _ in known]
+    last = min(ends)
+    if first > last:
+        raise ValueError("the runs share no step")
+    inside = [xs[(xs >= first) & (xs <= last)] for xs, _ in known]
+    grid = min((steps for steps in inside if len(steps)), key=len, default=np.array([first]))
+    if len(grid) > most_steps:
+        grid = grid[np.linspace(0, len(grid) - 1, most_steps).round().astype(np.intp)]
+    values = np.stack([np.interp(grid, xs, ys) for xs, ys in known])
+    ranked = np.sort(values, axis=0)
+    cut = int(len(known) * 0.25)
+    iqm, mean = ranked[cut : len(known) - cut].mean(axis=0), values.mean(axis=0)
+    if band is AverageBand.BOOTSTRAP:
+        low, high = _bootstrap_iqm(values, cut, resamples)
+    elif band is AverageBand.RANGE:
+        low, high = ranked[0], ranked[-1]
+    else:
+        spread = values.std(axis=0, ddof=1)
+        low, high = mean - spread, mean + spread
+    return SeedSummary(grid, iqm, mean, low, high, len(known), ends.index(last), float(max(ends)))
+
+
+def _bootstrap_iqm(values: Floats, cut: int, resamples: int) -> tuple[Floats, Floats]:
+    """Return the 2.5% and 97.5% quantiles of the IQM of resampled runs, for each step."""
+    runs, steps = values.shape
+    # A fixed seed: the same curves have the same band, in each frame and in each report.
+    drawn = np.random.default_rng(0).integers(runs, size=(resamples, runs))
+    # How often each run was drawn; a step then only has to put the runs in order.
+    counts = np.stack([np.bincount(row, minlength=runs) for row in drawn])
+    order = np.argsort(values, axis=0)
+    found = np.empty((steps, resamples))
+    for step in range(steps):
+        ends = np.clip(np.cumsum(counts[:, order[:, step]], axis=1) - cut, 0, runs - 2 * cut)
+        kept = np.diff(ends, axis=1, prepend=0)
+        found[step] = kept @ values[order[:, step], step] / (runs - 2 * cut)
+    low, high = np.quantile(found, (0.025, 0.975), axis=1)
+    return low, high

@@ -203,6 +203,8 @@ class PlotSettings(msgspec.Struct, frozen=True):
     """Whether to mark the best point of a run."""
     evaluations: bool = True
     """Whether to draw evaluations as points next to the loss."""
+    over_seeds: bool = False
+    """Whether to draw average and band of the shown runs instead of the runs."""
 
     @property
     def is_log(self) -> bool:

@@ -41,7 +41,7 @@ from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
 from rgt_tui.ui.widgets.lines import PaintedGround, RowChosen
 
 if TYPE_CHECKING:
-    from rgt_tui.ui.plot.board import Board
+    from rgt_tui.ui.plot.board import AveragedRuns, Board
 
 CURVES: tuple[Command, ...] = (
     Command("curves.metric", ("m",), "metric",
@@ -77,6 +77,8 @@ CURVES: tuple[Command, ...] = (
             "Export the shown curves to a file: .svg or .png for a picture, .csv for the points.", "export"),
     Command("curves.evaluations", ("V",), "evaluations",
             "Show or hide the evaluations of the loss as points.", "toggle_evaluations"),
+    Command("curves.seeds", ("S",), "over seeds",
+            "Show IQM, mean and 95% band of the shown runs instead of the runs, or the runs again.", "toggle_seeds"),
     Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
     Command("curves.choose-boxes", ("b",), "choose boxes",
             "Show the runs of the boxes that you name: names with * and ?, with spaces between.", "choose_boxes"),
@@ -137,6 +139,9 @@ class CurvesScreen(FleetAwareScreen):
         self.grid = False
         """Whether all metrics are shown as small plots; the settings hold the chosen one."""
         self._grid_boards: dict[str, Board] = {}
+        self._listed: list[ShownRun] = []
+        """All runs of the shown boxes, also while their average is drawn."""
+        self._seeds: AveragedRuns | None = None
 
     def compose_body(self) -> Iterable[Widget]:
         """Return the plot and its legend."""
@@ -211,6 +216,9 @@ class CurvesScreen(FleetAwareScreen):
             ]
         if self.spot is not None:
             self._go_to_spot(self.spot, runs)
+        self._listed = runs
+        if self.settings.over_seeds and not self.grid:
+            runs = self._average_runs(runs)
         changed = self.board.update(runs, self.settings, self.selected)
         if self.grid:
             self._show_grid(runs)
@@ -224,6 +232,19 @@ class CurvesScreen(FleetAwareScreen):
         if not self._warming and self.board.prepare_smoothings(0.0):
             self._warming = True
             self.set_timer(0.05, self._prepare_smoothings)
+
+    def _drawn_average(self) -> AveragedRuns | None:
+        if self.settings.over_seeds and not self.grid:
+            return self._seeds
+        return None
+
+    def _average_runs(self, runs: list[ShownRun]) -> list[ShownRun]:
+        """Return the average and the band of the shown runs, as runs of their own."""
+        from rgt_tui.ui.plot.board import AveragedRuns
+
+        if self._seeds is None:
+            self._seeds = AveragedRuns()
+        return self._seeds.summarize(runs, self.settings, self.box_name or "")
 
     def _show_grid(self, runs: list[ShownRun]) -> None:
         from rgt_tui.ui.plot.board import Board
@@ -343,7 +364,13 @@ class CurvesScreen(FleetAwareScreen):
         heard = heard_part(box, None if box is None else self.verdict(box))
         return [
             *heard,
-            *curve_parts(self.settings, self.board, self.plot_widget.drawn_frame, self._left_out),
+            *curve_parts(
+                self.settings,
+                self.board,
+                self.plot_widget.drawn_frame,
+                self._left_out,
+                self._drawn_average(),
+            ),
         ]
 
     def _apply_settings(self, settings: PlotSettings) -> None:
@@ -473,7 +500,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def action_next_metric(self) -> None:
         """Show the next metric."""
-        metrics = metrics_of(each.run for each in self.board.runs)
+        metrics = metrics_of(each.run for each in self._listed)
         if len(metrics) < 2:
             self.hint(
                 f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet"
@@ -549,6 +576,22 @@ class CurvesScreen(FleetAwareScreen):
         self._apply_settings(replace(self.settings, evaluations=not self.settings.evaluations))
         if self.settings.metric != "loss":
             self.hint(f"evaluations are drawn with the loss; {key_for('curves.metric')} shows it")
+
+    def action_toggle_seeds(self) -> None:
+        """Show the average of the shown runs, or the runs; the average is drawn over steps."""
+        on = not self.settings.over_seeds
+        self._apply_settings(
+            replace(
+                self.settings,
+                over_seeds=on,
+                axis=XAxis.STEP,
+                view=type(self.settings.view)(),
+                pinned=None,
+                hover=None,
+            )
+        )
+        if on and self._seeds is not None and self._seeds.problem:
+            self.hint(self._seeds.problem)
 
     def action_zoom(self, factor: float) -> None:
         """Zoom around the crosshair, or the middle."""

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import chosen_run, chosen_series, draw_plot, for_output
-from rgt_tui.cli.curves import _print_json
+from rgt_tui.cli import curves as command_curves
+from rgt_tui.cli.watch_arguments import CurvesArguments
 from rgt_tui.model import RunState, Series
 from tests.unit.cli.test_status_line import box
 
@@ -69,7 +70,12 @@ def test_a_pipe_has_no_colours_and_a_narrow_locale_only_ascii() -> None:
 
 
 def test_json_has_every_point(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _print_json("lab", msgspec.structs.replace(run(loss=[3.0, math.nan])), ["loss"]) == 0
+    assert (
+        command_curves._print_json(
+            "lab", msgspec.structs.replace(run(loss=[3.0, math.nan])), ["loss"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out) == {
         "box": "lab", "run": "gpt", "metric": "loss", "steps": [0, 1], "values": [3.0, "nan"],
     }  # fmt: skip
@@ -83,3 +89,41 @@ def test_values_near_the_end_of_what_a_float_holds_are_left_out(values: list[flo
     text, left_out = draw_plot(run, ("loss",), 60, 10)
     assert left_out == sum(abs(value) > 1e300 for value in values)
     assert "a: loss" in text
+
+
+def seeds(*ends: int) -> dict[tuple[str, str], RunState]:
+    """Runs whose loss is their number, up to a step."""
+    return {
+        ("lab", f"s{number}"): run(f"s{number}", loss=[float(number)] * (end + 1))
+        for number, end in enumerate(ends)
+    }
+
+
+def test_an_average_over_seeds_names_its_rule_and_the_run_that_ends_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command_curves._print_average(
+        seeds(9, 9, 4, 9, 9), "loss", CurvesArguments(width=60, height=10)
+    )
+    out, err = capsys.readouterr()
+    assert "loss over 5 runs" in out
+    assert "step 4: IQM 2, " in out
+    assert "(95% bootstrap interval of the IQM), mean 2\n" in out
+    assert "5 runs (s0, s1, s2, s3 and 1 more), steps 0 to 4 of 9: s2 ends there" in out
+    assert not err
+    command_curves._print_average(
+        seeds(3, 3), "loss", CurvesArguments(width=60, height=10, band="range")
+    )
+    out, err = capsys.readouterr()
+    assert "step 3: IQM 0.5, 0 to 1 (lowest and highest run), mean 0.5\n" in out
+    assert "2 runs are few: report 5 seeds or more" in err
+
+
+def test_an_average_as_json_has_all_its_curves(capsys: pytest.CaptureFixture[str]) -> None:
+    command_curves._print_average(seeds(1, 1, 1), "loss", CurvesArguments(json=True, band="std"))
+    assert json.loads(capsys.readouterr().out) == {
+        "boxes": ["lab"], "runs": ["s0", "s1", "s2"], "metric": "loss", "band": "std",
+        "steps": [0, 1], "iqm": [1.0, 1.0], "mean": [1.0, 1.0], "low": [0.0, 0.0], "high": [2.0, 2.0],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="it takes two runs"):
+        command_curves._print_average(seeds(1), "loss", CurvesArguments())

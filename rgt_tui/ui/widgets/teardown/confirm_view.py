@@ -310,8 +310,8 @@ def _manual_lines(
 
 def _fact_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
     """Return when the profile's facts were checked, and a warning for old ones."""
-    checked = (source.checked,) if source.checked else ()
-    lines = _text_lines("facts", checked, width, Tone.DIM)
+    checked = filter(None, (source.checked,))
+    lines = _text_lines("facts", tuple(checked), width, Tone.DIM)
     mark = current_glyphs().warn
     return lines + _text_lines("old facts", source.outdated, width, Tone.WARN, mark)
 
