@@ -64,6 +64,7 @@ VERBS = {
         "rgt_box.push.push_command",
         "receive the code and data of a push, completely or not at all",
     ),
+    "fix": ("rgt_box.commands.fix_steps", "run what only looks; preview and do a removal"),
     "remove": ("rgt_box.commands.remove", "remove rgt from this box, or only its older agents"),
 }
 """Verb → (module with a ``main(argv)``, or ``module:function``, one line of help)."""

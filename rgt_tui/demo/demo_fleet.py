@@ -27,7 +27,7 @@ from rgt_tui.store import FleetHistory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rgt_tui.fleet import TransferNote
+    from rgt_tui.fleet import FixTrials, TransferNote
     from rgt_tui.fleet.box_logs import BoxLog
     from rgt_tui.fleet.kept_lines import KeptLines
     from rgt_tui.profiles import TransferCost
@@ -123,6 +123,10 @@ class DemoFleet(FleetSource):
     async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         """Run a command that a person has typed."""
         return await self._running_fleet.run_command(words, on_line)
+
+    def fix_trials(self, box: str) -> FixTrials:
+        """Return what runs the steps of a fix on a box."""
+        return self._running_fleet.fix_trials(box)
 
     def set_box_paused(self, box: str, paused: bool) -> None:
         """Disconnect from a box, or connect again."""

@@ -111,6 +111,13 @@ if TYPE_CHECKING:
         read_notes,
     )
     from rgt_tui.fleet.unlisted import AccountWatch, ask_accounts, build_bills
+    from rgt_tui.fleet.work.fix_trials import (
+        DiskFigures,
+        FixRefused,
+        FixTrials,
+        OpenHandle,
+        RemovalPreview,
+    )
 
 __all__ = [
     "ALERTING_PACES",
@@ -139,12 +146,15 @@ __all__ = [
     "ConnectLimit",
     "Connector",
     "DiaryPage",
+    "DiskFigures",
     "EvidenceQueries",
     "ExactLog",
     "ExactLogRequest",
     "FaultReporter",
     "FileAccess",
     "FirstSteps",
+    "FixRefused",
+    "FixTrials",
     "Fleet",
     "FleetAlerting",
     "FleetMeters",
@@ -160,11 +170,13 @@ __all__ = [
     "NotOffered",
     "NotRunnable",
     "OpenActions",
+    "OpenHandle",
     "PlatformAccount",
     "Publisher",
     "PullResult",
     "Questions",
     "RecordedFleet",
+    "RemovalPreview",
     "ResultsRequest",
     "SamplingPaces",
     "Tap",
@@ -250,6 +262,7 @@ __getattr__ = imported_later(
         "publisher": "JudgePace Publisher Questions",
         "reducers": ("BOX_LIMITS apply_frame count_frame extend_log fold_points rewind_run"),
         "transfer_diary": "KEPT DiaryPage TransferNote noted_transfer read_notes",
+        "work.fix_trials": "DiskFigures FixRefused FixTrials OpenHandle RemovalPreview",
         "unlisted": "AccountWatch ask_accounts build_bills",
     },
 )

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     import asyncssh
 
     from rgt_tui.fleet.transfer_diary import TransferNote
+    from rgt_tui.fleet.work.fix_trials import FixTrials
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
@@ -402,6 +403,19 @@ class Fleet(BaseFleet):
         if any(session.state.spec.untrusted for session in self._sessions.values()):
             raise NotRunnable("the fleet file is not trusted: rgt trust")
         return await run_check_command(words, self._fleet_file, on_line, self._env)
+
+    def fix_trials(self, box: str) -> FixTrials:
+        """Return what runs the steps of a fix on a box."""
+        from rgt_tui.fleet.work.fix_trials import FixTrials
+
+        session = self._sessions[box]
+        return FixTrials(
+            lambda: session.agent,
+            lambda: session.state,
+            AuditLog(self._audit_file),
+            lambda text, level: self._publisher.publish_message(text, level, box=box),
+            self.now,
+        )
 
     def focus_box(self, box: str | None) -> None:
         """Sample the focused box fast; in a large fleet, slow down the others after a while."""

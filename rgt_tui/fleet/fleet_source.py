@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.box_logs import BoxLog
     from rgt_tui.fleet.kept_lines import KeptLines
     from rgt_tui.fleet.transfer_diary import TransferNote
+    from rgt_tui.fleet.work.fix_trials import FixTrials
     from rgt_tui.gate import Receipt
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
@@ -407,6 +408,14 @@ class FleetSource(Protocol):
         Raises:
             NotOffered: these boxes are a recording or an earlier moment.
             NotRunnable: it cannot be run from here; the message says why.
+        """
+        raise NotOffered
+
+    def fix_trials(self, box: str) -> FixTrials:
+        """Return what runs the steps of a fix on a box.
+
+        Raises:
+            NotOffered: these boxes are a recording or an earlier moment.
         """
         raise NotOffered
 

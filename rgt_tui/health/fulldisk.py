@@ -52,6 +52,22 @@ REMAKEABLE = frozenset(
 )
 """Directory names whose content can be recreated, by wide convention."""
 _REMOVE = "rm -rf -- {}"
+_SHOW_INODES = "df -i -- {}"
+_SHOW_BYTES = "df -h -- {}"
+_LIST_FOLDER = "ls -A -- {} | head"
+_LIST_ESCAPED = "ls -lAb -- {}"
+_COUNT_INODES = "du --inodes -x -d3 -- {} | sort -n | tail"
+_COUNT_BYTES = "du -xh -d3 -- {} | sort -h | tail"
+STEP_COMMANDS = (
+    _REMOVE,
+    _SHOW_INODES,
+    _SHOW_BYTES,
+    _LIST_FOLDER,
+    _LIST_ESCAPED,
+    _COUNT_INODES,
+    _COUNT_BYTES,
+)
+"""Every command of the steps below, with ``{}`` for a path: rgt itself runs no other one."""
 _PATTERN = frozenset("*?[")
 
 
@@ -94,14 +110,14 @@ def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep
     """Return the steps against used-up inodes: check, inspect, remove what can be recreated."""
     fixes = [
         FixStep(
-            "Check: it is the inodes, not the bytes", fill_command_path("df -i -- {}", disk.mount)
+            "Check: it is the inodes, not the bytes", fill_command_path(_SHOW_INODES, disk.mount)
         )
     ]
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
         if not is_exact_path(hog.path):
             fixes += _unnameable(hog)
             continue
-        look = fill_command_path("ls -A -- {} | head", hog.path)
+        look = fill_command_path(_LIST_FOLDER, hog.path)
         fixes.append(FixStep(f"First inspect {hog.path} ({size(hog.bytes)})", look))
         if removable(box, disk.mount, hog):
             text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be recreated: remove them, {goes_on}"
@@ -113,7 +129,7 @@ def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep
                 )
             )
     if not disk.hogs:
-        find = fill_command_path("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
+        find = fill_command_path(_COUNT_INODES, disk.mount)
         fixes.append(FixStep("Find the directory with the most files", find))
         fixes.append(FixStep(f"Remove or pack files that can be recreated; {goes_on}"))
     return tuple(fixes)
@@ -122,10 +138,10 @@ def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep
 def byte_fixes(disk: DiskReading, goes_on: str) -> tuple[FixStep, ...]:
     """Return the steps against a disk without free bytes."""
     return (
-        FixStep("Check: it is the bytes", fill_command_path("df -h -- {}", disk.mount)),
+        FixStep("Check: it is the bytes", fill_command_path(_SHOW_BYTES, disk.mount)),
         FixStep(
             "Find large files; model caches are often larger than all results",
-            fill_command_path("du -xh -d3 -- {} | sort -h | tail", disk.mount),
+            fill_command_path(_COUNT_BYTES, disk.mount),
         ),
         FixStep(
             "Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"
@@ -148,7 +164,7 @@ def _unnameable(hog: InodeHog) -> tuple[FixStep, FixStep]:
         FixStep(
             f"First inspect: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
             "shown; this lists names with such characters escaped",
-            fill_command_path("ls -lAb -- {}", above),
+            fill_command_path(_LIST_ESCAPED, above),
         ),
         FixStep("No command is shown for it: the displayed name may be that of another directory"),
     )
@@ -163,21 +179,27 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
     may write results next to the files that are known: in the folders where it works, only a
     subdirectory with a cache name is offered.
     """
-    path = hog.path
+    return hog.path != posixpath.normpath(mount) and not find_removal_objection(box, hog.path)
+
+
+def find_removal_objection(box: BoxState, path: str) -> str:
+    """Return why a path must not be removed by the known facts about its box; empty = no objection."""
     if not path.startswith("/") or posixpath.normpath(path) != path or not is_exact_path(path):
-        return False
-    if any(f"{other.rstrip('/')}/".startswith(f"{path}/") for other in _list_mounts(box)):
-        return False
-    if path == posixpath.normpath(mount) or path.count("/") < 2:
-        return False
+        return "it is not an exact path"
+    if path.count("/") < 2:
+        return "it is a top-level directory"
     if not REMAKEABLE & set(path.split("/")):
-        return False
-    if any(_paths_overlap(path, kept) for kept in _paths_to_keep(box)):
-        return False
-    return not any(
-        _contains_path(path, folder) or _works_on(path, folder)
-        for folder in _list_training_folders(box)
-    )
+        return "by its name it is no cache: it may be irreplaceable"
+    for mount in _list_mounts(box):
+        if f"{mount.rstrip('/')}/".startswith(f"{path}/"):
+            return f"{mount} is mounted there"
+    for kept in sorted(paths_to_keep(box)):
+        if _paths_overlap(path, kept):
+            return f"{kept} is there: a run, checkpoint, job or log"
+    for folder in sorted(_list_training_folders(box)):
+        if _contains_path(path, folder) or _works_on(path, folder):
+            return f"a training works in {folder}"
+    return ""
 
 
 def _list_mounts(box: BoxState) -> tuple[str, ...]:
@@ -186,7 +208,8 @@ def _list_mounts(box: BoxState) -> tuple[str, ...]:
     return ()
 
 
-def _paths_to_keep(box: BoxState) -> set[str]:
+def paths_to_keep(box: BoxState) -> set[str]:
+    """Return every known path with something of value: roster, checkpoints, logs, results."""
     cells = [cell for queue in box.queues for cell in queue.cells]
     named = [path for cell in cells for path in (cell.out, cell.durable_path, cell.log)]
     points = [item.path for entry in box.checkpoints for item in entry.items]

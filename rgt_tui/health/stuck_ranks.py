@@ -484,6 +484,12 @@ def _describe_stall(found: StuckTraining) -> str:
     )
 
 
+_SHOW_RANKS = "ps -o pid,ppid,stat,wchan:24,etime,args -p {n}"
+_SHOW_KILLS = "dmesg -T | grep -iE 'oom|killed process' | tail"
+STEP_COMMANDS = (_SHOW_RANKS, _SHOW_KILLS)
+"""Commands of the steps below that only look, with ``{n}`` for pids."""
+
+
 def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
     """Return the steps that fix it, with the pids of this box. Inspecting comes before changing."""
     # A box may report any number as a pid, and to ``kill`` -1 means all processes.
@@ -508,9 +514,7 @@ def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
             )
         )
     ps = ",".join(map(str, (*pids, *others)))
-    look = FixStep(
-        "See what state each rank is in", f"ps -o pid,ppid,stat,wchan:24,etime,args -p {ps}"
-    )
+    look = FixStep("See what state each rank is in", _SHOW_RANKS.replace("{n}", ps))
     last = FixStep("Then stop the launch and start it again: it resumes from its newest checkpoint")
     if found.page == STOPPED and pids:
         return (
@@ -524,7 +528,7 @@ def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
     if found.page == GONE:
         why = FixStep(
             "Find out why it ended: its first error in the log, or a kill by the kernel",
-            "dmesg -T | grep -iE 'oom|killed process' | tail",
+            _SHOW_KILLS,
         )
         return (why, look, *keep, last)  # fmt: skip
     return (

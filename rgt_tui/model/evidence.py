@@ -154,7 +154,7 @@ class FixStep(msgspec.Struct, frozen=True):
 
     text: str
     command: str | None = None
-    """A command to run on the box; it is shown, never run automatically."""
+    """A command to run on the box; rgt runs it only on request, and only if it looks."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -99,6 +99,8 @@ _NAMES = {
     "slash": "/",
     "ampersand": "&",
     "asterisk": "*",
+    "exclamation_mark": "!",
+    "apostrophe": "'",
     "colon": ":",
     "escape": "esc",
     "plus": "+",
@@ -222,6 +224,13 @@ BOX_WORK: tuple[Command, ...] = (
             "Pull, push, run or queue on the box: the command's dry run first.", "work", needs=("box", "live")),
 )  # fmt: skip
 """For a box on which work is to start."""
+
+BOX_FIX: tuple[Command, ...] = (
+    Command("box.fix", ("exclamation_mark",), "try the fix",
+            "Run the steps of a fix that only look, and preview what it would remove; nothing is removed until you "
+            "type its name.", "try_fix", footer=11, dangerous=True, needs=("box", "live")),
+)  # fmt: skip
+"""For a box with a finding, or the page of one."""
 
 FLEET: tuple[Command, ...] = (
     Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1, needs=("box",)),

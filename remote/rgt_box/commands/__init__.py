@@ -8,6 +8,7 @@ from __future__ import annotations
 __all__ = [
     "cat",
     "file_tree",
+    "fix_steps",
     "gpu_health",
     "grep",
     "hashing",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         find_durations,
         pack_words,
     )
+    from rgt_tui.ui.screens.fix_trial import FixTrialScreen
     from rgt_tui.ui.screens.fleet import FleetScreen
     from rgt_tui.ui.screens.handbook_pages import HandbookScreen, list_rows, page_sections
     from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows
@@ -57,6 +58,7 @@ __all__ = [
     "ChoiceScreen",
     "CurvesScreen",
     "FirstContactScreen",
+    "FixTrialScreen",
     "FleetAwareScreen",
     "FleetScreen",
     "HandbookScreen",
@@ -128,6 +130,7 @@ __getattr__ = imported_later(
         "choice": "ChoiceScreen",
         "curves": "CurvesScreen listed_runs",
         "event_journal": "HappeningList JournalScreen alert_of find_durations pack_words",
+        "fix_trial": "FixTrialScreen",
         "fleet": "FleetScreen",
         "handbook_pages": "HandbookScreen list_rows page_sections",
         "help": "HelpPanel HelpScreen key_rows",

@@ -28,7 +28,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import ClipboardText
-from rgt_tui.ui.commands import ALERTS, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.commands import ALERTS, BOX_FIX, MOVE, Command, build_bindings, key_for
 from rgt_tui.ui.notation import clock_or_dash, compact_time, current_glyphs, make_displayable
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.box_context import BoxContext
@@ -191,7 +191,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
     """One line per alert, worst first; muted ones are at the end."""
 
     PLACE = "alerts"
-    KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *BOX_FIX, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
@@ -381,6 +381,13 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             super().action_open_for_box(place)
         else:
             cast("Dashboard", self.app).open_screen(place, self.target_box, spot)
+
+    def chosen_finding(self, box: BoxState) -> Finding | None:
+        """Return the finding of the selected alert."""
+        picked = self.picked_alert
+        if picked is None or picked.ended_at is not None:
+            return None
+        return picked.finding
 
     def action_mute(self, seconds: int) -> None:
         """Mute the selected alert for `seconds`; 0 = unmute, negative = until it ends."""

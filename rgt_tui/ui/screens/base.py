@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model import BoxState, FleetState, LinkState, ScreenPosition
+from rgt_tui.model import BoxState, Finding, FleetState, LinkState, ScreenPosition
 from rgt_tui.ui.box_status import (
     assess_box,
     box_parts,
@@ -668,6 +668,24 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
 
         if boxes:
             self.app.push_screen(ChoiceScreen("start", WORK), open_command)
+
+    def chosen_finding(self, box: BoxState) -> Finding | None:
+        """Return the finding whose steps ``!`` tries: the box's worst one with steps."""
+        return next((one for one in box.findings if one.fixes and not one.cleared), None)
+
+    def action_try_fix(self) -> None:
+        """Open the dialog that runs the looking steps of a fix, and previews what it would remove."""
+        box = self.find_target()
+        if box is None:
+            return
+        finding = self.chosen_finding(box)
+        if finding is None:
+            self.hint(f"{box.spec.name}: no known fix to try")
+            return
+        from rgt_tui.ui.screens.fix_trial import FixTrialScreen
+
+        title = f"{finding.gotcha} {finding.resource}"
+        self.app.push_screen(FixTrialScreen(self.fleet, box, title, finding.never, finding.fixes))
 
     def _is_replay(self) -> bool:
         """Return whether this is a replay; say so if it is not."""

@@ -20,6 +20,7 @@ from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX,
     BOX_CARE,
+    BOX_FIX,
     BOX_SHELL,
     BOX_TARGET,
     BOX_WORK,
@@ -170,6 +171,7 @@ class BoxScreen(LogKeys):
     PLACE = "box"
     KEYS: ClassVar[tuple[Command, ...]] = (
         *BOX_TARGET,
+        *BOX_FIX,
         *BOX_SHELL,
         *BOX_WORK,
         *LOG_LINES,

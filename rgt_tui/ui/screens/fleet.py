@@ -20,6 +20,7 @@ from rgt_tui.ui.box_status import build_failed_assessment, choose_log
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX_CARE,
+    BOX_FIX,
     BOX_SHELL,
     BOX_TARGET,
     BOX_WORK,
@@ -157,6 +158,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = (
         *FLEET,
         *BOX_TARGET,
+        *BOX_FIX,
         *BOX_SHELL,
         *BOX_WORK,
         *BOX_CARE,

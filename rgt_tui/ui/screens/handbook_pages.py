@@ -24,11 +24,19 @@ from rgt_tui.handbook import (
     shipped_pages,
 )
 from rgt_tui.health import ids_referring_to
-from rgt_tui.model import Finding, FixStep, FleetState, Severity
+from rgt_tui.model import BoxState, Finding, FixStep, FleetState, Severity
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import ClipboardText
-from rgt_tui.ui.commands import ALERTS_TOO, HANDBOOK, MOVE, Command, build_bindings, key_for
+from rgt_tui.ui.commands import (
+    ALERTS_TOO,
+    BOX_FIX,
+    HANDBOOK,
+    MOVE,
+    Command,
+    build_bindings,
+    key_for,
+)
 from rgt_tui.ui.notation import compact_time, current_glyphs, percent_or_dash
 from rgt_tui.ui.screens.base import FleetAwareScreen, MoveKeys
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -160,7 +168,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
     """Known failures: their symptoms, causes and fixes."""
 
     PLACE = "handbook"
-    KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *ALERTS_TOO, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *BOX_FIX, *ALERTS_TOO, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = ""
     HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
@@ -263,6 +271,32 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             if scrolls
             else EMPTY,
         )
+
+    @property
+    def target_box(self) -> str | None:
+        """The screen's box, else the first box with the page's finding."""
+        page = self.picked_page
+        if self.box_name is None and page is not None and self.fleet_state is not None:
+            found = self._list_findings(self.fleet_state).get(page.id, [])
+            return next((one.box for one in found), None)
+        return self.box_name
+
+    def chosen_finding(self, box: BoxState) -> Finding | None:
+        """Return the page as it was found on the box, else its own steps."""
+        page = self.picked_page
+        if page is None:
+            return None
+        own = Finding(
+            page.id,
+            page.title,
+            page.severity,
+            page.title,
+            "",
+            "",
+            fixes=page.fixes,
+            never=page.never,
+        )
+        return next((one for one in box.findings if one.gotcha == page.id), own)
 
     def action_next_pane(self) -> None:
         """Move the focus to the page, or back to the list."""
