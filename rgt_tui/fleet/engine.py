@@ -508,8 +508,10 @@ class Fleet(BaseFleet):
         async for step in steps:
             said = describe_own_step(verb, step)
             if said is not None:
-                outcome = step.phase not in (StopPhase.REQUESTED, StopPhase.YOURS)
-                self._publisher.publish_message(*said, box=box, about=ENDED if outcome else "")
+                about = ENDED
+                if step.phase in (StopPhase.REQUESTED, StopPhase.YOURS):
+                    about = ""
+                self._publisher.publish_message(*said, box=box, about=about)
             yield step
 
     async def confirm_done(self, box: str) -> StopProgress:

@@ -32,7 +32,6 @@ from rgt_tui.model import (
 from rgt_tui.profiles import (
     action_for,
     compute_percent,
-    find_hourly_cost,
     format_duration,
     format_money,
     how_ended,
@@ -224,16 +223,20 @@ def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
     """
     spec, meter = box.spec, box.meter
     ref = spec.billing_ref
-    price = find_hourly_cost(meter)
-    armed = box.self_stop.armed if box.self_stop is not None else ()
-    per_hour = next((one.per_hour for one in armed if one.per_hour is not None), None)
+    per_hour = None
+    if box.self_stop is not None:
+        prices_known = (one.per_hour for one in box.self_stop.armed)
+        per_hour = next((price for price in prices_known if price is not None), None)
+    instance = ""
+    if ref is not None:
+        instance = ref.instance
     return Receipt(
         action=f"self-{spec.name}-{at:.0f}",
         box=spec.name,
         verb=BillingVerb.PARK,
         label="autostop",
         platform=profile.name,
-        instance=ref.instance if ref is not None else "",
+        instance=instance,
         who=f"{spec.name} itself",
         begun_at=at,
         call="sent by the box",
@@ -241,7 +244,6 @@ def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
         ended_at=at,
         said="the provider reports it as stopped",
         per_hour=per_hour,
-        at_least=price.at_least if price is not None else False,
         spent=meter.spent,
         spent_at_least=meter.spent_at_least,
         currency=meter.currency,
@@ -431,23 +433,23 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
 def receipt_markdown(receipt: Receipt) -> str:
     """Return the receipt as a Markdown page."""
 
-    def escape(text: str) -> str:
+    def escape_text(text: str) -> str:
         for char in "\\`*_|<>[]":
             text = text.replace(char, f"\\{char}")
         return " ".join(text.split())
 
-    lines = [f"# {escape(receipt_title(receipt))}", ""]
+    lines = [f"# {escape_text(receipt_title(receipt))}", ""]
     label = ""
     for name, text in receipt_rows(receipt):
         label = name or label
         if label != "runs":
-            lines.append(f"- **{label}**: {escape(text)}")
+            lines.append(f"- **{label}**: {escape_text(text)}")
     if receipt.runs:
         lines += ["", "| run | steps | best loss | state | results | SHA-256 |"]
         lines.append("|---|---|---|---|---|---|")
     for run in receipt.runs:
         cells = (run.name, run.steps, _format_best(run), run.ended, run.copy, run.sha256)
-        lines.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(escape_text(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -490,9 +492,9 @@ def _describe_idle(receipt: Receipt) -> str:
     if not receipt.watched:
         return "unknown"
     shares = []
+    idle = {one.currency: one.value for one in receipt.idle}
     for amount in receipt.watched:
-        idle = next((one for one in receipt.idle if one.currency == amount.currency), None)
-        share = compute_percent(idle.value if idle is not None else 0.0, amount.value)
+        share = compute_percent(idle.get(amount.currency, 0.0), amount.value)
         if share is not None:
             shares.append(f"{share:.0f}%")
     idle_sum = prices.format_sums(receipt.idle, none="0")

@@ -493,7 +493,7 @@ async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
             await resize(pilot, *size)
             await pilot.pause()
             assert "more" in said(screen)
-            for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#course"):
+            for name in ("#name", "#cancel", "#ok", "#status", "#asked", "#keys"):
                 region = screen.query_one(name).region
                 assert region.area > 0
                 assert screen.region.contains_region(region), (name, size)

@@ -239,7 +239,7 @@ async def test_the_name_then_the_button_parks() -> None:
         await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
         assert fleet.executed == [(BOX, BillingVerb.PARK, BOX)]
         assert "✔ meter off" in said(screen)
-        assert button(screen, "ok").text == "Receipt"
+        assert not button(screen, "ok").display, "nothing is left to press"
         assert str(screen.query_one("#dialog").border_title).startswith("vast-demo: stopped"), (
             "no question"
         )
@@ -652,15 +652,11 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
         fleet.advance(1.0)
         await pilot.press("enter")
         await until(pilot, lambda: screen.state.stage is DialogStage.OFF)
-        await until(pilot, lambda: screen.focused is button(screen, "ok"))
-        assert "volume 5, 10 GB, $1.50 a month" in " ".join(said(screen).split())
-        fleet.advance(1.0)
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
-        page = app.screen
-        text = " ".join(
-            " ".join(text_of(row) for row in page.query_one(FittedLines).shown_lines).split()
-        )
+        await until(pilot, lambda: screen.receipt is not None)
+        await until(pilot, lambda: screen.focused is button(screen, "cancel"))
+        rows = screen.query_one("#facts", FittedLines)
+        await until(pilot, lambda: "to end that" in "".join(map(text_of, rows.shown_lines)))
+        text = " ".join(" ".join(text_of(row) for row in rows.shown_lines).split())
         for part in (
             "still bills",
             "volume 5",
@@ -673,9 +669,37 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
         assert "disk" not in text and "is kept" not in text, (
             "the machine was destroyed with its disk"
         )
-        assert str(page.query_one("#page").border_title) == f"{BOX}: destroyed"
+        assert not screen.query_one(EvidenceList).display
+        copied = screen.to_copy()
+        assert copied is not None and copied.text.startswith(f"# {BOX}: destroyed")
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen)
+        await until(pilot, lambda: app.screen is not screen)
+
+
+async def test_at_80_by_24_the_first_reason_and_the_keys_are_in_sight() -> None:
+    fleet = ParkFleet()
+    why = "a process of lab trains: python train.py"
+    fleet.review_changes = {"items": (EvidenceItem("quiet", False, why, fleet.now()),)}
+    async with app_of(fleet).run_test(size=(80, 24)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        text = screen_text(pilot.app)
+        assert f"quiet: {why}" in text
+        assert "↓ evidence" in text and "? help" in text and "esc cancel" in text
+        await pilot.press("down")
+        await until(pilot, lambda: "f give up" in screen_text(pilot.app))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+        assert screen.query_one(Input).value == ""
+
+
+async def test_the_line_below_the_field_says_which_key_leads_to_the_button() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await until(pilot, lambda: "the button sends it; enter goes there" in said(screen))
+        await pilot.press("enter")
+        await until(pilot, lambda: "the button sends it; enter presses it" in said(screen))
 
 
 async def test_d_on_a_machine_that_is_gone_shows_the_receipt_and_offers_no_action() -> None:

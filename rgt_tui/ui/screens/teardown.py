@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import ClassVar
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -17,7 +18,7 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
-from rgt_tui.gate import GENERIC
+from rgt_tui.gate import GENERIC, Receipt, receipt_markdown, receipt_rows
 from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, RiskLevel
 from rgt_tui.profiles import (
     action_for,
@@ -32,10 +33,11 @@ from rgt_tui.ui.commands import APP, Command, build_bindings, key_for, keys_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import current_glyphs, make_displayable
-from rgt_tui.ui.screens.receipt import ReceiptScreen
+from rgt_tui.ui.screens.receipt import receipt_lines
+from rgt_tui.ui.widgets.fixed_lines import KeyLine
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line
+from rgt_tui.ui.widgets.spans import Line, Span, dim_span, make_line
 from rgt_tui.ui.widgets.teardown.confirm import CHOOSE, PRESS, DialogButton, NameField, VerbChoice
 from rgt_tui.ui.widgets.teardown.confirm_state import (
     GUARD_SECONDS,
@@ -80,7 +82,7 @@ TeardownScreen #dialog {
 TeardownScreen.ascii #dialog { border: ascii $rgt-faint; }
 TeardownScreen #verbs { margin: 0 0 1 0; }
 TeardownScreen #scroll { height: auto; scrollbar-size-vertical: 1; }
-TeardownScreen #more, TeardownScreen #asked { height: 1; }
+TeardownScreen #more, TeardownScreen #asked, TeardownScreen #keys { height: 1; }
 TeardownScreen #answer { height: 1; }
 TeardownScreen #typing { width: auto; height: 1; }
 TeardownScreen #buttons { width: 1fr; height: 1; align-horizontal: left; }
@@ -148,6 +150,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self._reviewing: Worker[None] | None = None
         self._asks = False
         """Whether a pull of this box waits for a yes to its price."""
+        self.receipt: Receipt | None = None
+        """Shown instead of the review once the meter is off."""
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -162,9 +166,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                     {verb: self._verb_label(verb) for verb in self.state.offered}, self.state.verb
                 )
             with VerticalScroll(id="scroll", can_focus=False):
-                yield FittedLines(
-                    lambda width: facts_lines(self.state, self._make_setting(), width), id="facts"
-                )
+                yield FittedLines(self._review_lines, id="facts")
                 yield EvidenceList(self._list_rows)
                 yield FittedLines(lambda width: call_lines(self.state, width), id="sends")
             yield FittedLines(lambda width: [self._hidden_line()], id="more")
@@ -181,6 +183,33 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 lambda width: [dialog_status(self.state, self._make_setting(), width)], id="status"
             )
             yield FittedLines(lambda width: [progress_line(self.state, width)], id="course")
+            yield KeyLine(())
+
+    def _review_lines(self, width: int) -> list[Line]:
+        """Return the review; after the end, the receipt."""
+        if self.receipt is not None:
+            return receipt_lines(receipt_rows(self.receipt), width)
+        return facts_lines(self.state, self._make_setting(), width)
+
+    def _key_commands(self) -> tuple[Command, ...]:
+        """Return the commands of the key line: those of the selected row, or of the dialog."""
+        if self.query_one(EvidenceList).has_focus:
+            first = (*EVIDENCE[:4], COPY, *TEARDOWN[1:2], *TEARDOWN[:1])
+        elif self.receipt is not None:
+            first = (COPY, *TEARDOWN[3:4], *TEARDOWN[:1])
+        else:
+            first = (*WALK[:1], *TEARDOWN[1:2], *TEARDOWN[3:4], *TEARDOWN[:1])
+        shown = [msgspec.structs.replace(one, footer=rank) for rank, one in enumerate(first, 1)]
+        return (*shown, TEARDOWN[-1])
+
+    def on_descendant_focus(self) -> None:
+        """Show the keys of the focused part, and the way from it to the button."""
+        self.query_one(KeyLine).show_commands(self._key_commands())
+        self.query_one("#status", FittedLines).update()
+
+    def action_act(self, what: str) -> None:
+        """Act on the selected row, after a click on the key line."""
+        self.query_one(EvidenceList).action_act(what)
 
     @property
     def now(self) -> float:
@@ -275,14 +304,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         scroll = self.query_one("#scroll", VerticalScroll)
         above = round(scroll.scroll_y)
         hidden = out_of_sight(above, round(scroll.max_scroll_y) - above)
-        rows = self.query_one(EvidenceList)
-        walk = (
-            (Span("↓", Tone.ACCENT), dim_span(" evidence"))
-            if rows.picked_key and not rows.has_focus
-            else ()
-        )
-        gap = (Span("   "),) if hidden and walk else ()
-        return make_line(Span(" " * NAMES), hidden, gap, walk)
+        return make_line(Span(" " * NAMES), hidden)
 
     def _count_hidden(self) -> None:
         self.query_one("#more", FittedLines).redraw()
@@ -305,7 +327,11 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         else:
             self.query_one(NameField).styles.width = field
         pull = len(self._pull_lines(inner))
-        fixed = 7 + stacked + pull + 2 * (len(self.state.offered) > 1)
+        # Before anything is sent, a small terminal has no line for the steps of a request.
+        least_height = 30
+        course = height >= least_height or self.state.stage is not DialogStage.REVIEW
+        self.query_one("#course").display = course and not self.state.by_hand
+        fixed = 7 + course + stacked + pull + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -335,6 +361,12 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         owner = ""
         if self._profile.id == GENERIC:
             owner = "your provider"
+        if self.query_one("#ok").has_focus:
+            to_button = f"{key_for('teardown.press')} presses it"
+        elif self.query_one(NameField).has_focus:
+            to_button = f"{key_for('teardown.press')} goes there"
+        else:
+            to_button = f"{key_for('teardown.next')} goes there"
         return DialogSetting(
             meter,
             action,
@@ -343,6 +375,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             console,
             keeps,
             owner,
+            to_button,
             lacks,
             describe_check_months(self._profile, action),
             list_old_facts(self._profile, action, self.now),
@@ -366,12 +399,15 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             choice.redraw()
         field = self.query_one(NameField)
         field.disabled = state.stage is not DialogStage.REVIEW or state.by_hand
-        for hidden in ("#typing", "#ok", "#course", "#asked"):
+        for hidden in ("#typing", "#asked"):
             self.query_one(hidden).display = not state.by_hand
+        self.query_one("#ok").display = not state.by_hand and state.stage is not DialogStage.OFF
+        for shown in (self.query_one(EvidenceList), self.query_one("#sends")):
+            shown.display = self.receipt is None
         if cleared:
             field.value = ""
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
-        after = state.stage in (DialogStage.OFF, DialogStage.YOURS)
+        after = state.stage is DialogStage.YOURS
         may = after or state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
         if state.review is not None:
@@ -387,10 +423,17 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             closes = "Close"
         cancel.show_button(closes, disabled=False)
         self._arrange_dialog(*self.size)
-        if lost_focus or (field.disabled and not after):
+        if lost_focus or (field.disabled and not after) or (after and moved):
             cancel.focus()
-        elif after and moved:
-            (ok if state.stage is DialogStage.OFF else cancel).focus()
+        if moved and state.stage is DialogStage.OFF:
+            self.run_worker(self._read_receipt(), exit_on_error=False)
+        self.query_one(KeyLine).show_commands(self._key_commands())
+
+    async def _read_receipt(self) -> None:
+        """Show the receipt from its start instead of the review."""
+        self.receipt = await self._fleet.find_receipt(self.box_name)
+        self._apply_state(self.state)
+        self.query_one("#scroll").scroll_home(animate=False)
 
     def start_review(self) -> None:
         """Start a review, unless one is running."""
@@ -553,15 +596,12 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             self._reviewing = None
 
     def on_dialog_button_pressed(self, event: DialogButton.Pressed) -> None:
-        """Close the dialog, send the request, or do what the button offers after it."""
+        """Close the dialog, send the request, or record that a click is done."""
         event.stop()
         if event.button.id == "cancel":
             self._close_dialog()
             return
         if not self.accepts_keys():
-            return
-        if self.state.stage is DialogStage.OFF:
-            self.app.push_screen(ReceiptScreen(self._fleet, self.box_name))
             return
         if self.state.stage is DialogStage.YOURS:
             self.run_worker(self._confirm_done(), group="done", exclusive=True, exit_on_error=False)
@@ -660,7 +700,11 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.dismiss()
 
     def to_copy(self) -> ClipboardText | None:
-        """Return the manual steps if there are any, otherwise the selected row of the evidence."""
+        """Return the receipt, the manual steps, or the selected row of the evidence."""
+        if self.receipt is not None:
+            return ClipboardText(
+                what=f"the receipt of {self.box_name}", text=receipt_markdown(self.receipt)
+            )
         if self.state.by_hand or self.state.stage is DialogStage.YOURS:
             steps = console_steps(self._make_setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))

@@ -11,11 +11,11 @@ from rgt_tui.gate import (
     KeptResults,
     Receipt,
     ReceiptBook,
+    list_run_receipts,
     receipt_markdown,
     receipt_of_self_stop,
     receipt_rows,
 )
-from rgt_tui.gate.receipts import list_run_receipts
 from rgt_tui.model import (
     BillingVerb,
     BoxSpec,
@@ -51,7 +51,7 @@ KEPT = (
 )
 
 
-def receipt(**changes: object) -> Receipt:
+def park_receipt(**changes: object) -> Receipt:
     """Return the receipt of a park after two hours, a quarter of them idle."""
     made = Receipt(
         action="a1",
@@ -88,7 +88,7 @@ def rows_of(made: Receipt) -> dict[str, str]:
 
 
 def test_it_says_how_long_which_share_was_idle_and_what_each_run_reached() -> None:
-    rows = rows_of(receipt())
+    rows = rows_of(park_receipt())
     assert rows["on for"].startswith("2h00, since ")
     assert rows["idle"] == "25%: $0.50 of $2.00 while rgt watched"
     assert "lstm-a: step 2,400 of 2,400, best loss 0.4213, done, results pulled" in rows["runs"]
@@ -96,24 +96,24 @@ def test_it_says_how_long_which_share_was_idle_and_what_each_run_reached() -> No
 
 
 def test_what_still_bills_has_its_price_a_month_and_the_way_to_end_it() -> None:
-    rows = rows_of(receipt())
+    rows = rows_of(park_receipt())
     assert "$7.30 a month" in rows["still bills"]
     assert rows["to end that"] == "destroy it: rgt down lab --destroy"
-    priced = receipt(keeps_billing=("volume 1, $1.50 a month",))
+    priced = park_receipt(keeps_billing=("volume 1, $1.50 a month",))
     assert "7.30" not in rows_of(priced)["still bills"], "the provider's own price counts once"
 
 
 def test_unknown_stays_unknown() -> None:
-    rows = rows_of(receipt(started_at=None, watched=(), idle=(), runs=()))
+    rows = rows_of(park_receipt(started_at=None, watched=(), idle=(), runs=()))
     assert rows["on for"].startswith("unknown")
     assert rows["idle"] == "unknown"
     assert rows["runs"] == "none were seen"
 
 
 def test_as_markdown_a_name_cannot_break_the_table(tmp_path: Path) -> None:
-    ReceiptBook(tmp_path).save_receipt(receipt())
+    ReceiptBook(tmp_path).save_receipt(park_receipt())
     page = (tmp_path / "a1.md").read_text()
-    assert page == receipt_markdown(receipt())
+    assert page == receipt_markdown(park_receipt())
     table = [line for line in page.splitlines() if line.startswith("| ")]
     assert len(table) == 3
     assert r"| lstm\|b | step 800 |" in table[2]

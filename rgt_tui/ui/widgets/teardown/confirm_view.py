@@ -89,6 +89,8 @@ class DialogSetting:
     """What is still billed after the verb by the platform's profile, if no review has it."""
     owner: str = ""
     """The console's owner if the profile is generic; empty = the platform."""
+    to_button: str = ""
+    """Which key leads from the focus to the button, or presses it."""
     lacks: str = ""
     """Message that the platform lacks this verb, and what to do instead."""
     checked: str = ""
@@ -191,17 +193,19 @@ def call_lines(state: ConfirmState, width: int) -> list[Line]:
 def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
     """Return why the gate is closed.
 
-    Refusals that repeat a row of the evidence are only counted.
+    Only the first one that repeats a row of the evidence is shown, the others are counted.
     """
     blocking = [item for item in in_order(review) if item.is_blocking]
     rows = {item.text for item in blocking}
     texts = [text for text in review.refusals if text not in rows]
     if review.refusals and blocking:
-        if len(blocking) == 1:
-            fails = "fails"
-        else:
-            fails = "fail"
-        texts.append(f"{how_many(len(blocking), 'check')} {fails}: {_count_by_kind(blocking)}")
+        # The first reason in full: in a small terminal the evidence is out of sight.
+        first, *rest = blocking
+        texts.append(f"{first.kind}: {first.text}")
+        if rest:
+            more = how_many(len(rest), "more failing check")
+            shows = f"{key_for('teardown.walk-down')} shows them"
+            texts.append(f"{more}: {_count_by_kind(rest)} ({shows})")
     if texts:
         return [
             *_text_lines("refused", texts, width, Tone.TROUBLE, current_glyphs().trouble),
@@ -338,11 +342,9 @@ DONE = {BillingVerb.PARK: "stopped", BillingVerb.DESTROY: "destroyed"}
 
 
 def button_text(state: ConfirmState, setting: DialogSetting) -> str:
-    """Return the text of the button: the action, the confirmation or the receipt."""
+    """Return the text of the button: the action, or the confirmation."""
     if state.stage is DialogStage.YOURS:
         return f"{state.box} is {DONE[state.verb]}"
-    if state.stage is DialogStage.OFF:
-        return "Receipt"
     return f"{verb_label(state, setting)} {state.box}"
 
 
@@ -429,7 +431,9 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
         does, means = READY[
             level_of(state.review) if state.review is not None else RiskLevel.IRREVERSIBLE
         ]
-        return make_line(does, Span(means, Tone.STRONG))
+        return make_line(
+            does, setting.to_button and f"; {setting.to_button}", Span(means, Tone.STRONG)
+        )
     if len(missing) > 1:
         more = f"  and {how_many(len(missing) - 1, 'more reason')}"
     else:
