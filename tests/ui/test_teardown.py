@@ -680,15 +680,16 @@ async def test_at_80_by_24_the_first_reason_and_the_keys_are_in_sight() -> None:
     fleet = ParkFleet()
     why = "a process of lab trains: python train.py"
     fleet.review_changes = {"items": (EvidenceItem("quiet", False, why, fleet.now()),)}
-    async with app_of(fleet).run_test(size=(80, 24)) as pilot:
+    app = app_of(fleet)
+    async with app.run_test(size=(80, 24)) as pilot:
         screen = await open_dialog(pilot, fleet)
-        text = screen_text(pilot.app)
+        text = screen_text(app)
         assert f"quiet: {why}" in text
         assert "↓ evidence" in text and "? help" in text and "esc cancel" in text
         await pilot.press("down")
-        await until(pilot, lambda: "f give up" in screen_text(pilot.app))
+        await until(pilot, lambda: "f give up" in screen_text(app))
         await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(pilot.app.screen, HelpScreen))
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         assert screen.query_one(Input).value == ""
 
 
