@@ -50,6 +50,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit"
     )
     result.add_argument(
+        "--overfit-one-batch",
+        metavar="N",
+        nargs="?",
+        const=100,
+        type=int,
+        help="train N steps (100) on the first batch alone, write nothing, and exit with 1 unless the loss falls",
+    )
+    result.add_argument(
         "--estimate-batch",
         metavar="BYTES",
         nargs="?",
@@ -112,11 +120,18 @@ def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
     check_names(config.names("loggers"))
     if options.smoke is not None and options.smoke < 1:
         raise exits.UsageError(f"--smoke {options.smoke}: at least 1 step")
-    if options.smoke is None and options.estimate_batch is None and not options.out:
+    if options.overfit_one_batch is not None and options.overfit_one_batch < 2:
+        raise exits.UsageError(f"--overfit-one-batch {options.overfit_one_batch}: at least 2 steps")
+    trials = (options.smoke, options.estimate_batch, options.overfit_one_batch)
+    if trials == (None, None, None) and not options.out:
         raise exits.UsageError("--out DIR is missing (or try it first with --smoke 2)")
     _import_torch()
     from rgt_train import loop
 
+    if options.overfit_one_batch is not None:
+        from rgt_train import overfit
+
+        return overfit.check_task(config, options.overfit_one_batch)
     if options.estimate_batch is not None:
         return loop.estimate_batch(config, options.estimate_batch)
     if options.smoke is not None:

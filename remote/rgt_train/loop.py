@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch.optim.swa_utils import AveragedModel
@@ -449,20 +449,10 @@ def run_smoke_test(config: Config, steps: int) -> int:
     batch = min(config.int("batch"), setup.task.samples)
     for step in range(steps):
         indices = [(step * batch + i) % setup.task.samples for i in range(batch)]
-        setup.optimizer.zero_grad()
-        loss = setup.compute_loss(indices, lambda index: index)
-        setup.add_gradients(loss)
-        norm = setup.grad_norm()
-        if not (
-            math.isfinite(loss.item())
-            and (math.isfinite(norm) or setup.overflowed(loss.item(), norm))
-        ):
-            print_line(
-                f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}"
-            )
+        loss, norm = take_plain_step(setup, indices, step)
+        if not (math.isfinite(loss) and (math.isfinite(norm) or setup.overflowed(loss, norm))):
+            print_line(f"smoke: step {step + 1} is not finite: loss {loss}, gradient norm {norm}")
             return exits.FAILED
-        setup.apply_gradients(setup.learning_rate(step), norm)
-        setup.precision.update_scale()
     setup.model.eval()
     with torch.no_grad(), setup.precision.autocast():
         judged, count = next(
@@ -483,9 +473,20 @@ def run_smoke_test(config: Config, steps: int) -> int:
         if "not proved" in proof:
             return exits.FAILED
     print_line(
-        f"smoke: {steps} steps ok, loss {loss.item():.4f}, validation {judged / count:.4f}; nothing was written"
+        f"smoke: {steps} steps ok, loss {loss:.4f}, validation {judged / count:.4f}; nothing was written"
     )
     return exits.DONE
+
+
+def take_plain_step(setup: TrainingSetup, indices: List[int], step: int) -> Tuple[float, float]:
+    """Make one optimizer step on the samples `indices`; return its loss and its gradient norm."""
+    setup.optimizer.zero_grad()
+    loss = setup.compute_loss(indices, lambda index: index)
+    setup.add_gradients(loss)
+    norm = setup.grad_norm()
+    setup.apply_gradients(setup.learning_rate(step), norm)
+    setup.precision.update_scale()
+    return loss.item(), norm
 
 
 def _proving(config: Config, steps: int) -> Config:

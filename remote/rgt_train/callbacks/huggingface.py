@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, Mapping, Optional
+from typing import Any, List, Mapping, Optional
 
 from transformers import TrainerCallback
 
@@ -12,6 +12,7 @@ from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.overfit import train_transformers
 from rgt_train.ranks.heartbeat import CHECKPOINT, DATA, EVALUATION, LOOP, OPTIMIZER
 
 
@@ -45,6 +46,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
         self._out, self._mirror, self._keep = out, mirror, keep
         self._recorder: Optional[TrainingRecorder] = None
+        self._recorded = True
         self._phases = StepPhases()
 
     @staticmethod
@@ -74,6 +76,11 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             arguments["resume_from_checkpoint"] = self.newest_good(out, self._mirror)
         return trainer.train(**arguments)
 
+    def overfit_batch(self, trainer: Any, steps: int, **arguments: Any) -> List[float]:
+        """Train on one batch without a record; see `rgt_train.callbacks.overfit_one_batch`."""
+        self._recorded = False
+        return train_transformers(trainer, steps, **arguments)
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record that the training starts or resumes."""
         if self._recorder is not None:  # an earlier `train` of this process ended with an exception
@@ -81,7 +88,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             self._recorder = None
         self._phases.begin_training(int(args.process_index), int(args.world_size))
         self._phases.hook_model(kwargs.get("model"))
-        if not state.is_world_process_zero:
+        if not (state.is_world_process_zero and self._recorded):
             return
         world = max(1, int(args.world_size))
         facts = {

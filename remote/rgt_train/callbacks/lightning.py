@@ -6,7 +6,7 @@ import glob
 import os
 import stat
 import zipfile
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -17,6 +17,7 @@ from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, error_text, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.overfit import train_lightning
 from rgt_train.ranks.heartbeat import (
     BACKWARD,
     CHECKPOINT,
@@ -59,6 +60,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         super().__init__()
         self._out, self._mirror, self._keep = out, mirror, keep
         self._recorder: Optional[TrainingRecorder] = None
+        self._losses: Optional[List[float]] = None
         self._told: Dict[str, Tuple[int, ...]] = {}
         self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
@@ -89,6 +91,11 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
                 out = trainer.default_root_dir
             named["ckpt_path"] = self.newest_good(out, self._mirror)
         return trainer.fit(*arguments, **named)
+
+    def overfit_batch(self, trainer: Any, steps: int, *arguments: Any, **named: Any) -> List[float]:
+        """Fit one batch without a record; see `rgt_train.callbacks.overfit_one_batch`."""
+        self._losses = []
+        return train_lightning(trainer, steps, self._losses, *arguments, **named)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that the training begins."""
@@ -135,7 +142,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Record that the training starts or resumes."""
-        if not trainer.is_global_zero:
+        if self._losses is not None or not trainer.is_global_zero:
             return
         batch = _batch_size(trainer)
         seed = os.environ.get("PL_GLOBAL_SEED", "")
@@ -167,6 +174,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             self._stepped = step
             self._phases.note_step(step)
         self._phases.beat.enter_phase(DATA)
+        if self._losses is not None:
+            self._losses.append(float(_step_loss(outputs)))
         if self._recorder is None or step == self._step:
             return
         self._step = step
@@ -177,10 +186,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if step % max(1, int(trainer.log_every_n_steps)):
             return
         values: Dict[str, Any] = dict(trainer.logged_metrics)
-        if isinstance(outputs, Mapping):
-            loss = outputs.get("loss")
-        else:
-            loss = outputs
+        loss = _step_loss(outputs)
         if loss is not None:
             values["loss"] = loss
         if trainer.optimizers:
@@ -269,6 +275,13 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if 0 < batches < float("inf"):
             share = (trainer.fit_loop.batch_idx + 1) / batches
         return float(trainer.current_epoch + min(1.0, share))
+
+
+def _step_loss(outputs: Any) -> Any:
+    """Return the loss that a training step returned."""
+    if isinstance(outputs, Mapping):
+        return outputs.get("loss")
+    return outputs
 
 
 def _last_save(callback: Any) -> Optional[Tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.cli.commands import USAGE
+from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
 from rgt_tui.cli.triage_files import as_json, as_text, triage_log
 from rgt_tui.cli.work.work_arguments import RunArguments, SmokeArguments, parse_environment
@@ -40,7 +40,7 @@ LOGGERS_OFF = {
 LOG, NOTES = "smoke.log", "limits"
 OWN_OPTION = re.compile(
     r"(?:--|\+{0,2}trainer\.)(?:smoke(?:[-_]test)?|fast[-_]dev[-_]run|max[-_](?:train[-_])?(?:steps|iters|batches)"
-    r"|limit[-_](?:train[-_])?batches|num[-_]steps|steps|debug|dry[-_]run)(?:=.*)?"
+    r"|limit[-_](?:train[-_])?batches|num[-_]steps|steps|debug|dry[-_]run|overfit[-_]one[-_]batch)(?:=.*)?"
 )
 """Options by which a command limits itself."""
 WANTS_GPU = re.compile(
@@ -160,19 +160,24 @@ def run_smoke(arguments: SmokeArguments) -> int:
         env = parse_environment(arguments.env)
         if arguments.batches < 1:
             raise ValueError("--batches 0: at least 1")
+        if (arguments.overfit_one_batch or 2) < 2:
+            raise ValueError("--overfit-one-batch: at least 2 steps")
         if not workdir.is_dir():
             raise ValueError(f"--in {arguments.workdir}: there is no such directory")
     except ValueError as error:
         print_error(error)
         return USAGE
-    trainer = limit_trainer(arguments.words, arguments.batches)
+    trainer = limit_trainer(arguments)
     words = trainer or arguments.words
     started = words
     if len(words) == 1:
         started = [shutil.which("bash") or "/bin/sh", "-c", *words]
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as path:
         folder = Path(path)
-        full = _smoke_environment(arguments.batches, folder, env, hooked=trainer is None)
+        if arguments.overfit_one_batch:
+            env["RGT_OVERFIT_ONE_BATCH"] = str(arguments.overfit_one_batch)
+        batches = arguments.overfit_one_batch or arguments.batches
+        full = _smoke_environment(batches, folder, env, hooked=trainer is None)
         began = time.monotonic()
         try:
             status = run_limited(
@@ -214,17 +219,20 @@ def _smoke_environment(
     return full
 
 
-def limit_trainer(words: Sequence[str], batches: int) -> list[str] | None:
-    """Return a command of ``python -m rgt_train`` with the trainer's own ``--smoke``.
+def limit_trainer(arguments: SmokeArguments) -> list[str] | None:
+    """Return a command of ``python -m rgt_train`` with the trainer's own option for a smoke.
 
     None for another command.
     """
+    words = arguments.words
     line = " ".join(words)
     if not re.search(r"-m rgt_train(?! export)\b[^;&|]*$", line):
         return None
-    if "--smoke" in line:
+    options = ["--smoke", str(arguments.batches)]
+    if arguments.overfit_one_batch:
+        options = ["--overfit-one-batch", str(arguments.overfit_one_batch)]
+    if options[0] in line:
         return list(words)
-    options = ["--smoke", str(batches)]
     if len(words) == 1:
         return [f"{line} {' '.join(options)}"]
     return [*words, *options]
@@ -243,11 +251,19 @@ def _report_smoke(
     else:
         code = status
     found, advice = triage_log(log, all_pages())
+    text = log.read_text("utf-8", "replace")
+    verdict = re.search(r"^overfit: .*", text, re.MULTILINE)
+    if arguments.overfit_one_batch and verdict is None and code == OK:
+        code = FAILED
+        reason = (
+            "nothing was trained on one batch alone: let the script train with resume() or"
+            " overfit_one_batch() of rgt_train.callbacks"
+        )
     needs_gpu = False
     if reason is None:
         found = []
     else:
-        needs_gpu = WANTS_GPU.search(log.read_text("utf-8", "replace")) is not None
+        needs_gpu = WANTS_GPU.search(text) is not None
     limits = _read_limits(folder / NOTES)
     own = next(
         (word for word in " ".join(words).split() if OWN_OPTION.fullmatch(word)),
@@ -261,6 +277,7 @@ def _report_smoke(
                 "words": words,
                 "limits": limits,
                 "own_option": own,
+                "overfit": verdict and verdict[0],
                 "seconds": round(took, 1),
                 "reason": reason,
                 "needs_gpu": needs_gpu,
@@ -271,6 +288,8 @@ def _report_smoke(
         )
         return code
     lines = _describe_limits(limits, own, arguments.batches)
+    if verdict is not None:
+        lines.append(f"smoke: {verdict[0]}")
     if reason is None:
         lines.append(f"smoke: passed on the CPU in {took:.1f} s")
     else:

@@ -66,13 +66,22 @@ class SmokeArguments(Arguments):
         "rgt smoke -- python train.py --config big.yaml",
         "rgt smoke --seconds 2m -- python train.py --limit-batches 2",
         "rgt smoke --env DATA=tiny -- 'cd code && torchrun --nproc-per-node 2 train.py'",
+        "rgt smoke --overfit-one-batch 100 -- python -m rgt_train --task char_lm",
         "rgt smoke -- python train.py && rgt up lab --gpu A100",
+    )
+    overfit_one_batch = option(
+        "N",
+        parse_count,
+        "train N steps on one batch instead, and fail unless its loss falls: rgt_train, or a script that trains"
+        " with resume() or overfit_one_batch() of rgt_train.callbacks",
     )
     batches = option("N", parse_count, "batches to train, and to evaluate (2)", default=2)
     seconds = option("TIME", parse_duration, "time limit (10m)", default=600.0)
     workdir = text_option("DIR", "working directory (default: the current one)", "--in")
     env = list_option("K=V", "environment variable of the command (repeatable)")
-    json = flag("print one JSON object: words, limits, own_option, seconds, reason, findings, exit")
+    json = flag(
+        "print one JSON object: words, limits, own_option, overfit, seconds, reason, findings, exit"
+    )
 
 
 class RunArguments(BoxArguments):

@@ -134,6 +134,21 @@ def test_the_trainer_itself_is_given_its_own_option(tmp_path: Path) -> None:
     assert not (tmp_path / "real").exists()
 
 
+def test_one_batch_is_overfitted_by_the_trainer_or_nobody(tmp_path: Path) -> None:
+    trainer = (sys.executable, "-m", "rgt_train", "--out", "real")
+    learns = smoke(tmp_path, "--overfit-one-batch", "30", "--", *trainer)
+    assert learns.returncode == 0, learns.stdout + learns.stderr
+    assert "smoke: overfit: loss 3" in learns.stdout and ": it learns" in learns.stdout
+    words = ("--overfit-one-batch", "5", "--json", "--", *trainer, "--set", "lr=0")
+    frozen = smoke(tmp_path, *words)
+    row = json.loads(frozen.stdout)
+    assert (frozen.returncode, row["exit"]) == (1, 1)
+    assert row["overfit"].startswith("overfit: FAILED: loss 3")
+    unchecked = smoke(tmp_path, "--overfit-one-batch", "5", "--", "true")
+    assert unchecked.returncode == 1
+    assert "FAILED: nothing was trained on one batch alone" in unchecked.stdout
+
+
 def test_another_command_runs_as_it_is_and_says_so(tmp_path: Path) -> None:
     line = 'echo "<$CUDA_VISIBLE_DEVICES> $WANDB_MODE $RGT_SMOKE"; touch "$RGT_OUT/made"; exit 7'
     done = smoke(tmp_path, "--", line)
@@ -179,6 +194,7 @@ def test_a_sitecustomize_of_the_machine_still_runs(tmp_path: Path) -> None:
         (("--env", "X", "--", "true"), "--env"),
         (("--in", "missing", "--", "true"), "no such directory"),
         (("--batches", "0", "--", "true"), "at least 1"),
+        (("--overfit-one-batch", "1", "--", "true"), "at least 2 steps"),
         (("--", "/no/such/program", "x"), "cannot be started"),
     ],
 )
