@@ -207,6 +207,46 @@ def read_own(path: Path, most: int) -> bytes:
         return file.read(most)
 
 
+ENV_FILES: list[Path] = []
+"""``.env`` next to each trusted fleet file that was opened, the newest first."""
+
+
+def add_env_file(path: Path) -> None:
+    """Let `find_in_env_files` search this file first."""
+    ENV_FILES[:] = [path, *(other for other in ENV_FILES if other != path)]
+
+
+def find_in_env_files(names: Iterable[str], most: int = 65536) -> tuple[str, str]:
+    """Return the value of the first of some variables in an ``.env``, and where it was found.
+
+    Both are empty without one. A file that others may change, or that is larger than `most` bytes,
+    is not used.
+    """
+    wanted = tuple(names)
+    for path in ENV_FILES:
+        try:
+            data = read_own(path, most + 1)
+        except (OSError, NotOurs):
+            continue
+        lines = data.decode("utf-8", "replace").splitlines() if len(data) <= most else ()
+        found = dict(filter(None, map(_read_assignment, lines)))
+        for name in wanted:
+            if found.get(name):
+                return found[name], f"{name} in {path}"
+    return "", ""
+
+
+def _read_assignment(line: str) -> tuple[str, str] | None:
+    """Return name and value of ``[export] NAME=VALUE``; quotes and a comment are dropped."""
+    name, equals, value = line.strip().removeprefix("export ").partition("=")
+    value = value.strip()
+    if not equals or name.startswith("#"):
+        return None
+    if value[:1] in ("'", '"') and value.find(value[0], 1) > 0:
+        return name.strip(), value[1 : value.index(value[0], 1)]
+    return name.strip(), value.partition(" #")[0].strip()
+
+
 @contextlib.contextmanager
 def locked_file(path: Path) -> Iterator[None]:
     """Hold a lock file next to a state file.

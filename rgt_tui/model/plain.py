@@ -152,10 +152,12 @@ def is_exact_path(path: str) -> bool:
 class Secret:
     """A key, address or token that appears in no repr, traceback, log or pickle."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_value", "place")
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, place: str = "") -> None:
         self._value = value
+        self.place = place
+        """Where it was found, for messages."""
 
     def reveal(self) -> str:
         """Return the value. Use only where it is sent."""

@@ -230,6 +230,8 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The control plane, as text; None = in no source."""
     address: str | None = None
     """Where to find the SSH address."""
+    key_step: str | None = None
+    """How a person's public key gets there; None = in no source."""
     user: str | None = None
     """User name if neither the fleet file nor ssh_config sets it; None = the local user's name."""
     hosts: tuple[str, ...] = ()

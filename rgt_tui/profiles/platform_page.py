@@ -387,6 +387,7 @@ def _launch_rows(profile: Profile) -> Iterator[PageRow]:
         yield PageRow("", way.note or "", RowWeight.ASIDE)
     yield PageRow("API", part.api or "")
     yield PageRow("address", part.address or "")
+    yield PageRow("your public key", part.key_step or "")
     yield PageRow("log in as", part.user or "")
     yield PageRow("host names", " ".join(part.hosts), RowWeight.ASIDE)
     for shell in part.shells:

@@ -16,6 +16,7 @@ import httpx
 import msgspec
 from rgt_wire import USER_AGENT
 
+from rgt_tui import files
 from rgt_tui.model import ProviderRef, Secret
 from rgt_tui.providers.control_plane import (
     AccountContext,
@@ -127,6 +128,15 @@ class AccountHttp:
             verify=not base_url.startswith("http://"),
             trust_env=not is_loopback(base_url),
         )
+
+    @property
+    def key_place(self) -> str:
+        """Where the key is found; nothing is sent.
+
+        Raises:
+            AuthError: There is no usable key.
+        """
+        return self._key().place
 
     @property
     def host(self) -> str:
@@ -576,8 +586,12 @@ def find_key(
     console: str,
     vendor_files: Sequence[tuple[Path, Callable[[Path], str]]] = (),
     store: KeyStore = STORE,
+    also: Sequence[str] = (),
 ) -> Secret:
-    """Find a vendor's key: in the environment, then the vendor tools' files, then the keyring.
+    """Find a vendor's key, and say where.
+
+    It is searched in the environment, then in the vendor tools' files, then in ``.env`` next to the
+    fleet file, then in the keyring.
 
     Args:
         env: The environment.
@@ -586,20 +600,28 @@ def find_key(
         console: Where keys are created, for the message.
         vendor_files: The files in order, each with a function that returns its key, or "".
         store: The keyring, with keys stored under the variable's name.
+        also: Other names of the vendor's variable, searched after it.
 
     Raises:
         AuthError: no key, or one that cannot be a header.
     """
     name = key_env or default_env
-    key = env.get(name, "").strip()
-    where = f"the environment variable {name}"
+    names = (name,) if key_env else (name, *also)
+    held = next((one for one in names if env.get(one, "").strip()), name)
+    key = env.get(held, "").strip()
+    place = f"{held} in the environment"
+    where = f"the environment variable {' or '.join(names)}"
     # A variable that the fleet file names is the only place: another key may be of another account.
     for path, read in vendor_files if key_env is None and not key else ():
         where += f" or {path}"
-        key = key or read(path)
+        if not key:
+            key, place = read(path), str(path)
+    if not key:
+        key, place = files.find_in_env_files(names)
+        where += "".join(f" or {path}" for path in files.ENV_FILES)
     if not key and store.is_installed():
         where += f" or the keyring (keyring set {SERVICE} {name})"
-        key = store.read_key(name)
+        key, place = store.read_key(name), f"{name} in the keyring"
     if not key:
         raise AuthError(
             f"no key in {where}; set it, then try again; keys are made in the console",
@@ -610,7 +632,7 @@ def find_key(
         raise AuthError(
             f"the key in {where} is not a key (blank or control characters)", console=console
         )
-    return Secret(key)
+    return Secret(key, place)
 
 
 def open_http(
@@ -625,6 +647,7 @@ def open_http(
     scheme: str = "Bearer ",
     wrong: Callable[[object], BodyError | None] = lambda _: None,
     keyless: bool = False,
+    also: Sequence[str] = (),
 ) -> AccountHttp:
     """Return the HTTP client for a box's account, at the vendor or the fleet file's server.
 
@@ -639,6 +662,7 @@ def open_http(
         header: As for `AccountHttp`.
         scheme: As for `AccountHttp`.
         wrong: As for `AccountHttp`.
+        also: As for `find_key`.
         keyless: A server on the loopback without a key in the fleet file is used without one.
     """
     base_url = ref.base_url or vendor
@@ -666,6 +690,7 @@ def open_http(
             default_env=key_env,
             console=console,
             vendor_files=files,
+            also=also,
         )
 
     return AccountHttp(

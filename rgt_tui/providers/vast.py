@@ -54,6 +54,8 @@ from rgt_tui.providers.vast_market import VastBids, VastMarket
 VENDOR = "https://console.vast.ai"
 CONSOLE = "https://cloud.vast.ai/instances/"
 KEY_ENV = "VAST_API_KEY"
+OTHER_NAMES = ("VASTAI_API_KEY",)
+"""Variables of other tools with the same key."""
 KEY_FILES = (".config/vastai/vast_api_key", ".vast_api_key")
 """Written by the vendor's own tool, the newer path first:
 https://docs.vast.ai/api-reference/introduction.
@@ -103,6 +105,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> VastAccount:
         console=CONSOLE,
         key_env=KEY_ENV,
         vendor_files=tuple((path, key_in) for path in KEY_FILES),
+        also=OTHER_NAMES,
         wrong=find_body_error,
     )
     return VastAccount(ref, http, context.clock)

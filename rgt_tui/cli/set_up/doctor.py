@@ -51,6 +51,7 @@ async def _run_checks(arguments: DoctorArguments) -> int:
         *await doctor_here.check_machine(),
         file,
         doctor_here.check_secrets(found, os.environ),
+        doctor_here.check_provider_keys(found),
     ]
     for finding in findings:
         _print_finding(finding, arguments.json)

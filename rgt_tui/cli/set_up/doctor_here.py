@@ -17,9 +17,11 @@ import msgspec
 
 from rgt_tui.cli.dashboard import DUMB
 from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
+from rgt_tui.files import find_in_env_files
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.profiles import how_many
+from rgt_tui.providers import ProviderError, Providers, UnknownProvider
 from rgt_tui.ssh import (
     NO_FILE,
     NO_SSH,
@@ -243,6 +245,36 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
     )
 
 
+def check_provider_keys(config: FleetConfig | None) -> DoctorFinding:
+    """Check that each account of the fleet has a key, and say where it is; show no value."""
+    name = "config.keys"
+    specs = () if config is None else config.boxes
+    refs = {
+        (spec.provider.kind, spec.provider.account): spec.provider
+        for spec in specs
+        if spec.provider
+    }
+    providers = Providers()
+    used, missing = [], []
+    for ref in refs.values():
+        try:
+            http = getattr(providers.find_account(ref), "http", None)
+            if http is not None and http.key_place:
+                used.append(f"{ref.kind}: {http.key_place}")
+        except (ProviderError, UnknownProvider) as error:
+            missing.append(f"{ref.kind}: {error}")
+    if missing:
+        return DoctorFinding(
+            name,
+            DoctorStatus.FAIL,
+            "; ".join((*missing, *used)),
+            "export the variable, or write it into .env next to the fleet file (chmod 600)",
+        )
+    if not used:
+        return DoctorFinding(name, DoctorStatus.SKIP, "no box has a provider with a key")
+    return DoctorFinding(name, DoctorStatus.OK, "; ".join(used))
+
+
 class _NamedSource(NamedTuple):
     """A variable or file that the fleet file names."""
 
@@ -273,7 +305,7 @@ def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorSta
     """Return the problem of one of them: it is missing (fail), or others can read it (warn)."""
     who = f"{item.who}: {item.key}"
     if item.what == "variable":
-        if env.get(item.value):
+        if env.get(item.value) or find_in_env_files((item.value,))[0]:
             return None
         if usual_name(item.value):
             shown = f"{item.value!r}, which"

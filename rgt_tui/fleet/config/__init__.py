@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from rgt_tui.files import add_env_file
 from rgt_tui.fleet.config import trusted
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import (
@@ -59,7 +60,10 @@ def open_place(place: FleetFilePlace, env: Mapping[str, str] | None = None) -> F
     env = os.environ if env is None else env
     source, config = read_whole_file(place.path, env)
     if place.lies_there:
-        return trusted.apply_trust(source, config, env)
+        config = trusted.apply_trust(source, config, env)
+    # A key of a stranger's repository would rent machines in the stranger's account.
+    if config.doubt is None:
+        add_env_file(source.real.parent / ".env")
     return config
 
 

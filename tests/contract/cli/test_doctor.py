@@ -46,6 +46,7 @@ def words(done: subprocess.CompletedProcess[str], box: str) -> dict[str, str]:
 
 PROMISED = [
     "client.python", "client.terminal", "client.ssh-agent", "client.ssh-config", "config.file", "config.secrets",
+    "config.keys",
     "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.shell", "box.lab.python",
     "box.lab.agent", "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
     "box.lab.recorders", "box.lab.platform",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.set_up.doctor_here import DoctorFinding, check_secrets
+from rgt_tui import files
+from rgt_tui.cli.set_up.doctor_here import DoctorFinding, check_provider_keys, check_secrets
 from rgt_tui.fleet.config.loading import parse_fleet
 
 
@@ -90,3 +91,32 @@ def test_what_others_can_read_is_a_warning(tmp_path: Path, key: Path) -> None:
     assert (loose.status, "mode 640" in loose.text) == ("warn", True)
     topic.chmod(0o600)
     assert checked(sink, tmp_path).status == "ok"
+
+
+def test_the_place_of_each_account_s_key_is_said_and_never_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ENV_FILES", [])
+    for name in ("VAST_API_KEY", "RUNPOD_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("VASTAI_API_KEY", "s3cret")
+    boxes = (
+        '[boxes.a]\nhost = "a"\nprofile = "vastai"\nprovider = {kind = "vastai", instance = "1"}\n'
+    )
+    found = check_provider_keys(parse_fleet(tmp_path / "rgt.toml", boxes))
+    assert (found.status, found.text) == ("ok", "vastai: VASTAI_API_KEY in the environment")
+    boxes += (
+        '[boxes.b]\nhost = "b"\nprofile = "runpod"\nprovider = {kind = "runpod", instance = "2"}\n'
+    )
+    found = check_provider_keys(parse_fleet(tmp_path / "rgt.toml", boxes))
+    assert found.status == "fail"
+    assert "runpod: no key in the environment variable RUNPOD_API_KEY" in found.text
+    (tmp_path / ".env").write_text("RUNPOD_API_KEY=s3cret\n")
+    files.add_env_file(tmp_path / ".env")
+    found = check_provider_keys(parse_fleet(tmp_path / "rgt.toml", boxes))
+    assert found.status == "ok"
+    assert found.text.endswith(f"runpod: RUNPOD_API_KEY in {tmp_path / '.env'}")
+    assert "s3cret" not in str(found)
+    assert check_provider_keys(None).status == "skip"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rgt_tui import files
+from rgt_tui.fleet.config import FleetFilePlace, open_place
 from rgt_tui.model import BillingVerb, Permit, ProviderRef, Secret
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
 from rgt_tui.providers.control_plane import make_printable
@@ -269,3 +271,56 @@ def test_the_gate_and_the_providers_do_not_know_each_other() -> None:
                 if line.startswith(("import ", "from "))
             ]
             assert not [line for line in imports if other in line], path
+
+
+@pytest.fixture
+def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ``.env`` next to a trusted fleet file."""
+    monkeypatch.setattr(files, "ENV_FILES", [])
+    path = tmp_path / ".env"
+    files.add_env_file(path)
+    return path
+
+
+def found_in(env: dict[str, str], also: tuple[str, ...] = ("OTHER_KEY",)) -> tuple[str, str]:
+    secret = find_key(env, key_env=None, default_env=ENV, console="https://c", also=also)
+    return secret.reveal(), secret.place
+
+
+def test_a_key_is_found_in_env_files_under_each_of_its_names(env_file: Path) -> None:
+    env_file.write_text(
+        "# keys\nexport RUNPOD_API_KEY='quoted' # mine\nOTHER_KEY=other # a comment\nbroken\nEMPTY=\n"
+    )
+    assert found_in({}) == ("quoted", f"RUNPOD_API_KEY in {env_file}")
+    assert found_in({ENV: "env"}) == ("env", "RUNPOD_API_KEY in the environment")
+    assert found_in({"OTHER_KEY": "alias"}) == ("alias", "OTHER_KEY in the environment")
+    env_file.write_text('OTHER_KEY="with # inside"\nRUNPOD_API_KEY=\n')
+    assert files.find_in_env_files((ENV, "OTHER_KEY"))[0] == "with # inside"
+
+
+def test_an_env_file_that_others_can_change_is_not_used(env_file: Path) -> None:
+    env_file.write_text("RUNPOD_API_KEY=mine\n")
+    env_file.chmod(0o666)
+    with pytest.raises(AuthError, match=r"OTHER_KEY or \S+\.env"):
+        found_in({})
+    env_file.chmod(0o600)
+    assert found_in({})[0] == "mine"
+    env_file.write_text("RUNPOD_API_KEY=mine\n" + "#" * 70_000)
+    assert files.find_in_env_files((ENV,)) == ("", "")
+
+
+def test_the_env_file_of_a_repository_counts_only_once_its_fleet_file_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a stranger's key would rent machines in the stranger's account."""
+    monkeypatch.setattr(files, "ENV_FILES", [])
+    (tmp_path / ".env").write_text("RUNPOD_API_KEY=strange\n")
+    fleet = tmp_path / "rgt.toml"
+    fleet.write_text(
+        '[boxes.a]\nhost = "a"\nprofile = "runpod"\nprovider = {kind = "runpod", instance = "x"}\n'
+    )
+    env = {"HOME": str(tmp_path / "home"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    open_place(FleetFilePlace(fleet, lies_there=True), env)
+    assert files.find_in_env_files((ENV,)) == ("", "")
+    open_place(FleetFilePlace(fleet, lies_there=False), env)
+    assert files.find_in_env_files((ENV,))[0] == "strange"

@@ -32,7 +32,7 @@ from rgt_tui.model import (
     Severity,
     StreamCounters,
 )
-from rgt_tui.profiles import load_profile, run_advice
+from rgt_tui.profiles import load_profile, platform_sections, run_advice
 from tests.unit.triage.builders import (
     DATA,
     NOW,
@@ -350,3 +350,23 @@ def test_what_was_measured_is_advised_at_its_check_and_changes_no_status() -> No
 def test_every_advice_has_its_check() -> None:
     said = set(re.findall(r'about="(\w+)"', Path(run_advice.__file__).read_text()))
     assert said == set(ADVISED_AT) and set(ADVISED_AT.values()) <= {one.id for one in CHECKS}
+
+
+@pytest.mark.parametrize(
+    "profile", ["gpushare", "matpool", "paperspace-core", "lambda", "featurize"]
+)
+def test_a_refused_login_says_how_your_key_gets_to_the_platform(profile: str) -> None:
+    state = box(link=LinkState.REFUSED_LOGIN, reason="login refused")
+    found = check("1.1", state, profile)
+    assert found.status is WAITING
+    assert found.evidence.startswith("login refused; put your public key there: ")
+    step = load_profile(profile).launch.key_step
+    assert step is not None
+    assert found.evidence.endswith(step)
+    (shown,) = (
+        row.text
+        for section in platform_sections(load_profile(profile))
+        for row in section.rows
+        if row.label == "your public key"
+    )
+    assert shown == step
