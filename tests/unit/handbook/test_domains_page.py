@@ -72,3 +72,21 @@ def test_a_row_says_what_its_page_says_and_hides_no_finding(letters: str) -> Non
         assert kinds - {"line"} == (
             found or ({"page"} if not pages[name].terminal_only else set())
         ), name
+
+
+@pytest.mark.parametrize(
+    ("page", "numbers"),
+    [
+        ("L5", ("linear", "dynamic", "yarn", "4 times", "16 to 32 times", "new length / trained length")),
+        ("L9", ("beta 0.1", "0.3 to 0.5", "1e-6", "1e-5", "0.7")),
+        ("R1", ("1e-6",)),
+        ("R2", ("target 6", "0.2")),
+        ("DF3", ("1 / deviation",)),
+        ("DF5", ("0.1", "5 to 15")),
+        ("X1", ("Stage 1", "1e-3", "Stage 2", "2e-5")),
+        ("X3", ("1e-3", "2e-5")),
+    ],
+)  # fmt: skip
+def test_a_page_has_the_numbers_of_its_fix(page: str, numbers: tuple[str, ...]) -> None:
+    texts = " ".join(fix.text for fix in shipped_pages()[page].fixes)
+    assert [number for number in numbers if number not in texts] == []
