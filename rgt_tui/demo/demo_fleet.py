@@ -116,9 +116,9 @@ class DemoFleet(FleetSource):
         """Return a log on its box."""
         return self._running_fleet.box_log(box, path)
 
-    def shell_arguments(self, box: str) -> tuple[str, ...]:
-        """Return the arguments of ``ssh`` that lead to a box."""
-        return self._running_fleet.shell_arguments(box)
+    def shell_words(self, box: str, command: str = "") -> tuple[str, ...]:
+        """Return the program and its arguments that open a terminal on a box."""
+        return self._running_fleet.shell_words(box, command)
 
     async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         """Run a command that a person has typed."""

@@ -15,13 +15,19 @@ import shlex
 import tarfile
 from collections.abc import Callable
 
-import asyncssh
-
 from rgt_tui.demo.embedded import EmbeddedFleet
 from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.demo.sandboxes import CODE
 from rgt_tui.model import BoxSpec, BoxState, FleetState
-from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy_agent
+from rgt_tui.ssh import (
+    AgentBundle,
+    BoxError,
+    BoxTransport,
+    build_agent,
+    connect,
+    deploy_agent,
+    run_command,
+)
 
 COMMAND_SECONDS = 60
 
@@ -30,29 +36,19 @@ class CommandFailed(Exception):
     """A command on a box failed; the message has its error output."""
 
 
-def text_of(output: str | bytes | None) -> str:
-    """Return a command's output as text; invalid bytes are replaced."""
-    if isinstance(output, str):
-        return output
-    return bytes(output or b"").decode(errors="replace")
-
-
-async def run_command_on_box(
-    connection: asyncssh.SSHClientConnection, command: str, data: bytes = b""
-) -> str:
+async def run_command_on_box(connection: BoxTransport, command: str, data: bytes = b"") -> str:
     """Run a command on a box and return its output.
 
     Raises:
         CommandFailed: It ended with a status other than 0.
     """
-    done = await connection.run(command, input=data, encoding=None, timeout=COMMAND_SECONDS)
-    if done.exit_status != 0:
-        words = text_of(done.stderr).strip()
-        raise CommandFailed(f"`{command}` ended with {done.exit_status}: {words}")
-    return text_of(done.stdout)
+    done = await run_command(connection, command, data=data, seconds=COMMAND_SECONDS)
+    if done.status != 0:
+        raise CommandFailed(f"`{command}` ended with {done.status}: {done.words}")
+    return done.out.decode(errors="replace")
 
 
-async def write_job(connection: asyncssh.SSHClientConnection, box: DemoBox, python: str) -> None:
+async def write_job(connection: BoxTransport, box: DemoBox, python: str) -> None:
     """Write the job of `box`: ``job.json``, ``queue.txt`` and the configs."""
     command = f"mkdir -p {shlex.quote(box.job)} && tar -xf - -C {shlex.quote(box.job)}"
     await run_command_on_box(connection, command, _build_archive(job_files(box, python)))
@@ -119,7 +115,7 @@ async def launch_queue(
             connection, deployed.build_command("detach", "--job", box.job)
         )
     finally:
-        connection.close()
+        connection.abort()
 
 
 async def run_shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
@@ -128,7 +124,7 @@ async def run_shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
     try:
         return await run_command_on_box(connection, command, data)
     finally:
-        connection.close()
+        connection.abort()
 
 
 log = logging.getLogger("rgt.demo")

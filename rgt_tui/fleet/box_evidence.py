@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import asyncssh
 import msgspec
 
 from rgt_tui.fleet.box_session import BoxSession
@@ -32,6 +31,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import path_survives, stale_after
 from rgt_tui.ssh import (
     BoxError,
+    BoxTransport,
     CommandFailed,
     DeployedAgent,
     decode_answer,
@@ -284,7 +284,7 @@ class ResultsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def request_results(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     spec: BoxSpec,
     wanted: ResultsRequest | None = None,
@@ -317,7 +317,7 @@ def decode_results(line: bytes) -> BoxResults:
 
 
 async def request_seal(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     spec: BoxSpec,
     wanted: ResultsRequest | None = None,
@@ -357,7 +357,7 @@ async def request_seal(
 
 
 async def request_unseal(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     nonce: str,
     *,
@@ -397,7 +397,7 @@ def results_arguments(spec: BoxSpec, wanted: ResultsRequest) -> list[str]:
 
 
 async def _query_agent(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     words: Sequence[str],
     kind: type[T],

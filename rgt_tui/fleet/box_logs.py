@@ -23,6 +23,7 @@ from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
+    BoxTransport,
     CatFailed,
     CommandFailed,
     ConfigError,
@@ -110,7 +111,7 @@ class Surroundings(NamedTuple):
     """Size of the file now."""
 
 
-Agent = tuple[asyncssh.SSHClientConnection, DeployedAgent]
+Agent = tuple[BoxTransport, DeployedAgent]
 
 
 class BoxLog:

@@ -83,6 +83,7 @@ from rgt_tui.ssh import (
     AgentBundle,
     BoxError,
     BoxStream,
+    BoxTransport,
     DeployedAgent,
     HostKeyPolicy,
     LoginAnswers,
@@ -367,7 +368,7 @@ class BoxSession:
         self._trying = self._called_back = False
         self._told = asyncio.Event()
         """Set when an attempt to connect has failed, or the box is live."""
-        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connection: BoxTransport | None = None
         self._channel: WatchChannel | ShellProbe | None = None
         self._deployed: DeployedAgent | None = None
         self._pings = 0
@@ -466,7 +467,7 @@ class BoxSession:
             self._slower_samples = on_the_way
 
     @property
-    def connection(self) -> asyncssh.SSHClientConnection:
+    def connection(self) -> BoxTransport:
         """The open connection.
 
         Raises:
@@ -477,7 +478,7 @@ class BoxSession:
         return self._connection
 
     @property
-    def agent(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
+    def agent(self) -> tuple[BoxTransport, DeployedAgent]:
         """The open connection and its agent, for requests outside the stream.
 
         Raises:
@@ -552,7 +553,7 @@ class BoxSession:
             self._send_control(ControlLine(op="ping", id=1))
 
     def _abort_hung(self, reason: str) -> None:
-        self._hung = f"ssh: {reason}"
+        self._hung = f"{self.state.spec.transport}: {reason}"
         if self._connection is not None:
             self._connection.abort()
 
@@ -575,7 +576,7 @@ class BoxSession:
             await self._wait_or_woken()
             return
         if self.state.link is LinkState.PAUSED:
-            self._set_link(LinkState.CONNECTING, "ssh: connecting", None)
+            self._set_link(LinkState.CONNECTING, f"{self.state.spec.transport}: connecting", None)
         self._woken.clear()
         self._keepalive.reset()
         self._trying = True
@@ -623,7 +624,10 @@ class BoxSession:
                 failure = ConnectFailure.UNREACHABLE  # try the other address soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
-            return ConnectFailure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
+            return (
+                ConnectFailure.UNREACHABLE,
+                f"{self.state.spec.transport}: {str(error) or type(error).__name__}",
+            )
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
             return (
@@ -647,7 +651,7 @@ class BoxSession:
         ended = isinstance(watching.channel, WatchChannel) and watching.channel.status is not None
         return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
-    async def _start_watch(self, connection: asyncssh.SSHClientConnection) -> BoxStream:
+    async def _start_watch(self, connection: BoxTransport) -> BoxStream:
         warning = asyncio.create_task(self._warn_of_slow_start(connection))
         try:
             async with asyncio.timeout(DEPLOY_SECONDS):
@@ -668,12 +672,12 @@ class BoxSession:
         finally:
             warning.cancel()
 
-    async def _warn_of_slow_start(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _warn_of_slow_start(self, connection: BoxTransport) -> None:
         """Set the reason while the agent starts, for commands that give up meanwhile."""
         slow_s = 5.0
         while self.state.link is not LinkState.LIVE:
             await asyncio.sleep(slow_s)
-            reason = f"ssh: the agent is being started{start_up_words(connection)}"
+            reason = f"{self.state.spec.transport}: the agent is being started{start_up_words(connection)}"
             if self.state.link is LinkState.CONNECTING and reason != self.state.reason:
                 self._set_link(LinkState.CONNECTING, reason, None)
 
@@ -817,7 +821,7 @@ class BoxSession:
         if title is not None:
             self._set_link(LinkState.ASKING, f"waiting for you: {title}", None)
         elif self.state.link is LinkState.ASKING:
-            self._set_link(LinkState.CONNECTING, "ssh: connecting", None)
+            self._set_link(LinkState.CONNECTING, f"{self.state.spec.transport}: connecting", None)
 
     def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
         if self.state.link is link:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-import asyncssh
 import msgspec
 
 from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret
-from rgt_tui.ssh import CommandFailed, DeployedAgent, decode_answer, extract_record, run_command
+from rgt_tui.ssh import (
+    BoxTransport,
+    CommandFailed,
+    DeployedAgent,
+    decode_answer,
+    extract_record,
+    run_command,
+)
 
 MOST_BYTES = 1 << 20
 T = TypeVar("T")
@@ -40,7 +46,7 @@ class MirrorState(msgspec.Struct, frozen=True):
 
 
 async def request_mirrors(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     verb: str,
     told: dict[str, Any],
@@ -70,7 +76,7 @@ async def request_mirrors(
 
 
 async def send_platform_settings(
-    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, profile: Profile
+    connection: BoxTransport, deployed: DeployedAgent, profile: Profile
 ) -> MirrorState:
     """Send a box its platform's settings for the cells of jobs; every rgt that watches it does so.
 
@@ -123,7 +129,7 @@ def durable_dirs(spec: BoxSpec, profile: Profile) -> tuple[str, ...]:
 
 
 async def request_secret(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     verb: str,
     *words: str,

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-import asyncssh
 import msgspec
 
 from rgt_tui.model import Ask, BoxSpec, BoxState, LinkState, Meter, Profile
@@ -21,6 +20,7 @@ from rgt_tui.ssh import (
     NO_SFTP,
     AuthFailed,
     BoxError,
+    BoxTransport,
     HostKeyPolicy,
     HostKeyRefused,
     LoginAnswers,
@@ -29,7 +29,7 @@ from rgt_tui.ssh import (
     Person,
     ProbeFailed,
     Unreachable,
-    connect,
+    connect_box,
     has_sftp,
 )
 
@@ -255,7 +255,7 @@ class Connector:
         finally:
             self._release_slot()
 
-    async def connect(self) -> asyncssh.SSHClientConnection:
+    async def connect(self) -> BoxTransport:
         """Connect, within `hold_slot`.
 
         Raises:
@@ -264,7 +264,7 @@ class Connector:
         """
         described = not self._moved
         try:
-            connection = await connect(
+            connection = await connect_box(
                 self._spec,
                 person=self._person,
                 policy=self._policy,
@@ -321,12 +321,12 @@ class FileAccess:
         self._on_lack = on_lack
         self._task: asyncio.Task[None] | None = None
 
-    def start_check(self, connection: asyncssh.SSHClientConnection) -> None:
+    def start_check(self, connection: BoxTransport) -> None:
         """Start the check, unless it is running or the answer is known."""
         if not self._has and self._task is None:
             self._task = asyncio.create_task(self._check_sftp(connection), name="sftp")
 
-    async def _check_sftp(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_sftp(self, connection: BoxTransport) -> None:
         with contextlib.suppress(Unreachable):
             self._has = await has_sftp(connection)
             if self._has:

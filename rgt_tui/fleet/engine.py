@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import shlex
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -61,18 +62,17 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import ProfileError, load_profile, seen_at
 from rgt_tui.ssh import (
+    BoxTransport,
     DeployedAgent,
     HostKeyPolicy,
     LoginAnswers,
     Unreachable,
     build_agent,
-    pinned_ssh_arguments,
+    terminal_words,
 )
 from rgt_tui.store import TicksError, save_tick, ticks_of, with_ticks
 
 if TYPE_CHECKING:
-    import asyncssh
-
     from rgt_tui.fleet.transfer_diary import TransferNote
     from rgt_tui.fleet.work.fix_trials import FixTrials
     from rgt_tui.profiles import TransferCost
@@ -348,12 +348,15 @@ class Fleet(BaseFleet):
         self._paces = SamplingPaces(self._sessions)
         self._collect_again: Callable[[], None] | None = None
 
-    def shell_arguments(self, box: str) -> tuple[str, ...]:
-        """Return the arguments of ``ssh`` that lead to a box."""
+    def shell_words(self, box: str, command: str = "") -> tuple[str, ...]:
+        """Return the program and its arguments that open a terminal on a box."""
         try:
-            return pinned_ssh_arguments(self._sessions[box].connection, box, self._env)
+            words = terminal_words(self._sessions[box].connection, box, command, self._env)
         except Unreachable as error:
             raise NotOffered(str(error)) from error
+        if shutil.which(words[0]) is None:
+            raise NotOffered(f"there is no {words[0]} program on this machine: install it")
+        return words
 
     def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now, with a person's ticks."""
@@ -544,7 +547,7 @@ class Fleet(BaseFleet):
             self._busy[box] -= 1
             self._over.set()
 
-    def agent_of(self, box: str) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
+    def agent_of(self, box: str) -> tuple[BoxTransport, DeployedAgent]:
         """The open connection to a box and its agent, for requests outside the stream.
 
         Raises:

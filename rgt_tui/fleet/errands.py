@@ -15,6 +15,7 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (
     BoxError,
+    BoxTransport,
     CommandFailed,
     DeployedAgent,
     DeployedTrainer,
@@ -25,7 +26,7 @@ from rgt_tui.ssh import (
     Unreachable,
     build_agent,
     build_trainer,
-    connect,
+    connect_box,
     connection_label,
     deploy_agent,
     deploy_trainer,
@@ -37,7 +38,7 @@ from rgt_tui.ssh import (
 @contextlib.asynccontextmanager
 async def connected(
     spec: BoxSpec, *, accept_new_host_keys: bool = False
-) -> AsyncIterator[asyncssh.SSHClientConnection]:
+) -> AsyncIterator[BoxTransport]:
     """Connect to a box, and disconnect afterwards.
 
     Where the described address fails, the address reported by its provider is tried.
@@ -61,7 +62,7 @@ async def connected(
             raise
         words = str(error) or type(error).__name__
         raise Unreachable(
-            f"ssh: {connection_label(connection)}: the connection was lost: {words}"
+            f"{spec.transport}: {connection_label(connection)}: the connection was lost: {words}"
         ) from error
     finally:
         connection.abort()
@@ -70,7 +71,7 @@ async def connected(
 @contextlib.asynccontextmanager
 async def connected_agent(
     spec: BoxSpec, *, accept_new_host_keys: bool = False
-) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, DeployedAgent]]:
+) -> AsyncIterator[tuple[BoxTransport, DeployedAgent]]:
     """Like `connected`, with the agent deployed.
 
     Args:
@@ -90,10 +91,10 @@ async def connected_agent(
         await asyncio.gather(packing, return_exceptions=True)
 
 
-async def _connect_box(spec: BoxSpec, policy: HostKeyPolicy) -> asyncssh.SSHClientConnection:
+async def _connect_box(spec: BoxSpec, policy: HostKeyPolicy) -> BoxTransport:
     user = load_profile(spec.profile).launch.user
     try:
-        return await connect(spec, policy=policy, default_user=user)
+        return await connect_box(spec, policy=policy, default_user=user)
     except (Unreachable, HostKeyRefused) as error:
         meter = await provider_word(spec)
         if meter is None:
@@ -101,7 +102,7 @@ async def _connect_box(spec: BoxSpec, policy: HostKeyPolicy) -> asyncssh.SSHClie
         place = find_moved_address(spec, meter)
         if place is not None:
             try:
-                return await connect(spec, policy=policy, default_user=user, elsewhere=place)
+                return await connect_box(spec, policy=policy, default_user=user, elsewhere=place)
             except Unreachable as other:
                 raise Unreachable(
                     f"{error}; also not at the address from {place.source}: {other}"

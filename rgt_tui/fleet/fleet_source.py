@@ -351,8 +351,10 @@ class FleetSource(Protocol):
         """
         return None
 
-    def shell_arguments(self, box: str) -> tuple[str, ...]:
-        """Return the arguments of ``ssh`` that lead to a box, pinned to the verified host key.
+    def shell_words(self, box: str, command: str = "") -> tuple[str, ...]:
+        """Return the program and its arguments that open a terminal on a box.
+
+        ``ssh`` accepts the verified host key only. `command` = for the box's shell; empty = the shell.
 
         Raises:
             NotOffered: it is not connected now; the message says why.

@@ -180,7 +180,7 @@ async def run_on(box: BoxSession, command: str) -> int | None:
     Raises:
         ProviderError: there is no connection; nothing was sent.
     """
-    import asyncssh
+    from rgt_tui.ssh import run_command
 
     try:
         connection, _ = box.agent
@@ -190,10 +190,10 @@ async def run_on(box: BoxSession, command: str) -> int | None:
         # Limit for a command that switches a box off: the connection may be lost meanwhile, or
         # never answer.
         command_seconds = 30.0
-        done = await connection.run(command, stdin=asyncssh.DEVNULL, timeout=command_seconds)
-    except (asyncssh.Error, OSError, TimeoutError):
+        done = await run_command(connection, command, seconds=command_seconds)
+    except BoxError:
         return None
-    return done.exit_status
+    return done.status
 
 
 class FleetMeters:

@@ -406,7 +406,7 @@ def _apply_hello(state: BoxState, frame: Hello, now: float) -> BoxState:
         state,
         hello=frame,
         link=LinkState.LIVE,
-        reason=f"ssh: connected to {state.spec.endpoint}, agent {frame.agent[:8]}",
+        reason=f"{state.spec.transport}: connected to {state.spec.endpoint}, agent {frame.agent[:8]}",
         since=now if state.link is not LinkState.LIVE else state.since,
         clock_skew=frame.at - now,
         retry_at=None,

@@ -156,6 +156,56 @@ BY_HAND = "by-hand"
 console."""
 
 
+class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """The container of a pod that is a box: every command there is a ``kubectl exec``.
+
+    One of `pod`, `selector` and `job` names the pod.
+    """
+
+    context: str
+    """A context of kubeconfig. The current one would change the box without a trace."""
+    namespace: str
+    pod: str | None = None
+    """Name of the pod."""
+    selector: str | None = None
+    """Label selector that exactly one running pod has, such as ``app=trainer``: its name may change."""
+    job: str | None = None
+    """A Job, whose pod it is."""
+    container: str | None = None
+    """None = kubectl's choice: the annotated default, or the first."""
+
+    @property
+    def pod_selector(self) -> str:
+        """The selector of its pods, if it is not named."""
+        return self.selector or f"job-name={self.job}"
+
+    @property
+    def place_text(self) -> str:
+        """``NAMESPACE/POD``, with the selector or ``job/NAME`` if the pod is not named."""
+        return f"{self.namespace}/{self.pod or self.selector or f'job/{self.job}'}"
+
+    @property
+    def cluster_options(self) -> tuple[str, ...]:
+        """The options of every kubectl command about the box."""
+        return (f"--context={self.context}", f"--namespace={self.namespace}")
+
+    @property
+    def option_text(self) -> str:
+        """The same options, for a person's command line."""
+        return f"-n {self.namespace} --context {self.context}"
+
+    @property
+    def instance(self) -> str | None:
+        """The id at the cluster of what would be deleted; None = unknown before the pod is found."""
+        found = re.fullmatch(r"(?:batch\.kubernetes\.io/)?job-name=([^,=]+)", self.selector or "")
+        job = self.job or (found[1] if found else None)
+        if job is not None:
+            return f"{self.namespace}/job/{job}"
+        if self.pod is not None:
+            return f"{self.namespace}/pod/{self.pod}"
+        return None
+
+
 class RentalTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms under which a box was rented; other charges raise an alert."""
 
@@ -179,7 +229,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
     name: str
     host: str
-    """Host name, address, or an alias of ssh_config."""
+    """Host name, address, or an alias of ssh_config; with `kubectl`, the pod's place for display."""
     port: int | None = None
     """None = from ssh_config, otherwise 22."""
     user: str | None = None
@@ -225,6 +275,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """No billing action until this is lifted in a separate step."""
     asked: RentalTerms | None = None
     """The terms under which it was rented; written by ``rgt up``."""
+    kubectl: KubectlRoute | None = None
+    """Reached with ``kubectl exec`` instead of SSH."""
     tunnels: tuple[str, ...] = ()
     """Local ports that lead to the box, in the format of `rgt_tui.model.tunnel`."""
     untrusted: bool = False
@@ -245,13 +297,22 @@ class BoxSpec(msgspec.Struct, frozen=True):
             **{name: getattr(self, name) for name in STORED_FIELDS.split()}, provider=provider
         )
 
-    def ssh_words(self, default_user: str | None = None) -> list[str]:
-        """Return the ssh command with which a person logs in, according to the description.
+    @property
+    def transport(self) -> str:
+        """First word of messages about its connection: ``ssh`` or ``kubectl``."""
+        if self.kubectl is None:
+            return "ssh"
+        return "kubectl"
+
+    def login_words(self, default_user: str | None = None) -> list[str]:
+        """Return the command with which a person logs in, according to the description.
 
         Args:
             default_user: User name if neither the description nor an ssh_config of its own sets
                 one.
         """
+        if self.kubectl is not None:
+            return ["rgt", "ssh", self.name]
         files = (("-F", self.ssh_config), ("-i", self.identity))
         words = [
             "ssh",

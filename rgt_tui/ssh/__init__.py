@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 from rgt_tui.ssh import native_libraries
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.ssh_config import (
     NO_AGENT,
     NO_FILE,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
         MovedAddress,
         config_blocks,
         connect,
+        connect_box,
         connection_label,
         peer_address,
         resolve_hops,
@@ -92,8 +94,8 @@ if TYPE_CHECKING:
         BulkClient,
         NotCarried,
         bulk_client,
-        pinned_ssh_arguments,
         refuses_host,
+        terminal_words,
     )
     from rgt_tui.ssh.person import LoginAnswers, PausableDeadline, Person, answered_by
     from rgt_tui.ssh.remote_cat import (
@@ -126,8 +128,10 @@ __all__ = [
     "TRACE_COMMAND",
     "AgentBundle",
     "AuthFailed",
+    "BoxChannel",
     "BoxError",
     "BoxStream",
+    "BoxTransport",
     "BulkChannel",
     "BulkClient",
     "CatFailed",
@@ -168,6 +172,7 @@ __all__ = [
     "check_user",
     "config_blocks",
     "connect",
+    "connect_box",
     "connection_label",
     "connection_lost_error",
     "decode_answer",
@@ -184,7 +189,6 @@ __all__ = [
     "open_channel",
     "pass_through",
     "peer_address",
-    "pinned_ssh_arguments",
     "quote_words",
     "read_frame",
     "read_start_up_files",
@@ -202,7 +206,9 @@ __all__ = [
     "start_watch",
     "stream_cat",
     "surroundings",
+    "terminal_words",
     "trainer_root",
+    "transport_name",
     "watched_moved_address",
 ]
 
@@ -213,14 +219,14 @@ __getattr__ = imported_later(
     {
         "channel": "NO_FILES WatchChannel BoxStream open_channel read_frame start_watch",
         "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
-        "connection": "MovedAddress peer_address config_blocks connect resolve_hops "
+        "connection": "MovedAddress peer_address config_blocks connect connect_box resolve_hops "
         "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line quote_words read_start_up_files read_trace "
         "reads_commands_from_stdin start_up_cost start_up_words",
-        "openssh_client": "BulkClient NotCarried bulk_client pinned_ssh_arguments refuses_host",
+        "openssh_client": "BulkClient NotCarried bulk_client refuses_host terminal_words",
         "person": "LoginAnswers PausableDeadline Person answered_by",
         "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",
         "remote_command": "NO_SFTP RemoteCommandResult LineSplitter decode_answer has_sftp "

@@ -21,11 +21,18 @@ from rgt_tui.model import (
     clean_decoded,
     is_plain_json,
 )
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.deployment import DeployedAgent, deploy_agent
 from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
 from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
-from rgt_tui.ssh.ssh_errors import CommandNotRun, DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh.ssh_errors import (
+    CommandNotRun,
+    DeployFailed,
+    NoCommands,
+    NoPython,
+    describe_lost_stream,
+)
 
 WAITING_BYTES = 256 << 10
 """With this much data waiting to be decoded, reading pauses; the agent then leaves out samples."""
@@ -168,7 +175,7 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
         self._waiting_bytes = 0
         self._cut: list[bytes] = []
         """Decoded lines that are not processed yet, the first at the end."""
-        self._chan: asyncssh.SSHClientChannel[bytes] | None = None
+        self._chan: BoxChannel | None = None
         self._paused = False
         self._lines = LineSplitter()
         self._greeted = False
@@ -177,7 +184,7 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
         self._unpacker: PackedLines | None = None
         self.status: int | None = None
 
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+    def connection_made(self, chan: BoxChannel) -> None:
         self._chan = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
@@ -285,13 +292,13 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
                 f"the agent ended with {self.status}" + (f": {last[-1]}" if last else "")
             )
         else:
-            self.ended.set_result(f"ssh: {exc}" if exc else "ssh: the connection was lost")
+            self.ended.set_result(describe_lost_stream(exc))
 
 
 class WatchChannel:
     """A running ``watch`` on a box."""
 
-    def __init__(self, channel: asyncssh.SSHClientChannel[bytes], session: _FrameSession) -> None:
+    def __init__(self, channel: BoxChannel, session: _FrameSession) -> None:
         self._channel = channel
         self._session = session
 
@@ -329,7 +336,7 @@ class WatchChannel:
 
 
 async def open_channel(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     command: str,
     config: WatchConfig,
     on_frame: Callable[[Frame], None],
@@ -374,7 +381,7 @@ class BoxStream(msgspec.Struct, frozen=True):
 
 
 async def start_watch(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     bundle: AgentBundle,
     pythons: tuple[str, ...],
     config: WatchConfig,

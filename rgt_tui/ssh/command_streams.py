@@ -18,6 +18,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import clean_text
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.remote_command import (
     CommandSession,
     RemoteCommandResult,
@@ -54,14 +55,14 @@ class _StreamsSession(asyncssh.SSHClientSession[bytes]):
         self.may_send = threading.Event()
         self.may_send.set()
         self._loop = asyncio.get_running_loop()
-        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._channel: BoxChannel | None = None
         self._pieces: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._waiting = 0
         self._paused = False
         self._fault: Exception | None = None
         threading.Thread(target=self._write_all, daemon=True, name="rgt-output").start()
 
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+    def connection_made(self, chan: BoxChannel) -> None:
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
@@ -138,7 +139,7 @@ def signal_number(name: str) -> int:
 def _send_all(
     loop: asyncio.AbstractEventLoop,
     session: _StreamsSession,
-    channel: asyncssh.SSHClientChannel[bytes],
+    channel: BoxChannel,
 ) -> None:
     """Send standard input until it ends; runs in its own thread."""
 
@@ -158,7 +159,7 @@ def _send_all(
 
 
 async def pass_through(
-    connection: asyncssh.SSHClientConnection, command: str, interrupted: asyncio.Event | None = None
+    connection: BoxTransport, command: str, interrupted: asyncio.Event | None = None
 ) -> StreamedResult:
     """Run a command with this process's own standard streams.
 
@@ -203,7 +204,7 @@ async def pass_through(
 
 
 async def _interrupt(
-    interrupted: asyncio.Event, session: _StreamsSession, channel: asyncssh.SSHClientChannel[bytes]
+    interrupted: asyncio.Event, session: _StreamsSession, channel: BoxChannel
 ) -> None:
     await interrupted.wait()
     with contextlib.suppress(asyncssh.Error, OSError):
@@ -249,8 +250,8 @@ class BulkChannel:
 
     def __init__(
         self,
-        connection: asyncssh.SSHClientConnection,
-        channel: asyncssh.SSHClientChannel[bytes],
+        connection: BoxTransport,
+        channel: BoxChannel,
         session: _BulkSession,
     ) -> None:
         self._connection, self._channel, self._session = connection, channel, session
@@ -322,7 +323,7 @@ class BulkChannel:
 
 
 async def open_bulk(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     command: str,
     on_data: Callable[[bytes], None],
     window: int = 4 << 20,
@@ -380,7 +381,7 @@ class _FeedingSession(CommandSession):
 
 
 async def feed_command(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     command: str,
     pieces: AsyncIterator[bytes],
     *,

@@ -12,6 +12,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import BoxSpec
+from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, HopOpener, HopStep, keepalive
 from rgt_tui.ssh.known_hosts import HostKeyPolicy, MovedHost
 from rgt_tui.ssh.person import Person, default_prompt
@@ -170,6 +171,24 @@ def _hop_label(host: SshHost) -> str:
     return f"{host.alias} ({host.user_host_port})"
 
 
+async def connect_box(
+    spec: BoxSpec,
+    *,
+    person: Person | None = None,
+    policy: HostKeyPolicy = HostKeyPolicy.ASK,
+    default_user: str | None = None,
+    elsewhere: MovedAddress | None = None,
+) -> BoxTransport:
+    """Connect to a box with its transport; see `connect` for the arguments, which are SSH's, and errors."""
+    if spec.kubectl is not None:
+        from rgt_tui.ssh.kubectl_exec import open_pod  # most fleets have no pod
+
+        return await open_pod(spec)
+    return await connect(
+        spec, person=person, policy=policy, default_user=default_user, elsewhere=elsewhere
+    )
+
+
 async def connect(
     spec: BoxSpec,
     *,
@@ -178,7 +197,7 @@ async def connect(
     default_user: str | None = None,
     elsewhere: MovedAddress | None = None,
 ) -> asyncssh.SSHClientConnection:
-    """Connect to a box.
+    """Connect to a box by SSH.
 
     Args:
         spec: Its description; missing values are taken from ssh_config.
@@ -219,7 +238,7 @@ async def connect(
     return connection
 
 
-def watched_moved_address(connection: asyncssh.SSHClientConnection, seconds: float | None) -> None:
+def watched_moved_address(connection: BoxTransport, seconds: float | None) -> None:
     """Suspend SSH's own keepalive while something else detects a dead connection sooner.
 
     Its timer is reset for each packet, which is a measurable part of the cost of watching hundreds
@@ -230,6 +249,8 @@ def watched_moved_address(connection: asyncssh.SSHClientConnection, seconds: flo
         seconds: Silence after which the connection is given up anyway; None = nothing else watches
             it.
     """
+    if not isinstance(connection, asyncssh.SSHClientConnection):
+        return
     interval, count = connection.get_extra_info("rgt_alive", (0, 0))
     rests = seconds is not None and seconds <= interval * (count + 1)
     if interval and rests is not connection.get_extra_info("rgt_rests", False):
@@ -237,18 +258,18 @@ def watched_moved_address(connection: asyncssh.SSHClientConnection, seconds: flo
         connection.set_keepalive(0 if rests else interval)
 
 
-def ssh_arguments(connection: asyncssh.SSHClientConnection) -> tuple[str, ...]:
+def ssh_arguments(connection: BoxTransport) -> tuple[str, ...]:
     """Return the arguments for ``ssh`` that lead to the same place as a connection."""
     words: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
     return words
 
 
-def connection_label(connection: asyncssh.SSHClientConnection) -> str:
+def connection_label(connection: BoxTransport) -> str:
     """Return the name of a connection's far end: alias, user, host and port."""
     return str(connection.get_extra_info("rgt_label") or "the box")
 
 
-def peer_address(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
+def peer_address(connection: BoxTransport) -> tuple[str, int] | None:
     """Return the actual remote address of a connection.
 
     None = it goes through a jump host or proxy command.

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 import shlex
 
-import asyncssh
 import msgspec
 
 from rgt_tui.model import clean_text, is_exact_path
+from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
 from rgt_tui.ssh.login_shell import quote_words
 from rgt_tui.ssh.remote_command import run_command, run_first_script
@@ -94,7 +94,7 @@ def _landing_source() -> str:
 
 
 async def deploy_agent(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     bundle: AgentBundle,
     pythons: tuple[str, ...] = (),
     *,
@@ -239,7 +239,7 @@ class DeployedTrainer(msgspec.Struct, frozen=True):
 
 
 async def deploy_trainer(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     box: str,
     bundle: AgentBundle,
     pythons: tuple[str, ...] = (),
@@ -282,7 +282,7 @@ async def deploy_trainer(
 
 
 async def find_torch(
-    connection: asyncssh.SSHClientConnection, pythons: tuple[str, ...], otherwise: str
+    connection: BoxTransport, pythons: tuple[str, ...], otherwise: str
 ) -> tuple[str, str | None]:
     """Return the Python of a box to train with, and its torch version; None if none has torch.
 

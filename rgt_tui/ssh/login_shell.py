@@ -19,6 +19,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import clean_text
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.ssh_errors import BoxError, CommandNotRun, PasswordExpired
 
 MARKER = "RGT-COMMAND-BEGINS"
@@ -68,7 +69,7 @@ class StartUpCost(msgspec.Struct, frozen=True):
         return " and ".join(found)
 
 
-def start_up_cost(connection: asyncssh.SSHClientConnection) -> StartUpCost | None:
+def start_up_cost(connection: BoxTransport) -> StartUpCost | None:
     """Return what the start-up files cost before the last command; None if none has begun."""
     cost: StartUpCost | None = connection.get_extra_info("rgt_start_up")
     return cost
@@ -83,9 +84,7 @@ class MarkedSession(asyncssh.SSHClientSession[bytes]):
         started: Resolves with whether the marker has arrived, at the latest at the end.
     """
 
-    def __init__(
-        self, inner: asyncssh.SSHClientSession[bytes], connection: asyncssh.SSHClientConnection
-    ) -> None:
+    def __init__(self, inner: asyncssh.SSHClientSession[bytes], connection: BoxTransport) -> None:
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[bool] = self._loop.create_future()
         self._inner, self._connection = inner, connection
@@ -178,7 +177,7 @@ EXPIRED = re.compile(
 """sshd's own messages, which it does not translate, and PAM's."""
 
 
-def not_run_error(said: bytes, status: int, connection: asyncssh.SSHClientConnection) -> BoxError:
+def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxError:
     """Return the error for a login shell that ended before the command.
 
     Args:
@@ -212,11 +211,11 @@ def _encode_command(command: str) -> Any:
 
 
 async def open_in_login_shell(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     make: Callable[[], asyncssh.SSHClientSession[bytes]],
     command: str,
     **options: Any,
-) -> asyncssh.SSHClientChannel[bytes]:
+) -> BoxChannel:
     """Start a command in a session of its own, in the way that works on this connection.
 
     Raises:
@@ -252,13 +251,13 @@ async def open_in_login_shell(
     raise CommandNotRun("the box runs no commands: no shell answers on its standard input")
 
 
-def has_begun(channel: asyncssh.SSHClientChannel[bytes]) -> bool:
+def has_begun(channel: BoxChannel) -> bool:
     """Return whether the command of a channel runs, or has run; True where no marker shows it."""
     started: asyncio.Future[bool] | None = channel.get_extra_info("rgt_started")
     return started is None or (started.done() and started.result())
 
 
-def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float | None) -> None:
+def set_stdin_shell(connection: BoxTransport, patience_s: float | None) -> None:
     """Choose how commands are started on this connection.
 
     Args:
@@ -270,17 +269,17 @@ def set_stdin_shell(connection: asyncssh.SSHClientConnection, patience_s: float 
     connection.set_extra_info(rgt_stdin_shell=patience_s)
 
 
-def reads_commands_from_stdin(connection: asyncssh.SSHClientConnection) -> bool:
+def reads_commands_from_stdin(connection: BoxTransport) -> bool:
     """Return whether commands are lines for a shell's standard input."""
     return connection.get_extra_info("rgt_stdin_shell") is not None
 
 
-def set_plain_commands(connection: asyncssh.SSHClientConnection, is_plain: bool) -> None:
+def set_plain_commands(connection: BoxTransport, is_plain: bool) -> None:
     """Choose whether commands are sent without a marker: a forced command may refuse a ``;``."""
     connection.set_extra_info(rgt_plain_commands=is_plain)
 
 
-def runs_plain_commands(connection: asyncssh.SSHClientConnection) -> bool:
+def runs_plain_commands(connection: BoxTransport) -> bool:
     """Return whether commands are sent without a marker."""
     return connection.get_extra_info("rgt_plain_commands") is True
 
@@ -370,7 +369,7 @@ START_UP_FILES = (
 
 
 async def read_start_up_files(
-    connection: asyncssh.SSHClientConnection, seconds: float = 4.0
+    connection: BoxTransport, seconds: float = 4.0
 ) -> list[tuple[str, str]]:
     """Return name and content of the readable start-up files; empty without SFTP.
 
@@ -378,6 +377,8 @@ async def read_start_up_files(
     """
     most_bytes = 64 << 10
     found: list[tuple[str, str]] = []
+    if not isinstance(connection, asyncssh.SSHClientConnection):
+        return found
     with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
         async with asyncio.timeout(seconds), connection.start_sftp_client() as client:
             for name in START_UP_FILES:
@@ -475,7 +476,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
     return StartUpTrace(ending, slowest, slowest_s, loudest, loudest_bytes)
 
 
-def start_up_words(connection: asyncssh.SSHClientConnection) -> str:
+def start_up_words(connection: BoxTransport) -> str:
     """Return what the box's start-up files cost, as the end of a message."""
     cost = start_up_cost(connection)
     if cost is None:

@@ -25,6 +25,7 @@ from pathlib import Path
 import asyncssh
 
 from rgt_tui.files import replace_file, state_directory
+from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.connection import ssh_arguments
 from rgt_tui.ssh.hop import CIPHERS_FIRST, KEX_FIRST, keepalive
 from rgt_tui.ssh.login import Login, load_identity
@@ -106,9 +107,7 @@ def refuses_host(words: str) -> bool:
     return _HOST_KEY.search(words) is not None
 
 
-def bulk_client(
-    connection: asyncssh.SSHClientConnection, env: Mapping[str, str] = os.environ
-) -> BulkClient:
+def bulk_client(connection: BoxTransport, env: Mapping[str, str] = os.environ) -> BulkClient:
     """Return a client that reaches the same box through ``ssh`` with the connection's proven keys.
 
     Args:
@@ -129,7 +128,9 @@ def bulk_client(
         raise NotCarried("the way there leads through another host or program")
     if reads_commands_from_stdin(connection):
         raise NotCarried("a start-up file on the box replaces the login shell")
-    key = connection.get_server_host_key()
+    key = None
+    if isinstance(connection, asyncssh.SSHClientConnection):
+        key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")
     remove_left_folders()
@@ -194,6 +195,27 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
         "GlobalKnownHostsFile=/dev/null", "UpdateHostKeys=no", "CheckHostIP=no",
     )  # fmt: skip
     return tuple(word for option in said for word in ("-o", option))
+
+
+def terminal_words(
+    connection: BoxTransport, box: str, command: str = "", env: Mapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Return the program and its arguments that open a person's terminal at a connection's far end.
+
+    Args:
+        connection: An open connection.
+        box: Name of the box.
+        command: Command line for the box's shell; empty = the shell itself.
+        env: The process's environment.
+    """
+    words: tuple[str, ...] | None = connection.get_extra_info("rgt_terminal")
+    if words is not None:
+        return (*words, "sh", "-c", command or 'exec "$(command -v bash || command -v sh)"')
+    assert isinstance(connection, asyncssh.SSHClientConnection)
+    arguments = pinned_ssh_arguments(connection, box, env)
+    if command:
+        return ("ssh", "-t", *arguments, command)
+    return ("ssh", *arguments)
 
 
 def pinned_ssh_arguments(

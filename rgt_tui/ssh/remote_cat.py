@@ -16,6 +16,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model import clean_text
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.deployment import DeployedAgent
 from rgt_tui.ssh.remote_command import (
     channel_open_error,
@@ -43,12 +44,12 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
     def __init__(self) -> None:
         self.words = b""
         self._data = bytearray()
-        self._chan: asyncssh.SSHClientChannel[bytes] | None = None
+        self._chan: BoxChannel | None = None
         self._paused = self._ended = False
         self._error: Exception | None = None
         self._news = asyncio.Event()
 
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+    def connection_made(self, chan: BoxChannel) -> None:
         """Keep the channel, for its flow control."""
         self._chan = chan
 
@@ -117,9 +118,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
             self._chan.resume_reading()
 
 
-async def open_pipe(
-    connection: asyncssh.SSHClientConnection, command: str
-) -> tuple[asyncssh.SSHClientChannel[bytes], OutputPipe]:
+async def open_pipe(connection: BoxTransport, command: str) -> tuple[BoxChannel, OutputPipe]:
     """Start a command on a box; its standard input stays open until the channel is closed.
 
     Raises:
@@ -209,7 +208,7 @@ class FileProgress:
 
 
 async def stream_cat(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     *words: str,
     silence: float | None = None,
@@ -299,7 +298,7 @@ async def _await_within(coming: Awaitable[T], silence: float | None) -> T:
 
 
 async def list_matching_files(
-    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, patterns: tuple[str, ...]
+    connection: BoxTransport, deployed: DeployedAgent, patterns: tuple[str, ...]
 ) -> tuple[FileListed, ...]:
     """Return the existing files of these paths and globs, the most recently written first.
 

@@ -12,6 +12,7 @@ import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.login_shell import (
     GUARD,
     find_ending_line,
@@ -119,8 +120,8 @@ _CLOSED = "SSH connection closed"
 
 
 async def open_session(
-    connection: asyncssh.SSHClientConnection, make: Make, command: str | None, **options: Any
-) -> asyncssh.SSHClientChannel[bytes]:
+    connection: BoxTransport, make: Make, command: str | None, **options: Any
+) -> BoxChannel:
     """Start a command in its own session, of bytes.
 
     If a connection's first session is refused, there is no retry: such a box runs no commands at
@@ -130,7 +131,7 @@ async def open_session(
         connection: The connection.
         make: Makes the session, once it is granted.
         command: For the login shell of the box; None = that shell itself.
-        options: More options for `asyncssh.SSHClientConnection.create_session`.
+        options: More options for `BoxTransport.create_session`.
 
     Raises:
         asyncssh.ChannelOpenError: it is refused; `channel_open_error` explains it.
@@ -147,11 +148,11 @@ async def open_session(
 
 
 async def _open_channel(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     make: Make,
     command: str | None,
     options: dict[str, Any],
-) -> asyncssh.SSHClientChannel[bytes]:
+) -> BoxChannel:
     if command is None:
         channel, _ = await connection.create_session(make, None, encoding=None, **options)
     else:
@@ -160,7 +161,7 @@ async def _open_channel(
     return channel
 
 
-def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
+def no_further(connection: BoxTransport, error: asyncssh.ChannelOpenError) -> bool:
     """Return whether only this session is refused: others were granted on the same connection."""
     granted = connection.get_extra_info("rgt_had_session") is True
     return (
@@ -169,7 +170,7 @@ def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.Channel
 
 
 def channel_open_error(
-    connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError, what: str
+    connection: BoxTransport, error: asyncssh.ChannelOpenError, what: str
 ) -> BoxError:
     """Return the error for a channel that was not opened.
 
@@ -192,18 +193,17 @@ def channel_open_error(
     return NoCommands(f"the box refuses {what}: {clean_text(str(error.reason))}")
 
 
-def _is_connection_gone(
-    connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError
-) -> bool:
+def _is_connection_gone(connection: BoxTransport, error: asyncssh.ChannelOpenError) -> bool:
     return (error.code == OPEN_CONNECT_FAILED and error.reason == _CLOSED) or connection.is_closed()
 
 
-def connection_lost_error(connection: asyncssh.SSHClientConnection) -> Unreachable:
+def connection_lost_error(connection: BoxTransport) -> Unreachable:
     """Return the error for a connection that was lost."""
-    return Unreachable(f"ssh: {_connection_label(connection)}: the connection was lost")
+    name = transport_name(connection)
+    return Unreachable(f"{name}: {_connection_label(connection)}: the connection was lost")
 
 
-def _connection_label(connection: asyncssh.SSHClientConnection) -> str:
+def _connection_label(connection: BoxTransport) -> str:
     return str(connection.get_extra_info("rgt_label") or "the box")
 
 
@@ -251,9 +251,9 @@ class _Collector(CommandSession):
         self.err = bytearray()
         self.overflow = False
         self._most = most
-        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._channel: BoxChannel | None = None
 
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+    def connection_made(self, chan: BoxChannel) -> None:
         self._channel = chan
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
@@ -273,7 +273,7 @@ class _Collector(CommandSession):
 
 
 async def run_command(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     command: str,
     *,
     data: bytes = b"",
@@ -297,7 +297,7 @@ async def run_command(
         Unreachable: the connection was lost.
     """
     collector = _Collector(most_bytes)
-    channel: asyncssh.SSHClientChannel[bytes] | None = None
+    channel: BoxChannel | None = None
     try:
         async with asyncio.timeout(seconds):
             try:
@@ -344,7 +344,7 @@ class _ShNotFound(CommandNotRun):
 
 
 async def run_first_script(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     script: str = "",
     *,
     most_bytes: int = 1 << 16,
@@ -395,7 +395,7 @@ async def run_first_script(
         raise CommandNotRun(f"{first}; {cause}") from None
 
 
-async def _runs_without_sh(connection: asyncssh.SSHClientConnection, error: CommandNotRun) -> bool:
+async def _runs_without_sh(connection: BoxTransport, error: CommandNotRun) -> bool:
     """Return whether a command that needs no ``sh`` runs; without a marker if only that works.
 
     A forced command or a restricted shell may lack ``sh``, or refuse the marker's ``;``.
@@ -415,7 +415,7 @@ async def _runs_without_sh(connection: asyncssh.SSHClientConnection, error: Comm
 
 
 async def _run_checked(
-    connection: asyncssh.SSHClientConnection, script: str, most_bytes: int
+    connection: BoxTransport, script: str, most_bytes: int
 ) -> RemoteCommandResult:
     """Run the script; make sure that ``sh`` has read it from standard input."""
     data = f"printf '\\n{SHELL_ANSWERS}\\n'\n{script}".encode()
@@ -436,12 +436,16 @@ NO_SFTP = (
 )
 
 
-async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
-    """Return whether the box serves SFTP; None if it does not answer in time, or allows no session.
+async def has_sftp(connection: BoxTransport) -> bool | None:
+    """Return whether the box serves SFTP.
+
+    None if it does not answer in time, allows no session, or is not reached by SSH.
 
     Raises:
         Unreachable: the connection is gone, which says nothing about SFTP.
     """
+    if not isinstance(connection, asyncssh.SSHClientConnection):
+        return None
     sftp_seconds = 15.0
     try:
         async with asyncio.timeout(sftp_seconds):

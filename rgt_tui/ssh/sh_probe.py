@@ -30,6 +30,7 @@ from rgt_tui.model import (
     clean_decoded,
     clean_text,
 )
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.remote_command import (
     LineSplitter,
     channel_open_error,
@@ -43,7 +44,7 @@ from rgt_tui.ssh.sh_sample import (
     parse_sample,
     program_pattern,
 )
-from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed
+from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed, describe_lost_stream
 
 
 def _crc_table_row(byte: int) -> int:
@@ -112,10 +113,10 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
         self._seen = b""
         self._news = asyncio.Event()
         self._lines = LineSplitter(MOST_LINE)
-        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._channel: BoxChannel | None = None
         self.status: int | None = None
 
-    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+    def connection_made(self, chan: BoxChannel) -> None:
         """Keep the channel."""
         self._channel = chan
 
@@ -153,12 +154,10 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         """Resolve `ended`."""
         if not self.ended.done():
-            if exc is not None:
-                self.ended.set_result(f"ssh: {exc}")
-            elif self.status is not None:
+            if exc is None and self.status is not None:
                 self.ended.set_result(f"the shell on the box ended with {self.status}")
             else:
-                self.ended.set_result("ssh: the connection was lost")
+                self.ended.set_result(describe_lost_stream(exc))
 
     def write(self, text: str) -> None:
         """Write to the script; ignored if it has just ended."""
@@ -216,9 +215,7 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
         return "it does not answer"
 
 
-async def open_shell(
-    connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool
-) -> ProbeShell:
+async def open_shell(connection: BoxTransport, script: str, *, terminal: bool) -> ProbeShell:
     """Start a script on a box.
 
     Args:
@@ -468,7 +465,7 @@ class ShellProbe:
 
 
 async def open_probe(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     config: WatchConfig,
     on_frame: Callable[[Frame], None],
     on_bad: Callable[[int], None],

@@ -7,6 +7,13 @@ class BoxError(Exception):
     """Base class of errors on the way to a box."""
 
 
+def describe_lost_stream(error: Exception | None) -> str:
+    """Return why a stream ended without an exit status; a `BoxError` says itself what was lost."""
+    if isinstance(error, BoxError):
+        return str(error)
+    return f"ssh: {error or 'the connection was lost'}"
+
+
 class ConfigError(BoxError):
     """ssh_config, or a fleet file's SSH setting, is unusable.
 

@@ -39,24 +39,6 @@ def page_from(path: str, line: int | None) -> str:
     return f"less {start}-- {file} || more {start}{file}"
 
 
-def ssh_words(arguments: Sequence[str], command: str = "") -> list[str]:
-    """Return the words that start ``ssh``.
-
-    Args:
-        arguments: Where it leads.
-        command: Command line for the box's shell, run in the terminal; empty = a login shell.
-
-    Raises:
-        CannotOpenShell: There is no ``ssh`` program on this machine.
-    """
-    program = shutil.which("ssh")
-    if program is None:
-        raise CannotOpenShell("no ssh program on this machine: install OpenSSH's client")
-    if command:
-        return [program, "-t", *arguments, command]
-    return [program, *arguments]
-
-
 async def open_in_terminal(
     app: App[Any], title: str, words: Sequence[str], env: Mapping[str, str] = os.environ
 ) -> str:
@@ -144,7 +126,7 @@ class ShellKeys:
         name = box.spec.name
         try:
             command = self.find_shell_command(box) if at_run else ""
-            words = ssh_words(screen.fleet.shell_arguments(name), command)
+            words = list(screen.fleet.shell_words(name, command))
         except (CannotOpenShell, NotOffered) as error:
             screen.hint(str(error) or "there is no box to connect to here")
         else:

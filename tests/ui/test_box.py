@@ -622,15 +622,18 @@ def test_how_one_logs_in_is_what_the_description_says() -> None:
     spec = BoxSpec(
         name="a", host="1.2.3.4", port=40022, identity="/k/my key", known_hosts="/k/hosts"
     )
-    words = shlex.join(spec.ssh_words("root"))
+    words = shlex.join(spec.login_words("root"))
     assert words == "ssh -i '/k/my key' -o UserKnownHostsFile=/k/hosts -p 40022 -l root 1.2.3.4"
-    assert BoxSpec(name="a", host="alias", ssh_config="/c").ssh_words("root") == [
+    assert BoxSpec(name="a", host="alias", ssh_config="/c").login_words("root") == [
         "ssh",
         "-F",
         "/c",
         "alias",
     ]
-    assert BoxSpec(name="a", host="-oProxyCommand=x").ssh_words()[-2:] == ["--", "-oProxyCommand=x"]
+    assert BoxSpec(name="a", host="-oProxyCommand=x").login_words()[-2:] == [
+        "--",
+        "-oProxyCommand=x",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ async def test_a_terminal_that_cannot_be_left_and_a_box_without_a_connection_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TMUX", raising=False)
-    monkeypatch.setattr(FakeFleet, "shell_arguments", lambda self, box: ("lab",))
+    monkeypatch.setattr(FakeFleet, "shell_words", lambda self, box, command: ("ssh", "lab"))
     async with running(many_boxes(2), size=(120, 34)) as (app, pilot, _):
         await pilot.press("s")
         await wait_for(pilot, lambda: "use rgt ssh" in screen_text(app))
 
-    def refuse(self: FakeFleet, box: str) -> tuple[str, ...]:
+    def refuse(self: FakeFleet, box: str, command: str) -> tuple[str, ...]:
         raise NotOffered(f"{box} is not connected: no route")
 
-    monkeypatch.setattr(FakeFleet, "shell_arguments", refuse)
+    monkeypatch.setattr(FakeFleet, "shell_words", refuse)
     async with running(many_boxes(2), size=(120, 34), keys=("s",)) as (app, _pilot, _):
         assert "is not connected: no route" in screen_text(app)
 

@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import asyncssh
 import msgspec
 
 from rgt_tui.cli import running
@@ -27,7 +26,7 @@ from rgt_tui.fleet.pushes import (
 )
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import format_duration, how_many, load_profile, size
-from rgt_tui.ssh import DeployedAgent
+from rgt_tui.ssh import BoxTransport, DeployedAgent
 from rgt_tui.transfer import ExcludedPath, SourceError, SourceTree
 
 MOST_SHOWN = 8
@@ -109,7 +108,7 @@ async def _push_paths(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> i
 
 async def noted_push(
     box: str,
-    way: tuple[asyncssh.SSHClientConnection, DeployedAgent],
+    way: tuple[BoxTransport, DeployedAgent],
     profile: Profile,
     path: Path,
     choice: PushChoice,

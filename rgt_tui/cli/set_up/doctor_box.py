@@ -22,6 +22,7 @@ from rgt_tui.ssh import (
     TRACE_COMMAND,
     AuthFailed,
     BoxError,
+    BoxTransport,
     CommandFailed,
     CommandNotRun,
     DeployedAgent,
@@ -35,7 +36,7 @@ from rgt_tui.ssh import (
     SshHost,
     StartUpCost,
     build_agent,
-    connect,
+    connect_box,
     deploy_agent,
     extract_record,
     find_ending_line,
@@ -332,9 +333,9 @@ class BoxDoctor:
                 "tcp", DoctorStatus.WARN, f"{where} does not answer as an SSH server", advice
             )
 
-    async def _check_login(self) -> asyncssh.SSHClientConnection | None:
+    async def _check_login(self) -> BoxTransport | None:
         try:
-            connection = await connect(
+            connection = await connect_box(
                 self._spec,
                 policy=self._policy,
                 default_user=self._profile.launch.user,
@@ -363,7 +364,7 @@ class BoxDoctor:
         self._add_finding("login", DoctorStatus.OK, f"as {connection.get_extra_info('username')}")
         return connection
 
-    async def _deploy_agent(self, connection: asyncssh.SSHClientConnection) -> DeployedAgent | None:
+    async def _deploy_agent(self, connection: BoxTransport) -> DeployedAgent | None:
         pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
             deployed = await deploy_agent(connection, build_agent(), pythons)
@@ -419,7 +420,7 @@ class BoxDoctor:
         self._add_finding("agent", DoctorStatus.OK, deployed.path)
         return deployed
 
-    async def _check_shell(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_shell(self, connection: BoxTransport) -> None:
         """Name the start-up file that hinders commands, if any does."""
         replaced = reads_commands_from_stdin(connection)
         self._cost = start_up_cost(connection) or self._cost
@@ -449,9 +450,7 @@ class BoxDoctor:
             "shell", DoctorStatus.WARN, text, f"put {GUARD} in front of that line on the box"
         )
 
-    async def _check_sample(
-        self, connection: asyncssh.SSHClientConnection, deployed: DeployedAgent
-    ) -> None:
+    async def _check_sample(self, connection: BoxTransport, deployed: DeployedAgent) -> None:
         named = self._spec.mounts or tuple(
             mount for tier in self._profile.tiers for mount in tier.mounts
         )
@@ -492,9 +491,7 @@ class BoxDoctor:
         ).items():
             self._add_finding(check, status, text, advice)
 
-    async def _check_recorders(
-        self, connection: asyncssh.SSHClientConnection, deployed: DeployedAgent
-    ) -> None:
+    async def _check_recorders(self, connection: BoxTransport, deployed: DeployedAgent) -> None:
         command = deployed.build_command(*LIST_RECORDERS)
         done = await run_command(
             connection,
@@ -523,7 +520,7 @@ class BoxDoctor:
         status, text, advice = judge_recorders(found, deployed.build_command)
         self._add_finding("recorders", status, text, advice)
 
-    async def _check_platform(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_platform(self, connection: BoxTransport) -> None:
         if self._spec.profile != GENERIC or self._spec.untrusted:
             self._add_finding(
                 "platform", DoctorStatus.OK, f"{self._profile.name}, as in the fleet file"
@@ -541,7 +538,7 @@ class BoxDoctor:
             f'set profile = "{found[0]}"',
         )
 
-    async def _check_tmux(self, connection: asyncssh.SSHClientConnection) -> None:
+    async def _check_tmux(self, connection: BoxTransport) -> None:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
         found = (await self._run_sh(connection, script, "looking for tmux")).split()
         if "tmux" in found:
@@ -556,7 +553,7 @@ class BoxDoctor:
             self._add_finding("tmux", DoctorStatus.FAIL, text, "install tmux")
 
     @staticmethod
-    async def _run_sh(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
+    async def _run_sh(connection: BoxTransport, command: str, name: str) -> str:
         """Return the output of an sh command."""
         command = quote_words("sh", "-c", command)
         done = await run_command(

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import asyncssh
-
 from rgt_tui import files
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, UNREACHABLE, USAGE
@@ -31,6 +29,7 @@ from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (
     AuthFailed,
+    BoxTransport,
     CommandFailed,
     NoCommands,
     PausableDeadline,
@@ -38,10 +37,10 @@ from rgt_tui.ssh import (
     Unreachable,
     config_blocks,
     pass_through,
-    pinned_ssh_arguments,
     quote_words,
     resolve_hops,
     run_command,
+    terminal_words,
 )
 
 FILE = "ssh_config"
@@ -93,49 +92,50 @@ async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
 
 
 def run_ssh(arguments: SshArguments) -> int:
-    """Replace this process by ``ssh``; return the exit status only if that fails."""
+    """Replace this process by ``ssh`` or ``kubectl``; return the exit status only if that fails."""
     spec = open_box(arguments, trusted=True)
-    program = shutil.which("ssh")
+    program = shutil.which(spec.transport)
     if program is None:
         print_error(
-            "there is no ssh program on this machine: install OpenSSH's client, or use rgt exec"
+            f"there is no {spec.transport} program on this machine: install it, or use rgt exec"
         )
         return FAILED
     found: list[str] = []
 
     async def find_connection() -> int:
-        found.extend(await build_ssh_arguments(spec, arguments))
+        found.extend(await build_terminal_words(spec, arguments))
         return OK
 
     # Passwords are left to ssh, which would ask for them again.
     code = running.run_on_box(spec.name, find_connection(), secrets=False)
     if code == OK:
-        if arguments.words:
-            rest = ["-t", *found, shell_line(arguments.words)]
-        else:
-            rest = found
-        os.execv(program, ["ssh", *rest])
+        os.execv(program, found)
     return code
 
 
-async def build_ssh_arguments(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
-    """Return the arguments of ``ssh`` for a box, pinned to the host key that was just verified.
+async def build_terminal_words(spec: BoxSpec, arguments: SshArguments) -> tuple[str, ...]:
+    """Return the program and its arguments: ``ssh``, pinned to the verified host key, or ``kubectl``.
 
     Raises:
         BoxError: It cannot be reached. A login that needs a person is no error: ``ssh`` will ask.
     """
+    command = shell_line(arguments.words) if arguments.words else ""
     try:
         async with (
             PausableDeadline(arguments.timeout),
             connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
         ):
-            return pinned_ssh_arguments(connection, spec.name)
+            return terminal_words(connection, spec.name, command)
     except TimeoutError as error:
         raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
     except AuthFailed:
+        if spec.kubectl is not None:
+            raise
         user = load_profile(spec.profile).launch.user
         steps = await asyncio.to_thread(resolve_hops, spec, user)
-        return steps[-1].by_hand
+        if command:
+            return ("ssh", "-t", *steps[-1].by_hand, command)
+        return ("ssh", *steps[-1].by_hand)
 
 
 # ``rgt tunnel``: ports of a box on this machine's loopback address.
@@ -222,6 +222,12 @@ def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tun
 def run_code(arguments: CodeArguments) -> int:
     """Print it, and write it if requested; return the exit status."""
     spec = open_box(arguments, trusted=True)
+    if spec.kubectl is not None:
+        print_error(
+            f"{spec.name}: rgt code is for boxes reached by SSH; VS Code opens a pod with its Kubernetes "
+            f"extension (Attach Visual Studio Code), namespace {spec.kubectl.namespace}"
+        )
+        return USAGE
     return running.run_on_box(spec.name, _open_editor(arguments, spec))
 
 
@@ -268,7 +274,7 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
     return OK
 
 
-async def _find_home(connection: asyncssh.SSHClientConnection) -> str | None:
+async def _find_home(connection: BoxTransport) -> str | None:
     try:
         done = await run_command(connection, "pwd", name="pwd")
     except (CommandFailed, NoCommands):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import asyncssh
 import msgspec
 
 from rgt_tui import files
@@ -32,6 +31,7 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import format_duration
 from rgt_tui.ssh import (
+    BoxTransport,
     CommandFailed,
     DeployedAgent,
     RemoteCommandResult,
@@ -40,7 +40,7 @@ from rgt_tui.ssh import (
     run_command,
 )
 
-Way = tuple[asyncssh.SSHClientConnection, DeployedAgent]
+Way = tuple[BoxTransport, DeployedAgent]
 """The open connection and its agent."""
 SECONDS = 60.0
 """Limit for a call: arming lists results and queries the platform once."""

@@ -22,6 +22,7 @@ from rgt_tui.model import (
     IGNORED_RULE,
     AlertSettings,
     BoxSpec,
+    KubectlRoute,
     ProviderRef,
     RentalTerms,
     parse_tunnel,
@@ -468,6 +469,37 @@ PROVIDER: dict[str, Check] = {
     "base_url": _find_address_problem,
     "via": _find_via_problem,
 }
+
+
+def _find_name_problem(value: str | None) -> str | None:
+    """Check a name of a Kubernetes object; it becomes a word of kubectl's command line."""
+    if value is None or re.fullmatch(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", value):
+        return None
+    return "is not a name of Kubernetes: lower case letters, digits, '-' and '.'"
+
+
+def _find_context_problem(value: str) -> str | None:
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:/@+-]{0,252}", value):
+        return None
+    return "is not a context of kubeconfig; kubectl config get-contexts lists them"
+
+
+def _find_selector_problem(value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/=!, ()-]{0,500}", value):
+        return None
+    return 'is not a label selector such as "app=trainer"'
+
+
+KUBECTL: dict[str, Check] = {
+    "context": _find_context_problem,
+    "namespace": _find_name_problem,
+    "pod": _find_name_problem,
+    "selector": _find_selector_problem,
+    "job": _find_name_problem,
+    "container": _find_name_problem,
+}
+SSH_KEYS = ("host", "port", "user", "identity", "known_hosts", "ssh_config", "tunnels")
+"""Keys of a box that a pod cannot have."""
 AGREED: dict[str, Check] = {"max_per_hour": _find_price_problem, "currency": _find_currency_problem}
 
 
@@ -475,7 +507,7 @@ T = TypeVar("T")
 
 TOP = ("boxes", "defaults", "alerts", "sinks")
 BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field not in ("name", "untrusted"))
-DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
+DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider", "kubectl"))
 """Keys allowed in ``[defaults]``, for every box without a value of its own."""
 MAX_BYTES = 1 << 20
 
@@ -678,6 +710,8 @@ class _FleetFileReader:
             self._read_table((*where, "provider"), provider, ProviderRef, PROVIDER)
         if isinstance(table.get("asked"), dict):
             self._read_table((*where, "asked"), table["asked"], RentalTerms, AGREED)
+        if "kubectl" in table:
+            table = self._add_pod_keys(where, table)
         if "host" not in table:
             self._raise_error(
                 where,
@@ -696,6 +730,36 @@ class _FleetFileReader:
                 owner = ("defaults",)
             self._raise_error((*owner, "profile"), str(error))
         return msgspec.structs.replace(spec, durable=spec.durable or prefilled.durable_dir)
+
+    def _add_pod_keys(self, where: KeyPath, table: dict[str, Any]) -> dict[str, Any]:
+        """Check the key `kubectl` of a box; return its table with the keys that follow from it."""
+        for key in SSH_KEYS:
+            if key in table:
+                self._raise_error(
+                    (*where, key),
+                    "does not apply to a box that is reached with `kubectl`: remove it",
+                )
+        place = (*where, "kubectl")
+        route = self._read_table(place, table["kubectl"], KubectlRoute, KUBECTL)
+        given = [key for key in ("pod", "selector", "job") if getattr(route, key) is not None]
+        if len(given) != 1:
+            what = " and ".join(f"`{key}`" for key in given) or "none of them"
+            self._raise_error(place, f"needs one of `pod`, `selector` and `job`; it has {what}")
+        more: dict[str, Any] = {
+            "host": route.place_text,
+            "profile": table.get("profile", "kubernetes"),
+        }
+        if (
+            "provider" not in table
+            and route.instance is not None
+            and more["profile"] == "kubernetes"
+        ):
+            more["provider"] = {
+                "kind": "kubernetes",
+                "instance": route.instance,
+                "via": route.context,
+            }
+        return {**table, **more}
 
     def _convert_checked(
         self, where: KeyPath, said: dict[str, Any], whole: dict[str, Any], kind: type[T],
@@ -761,6 +825,8 @@ class _FleetFileReader:
         seen: dict[tuple[str, int | None, str | None], str] = {}
         found = []
         for spec in specs:
+            if spec.kubectl is not None:  # several containers of a pod are several boxes
+                continue
             key = (spec.host, spec.port, spec.user)
             first = seen.setdefault(key, spec.name)
             if first != spec.name:

@@ -20,12 +20,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-import asyncssh
-
 from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     BoxError,
+    BoxTransport,
     BulkChannel,
     BulkClient,
     DeployedAgent,
@@ -193,9 +192,7 @@ class ChannelPipe:
         self._channel: BulkChannel | None = None
         self._end: asyncio.Future[None] | None = None
 
-    async def open(
-        self, connection: asyncssh.SSHClientConnection, command: str, window: int
-    ) -> None:
+    async def open(self, connection: BoxTransport, command: str, window: int) -> None:
         """Start the command.
 
         Raises:
@@ -283,7 +280,7 @@ class ChannelPipe:
             self._channel.close()
 
 
-def round_trip_s(connection: asyncssh.SSHClientConnection) -> float | None:
+def round_trip_s(connection: BoxTransport) -> float | None:
     """Return the round trip that the kernel measured; None = unknown."""
     found = connection.get_extra_info("socket")
     if found is None or sys.platform != "linux":
@@ -306,7 +303,7 @@ class BoxConnection:
     def __init__(self, spec: BoxSpec, *, accept_new_host_keys: bool = False) -> None:
         self._spec, self._accept = spec, accept_new_host_keys
         self._stack = contextlib.AsyncExitStack()
-        self._open: tuple[asyncssh.SSHClientConnection, DeployedAgent] | None = None
+        self._open: tuple[BoxTransport, DeployedAgent] | None = None
         self._client: BulkClient | None = None
         self._pipes: list[SshPipe] = []
         self.no_ssh = ""
@@ -322,7 +319,7 @@ class BoxConnection:
         connection, deployed = await self.reach()
         return await open_bulk(connection, deployed.build_command(verb, *words), on_data)
 
-    async def reach(self) -> tuple[asyncssh.SSHClientConnection, DeployedAgent]:
+    async def reach(self) -> tuple[BoxTransport, DeployedAgent]:
         """Return the connection and the deployed agent, connecting if needed.
 
         Raises:
@@ -360,7 +357,7 @@ class BoxConnection:
         await pipe.open(connection, command, 4 << 20 if is_short else 16 << 20)
         return pipe
 
-    async def _has_client(self, connection: asyncssh.SSHClientConnection) -> bool:
+    async def _has_client(self, connection: BoxTransport) -> bool:
         if self._client is None and not self.no_ssh:
             try:
                 self._client = await asyncio.to_thread(bulk_client, connection)

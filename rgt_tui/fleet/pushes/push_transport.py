@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-import asyncssh
-
-from rgt_tui.ssh import CommandFailed, DeployedAgent, feed_command
+from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent, feed_command
 from rgt_tui.transfer import SourceFile
 
 CHUNK = 1 << 20
@@ -30,7 +28,7 @@ class PushAgentFailed(CommandFailed):
 
 
 async def send_files(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     staging: str,
     wanted: Wanted,

@@ -12,13 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import asyncssh
 import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import PushAgentFailed, send_files
 from rgt_tui.model import BoxSpec, Exact, Profile, is_exact_path
 from rgt_tui.profiles import size
-from rgt_tui.ssh import CommandFailed, DeployedAgent, decode_answer, extract_record, run_command
+from rgt_tui.ssh import (
+    BoxTransport,
+    CommandFailed,
+    DeployedAgent,
+    decode_answer,
+    extract_record,
+    run_command,
+)
 from rgt_tui.transfer import (
     ALWAYS_LEFT_OUT,
     ExcludedPath,
@@ -153,7 +159,7 @@ def read_source(path: Path, choice: PushChoice) -> SourceTree:
 
 
 async def push_tree(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     profile: Profile,
     path: Path,
@@ -256,7 +262,7 @@ def _build_manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_fold
 
 
 async def _request_plan(
-    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, manifest: bytes, total: int
+    connection: BoxTransport, deployed: DeployedAgent, manifest: bytes, total: int
 ) -> _PushPlan:
     done = await run_command(
         connection, deployed.build_command("push", "plan"),
@@ -266,7 +272,7 @@ async def _request_plan(
 
 
 async def _request_publish(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     plan: _PushPlan,
     tree: SourceTree,
@@ -412,7 +418,7 @@ class PushedVersions(msgspec.Struct, frozen=True):
 
 
 async def versions_of(
-    connection: asyncssh.SSHClientConnection, deployed: DeployedAgent, spec: BoxSpec, place: str
+    connection: BoxTransport, deployed: DeployedAgent, spec: BoxSpec, place: str
 ) -> PushedVersions:
     """Return the versions of code in a directory on a box, and what uses each.
 
@@ -423,7 +429,7 @@ async def versions_of(
 
 
 async def prune_code(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     spec: BoxSpec,
     place: str,
@@ -441,7 +447,7 @@ async def prune_code(
 
 
 async def _query_versions(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     spec: BoxSpec,
     place: str,

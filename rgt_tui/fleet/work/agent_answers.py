@@ -6,11 +6,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import asyncssh
 import msgspec
 
 from rgt_tui.model import clean_text
-from rgt_tui.ssh import CommandFailed, DeployedAgent, LineSplitter, extract_record, open_bulk
+from rgt_tui.ssh import (
+    BoxTransport,
+    CommandFailed,
+    DeployedAgent,
+    LineSplitter,
+    extract_record,
+    open_bulk,
+)
 
 Row = dict[str, Any]
 
@@ -32,7 +38,7 @@ class AgentAnswer(msgspec.Struct, frozen=True):
 
 
 async def query_agent(
-    connection: asyncssh.SSHClientConnection,
+    connection: BoxTransport,
     deployed: DeployedAgent,
     words: Sequence[str],
     *,

@@ -12,7 +12,14 @@ import asyncssh
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel
-from rgt_tui.ssh import AuthFailed, BoxError, ConfigError, HostKeyRefused, connection_lost_error
+from rgt_tui.ssh import (
+    AuthFailed,
+    BoxError,
+    ConfigError,
+    HostKeyRefused,
+    connection_label,
+    connection_lost_error,
+)
 
 BLOCK = 64 << 10
 FINAL = (AuthFailed, HostKeyRefused, ConfigError)
@@ -126,6 +133,11 @@ class BoxTunnels:
         while True:
             try:
                 async with connected(self._spec, accept_new_host_keys=self._accept) as connection:
+                    if not isinstance(connection, asyncssh.SSHClientConnection):
+                        label = connection_label(connection)
+                        raise ConfigError(
+                            f"rgt forwards ports over SSH only; use kubectl port-forward for {label}"
+                        )
                     await self._socks_of(connection)
                     self._connection = connection
                     if first:

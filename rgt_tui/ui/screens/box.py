@@ -378,7 +378,7 @@ class BoxScreen(LogKeys):
             self._copied = step
             self.redraw_now()
             return step.copy_text
-        words = shlex.join(box.spec.ssh_words(profile.launch.user))
+        words = shlex.join(box.spec.login_words(profile.launch.user))
         return ClipboardText(what=f"how to log in to {box.spec.name}", text=words)
 
     @property

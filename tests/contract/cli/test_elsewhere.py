@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import msgspec
+import asyncssh
 import pytest
 
 from rgt_tui.cli import gather_state
@@ -111,8 +112,10 @@ async def test_a_connection_that_breaks_off_in_the_midst_of_an_errand_is_no_faul
 ) -> None:
     with pytest.raises(Unreachable, match=f"127.0.0.1:{rental.port}: the connection was lost"):
         async with connected(real_sshd.spec) as connection:
+            assert isinstance(connection, asyncssh.SSHClientConnection)
             connection.abort()
             await connection.run("true")
     with pytest.raises(Unreachable, match="the connection was lost"):
         async with connected(real_sshd.spec) as connection:
+            assert isinstance(connection, asyncssh.SSHClientConnection)
             await connection.run("sleep 600", timeout=0.05)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ import pytest
 
 from rgt_tui.fleet import Fleet, NotOffered
 from rgt_tui.model import LinkState
-from rgt_tui.ui.shells import CannotOpenShell, open_in_terminal, page_from, shell_in, ssh_words
+from rgt_tui.ui.shells import CannotOpenShell, open_in_terminal, page_from, shell_in
 from tests.contract.fleet.test_record import until
 from tests.contract.ssh.conftest import RealSshd, keygen
 
@@ -24,7 +23,7 @@ NO_APP = cast("Any", None)
 """Inside tmux the app is not asked for anything."""
 
 
-async def run_words(words: list[str]) -> tuple[int, str]:
+async def run_words(words: Sequence[str]) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
@@ -38,25 +37,25 @@ async def test_ssh_reaches_the_box_by_the_verified_key_alone(
     fleet = Fleet([real_sshd.spec], audit=tmp_path / "audit", env={"XDG_STATE_HOME": str(tmp_path)})
     name = real_sshd.spec.name
     with pytest.raises(NotOffered, match="is not connected"):
-        fleet.shell_arguments(name)
+        fleet.shell_words(name)
     await fleet.start()
     try:
         await until(fleet, lambda state: state.boxes[0].link is LinkState.LIVE)
-        arguments = fleet.shell_arguments(name)
         folder = tmp_path / "a b"
         folder.mkdir()
         (folder / "own.log").write_text("one\ntwo\nthree\n")
-        *words, line = ssh_words(arguments, f"{shell_in(str(folder))} -c pwd")
+        *words, line = fleet.shell_words(name, f"{shell_in(str(folder))} -c pwd")
         status, out = await run_words([*words, line])
         assert (status, out.strip()) == (0, str(folder))
-        *words, line = ssh_words(arguments, page_from(str(folder / "own.log"), 2))
+        *words, line = fleet.shell_words(name, page_from(str(folder / "own.log"), 2))
         assert "three" in (await run_words([*words, line]))[1]
+        before = fleet.shell_words(name, "true")
         verified = tmp_path / "rgt" / "verified-hosts" / name
         other = tmp_path / "other"
         keygen(other)
         key = other.with_suffix(".pub").read_text().split()[:2]
         verified.write_text(f"rgt-verified {' '.join(key)}\n")
-        assert (await run_words(ssh_words(arguments, "true")))[0] == 255, "another host key"
+        assert (await run_words(before))[0] == 255, "another host key"
     finally:
         await fleet.stop()
 
@@ -93,9 +92,3 @@ async def test_a_tmux_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TMUX", gone)
     with pytest.raises(CannotOpenShell, match="tmux: "):
         await open_in_terminal(NO_APP, "lab", ["true"], {**os.environ, "TMUX": gone})
-
-
-def test_without_ssh_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(CannotOpenShell, match="OpenSSH's client"):
-        ssh_words(("lab",))

@@ -236,7 +236,7 @@ async def test_a_box_without_any_shell_is_said_to_be_one(tmp_path: Path) -> None
 
 async def closed_at_once(connection: Any, factory: Any, command: str | None, **more: Any) -> Any:
     """Open a session as ever, and go on once the box has closed it."""
-    opened = await open_session(connection, factory, command, **more)
+    opened: Any = await open_session(connection, factory, command, **more)
     async with asyncio.timeout(SECONDS):
         while not opened.is_closing():  # noqa: ASYNC110  (nothing tells when a channel closes)
             await asyncio.sleep(0.01)

@@ -1,0 +1,258 @@
+"""Finds the pod of a box through kubectl, and says in words why there is none or why it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
+from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
+
+
+class _Reason(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True):
+    waiting: _Reason | None = None
+    terminated: _Reason | None = None
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+    state: _ContainerState = _ContainerState()
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[_Condition, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    containers: tuple[_Container, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether commands may run in it, and it is not being deleted."""
+        return self.status.phase == "Running" and not self.metadata.deletion_timestamp
+
+
+class _PodList(msgspec.Struct, frozen=True):
+    items: tuple[_Pod, ...] = ()
+
+
+class KubectlResult(msgspec.Struct, frozen=True):
+    """The result of a kubectl command."""
+
+    status: int
+    out: bytes
+    errors: str
+    """Its standard error."""
+
+
+async def run_kubectl(
+    spec: BoxSpec,
+    program: str,
+    env: Mapping[str, str],
+    *words: str,
+    data: bytes = b"",
+    seconds: float = 20.0,
+) -> KubectlResult:
+    """Run kubectl for a box's cluster and namespace, and wait for its end.
+
+    Raises:
+        Unreachable: it did not end in time.
+        ConfigError: it cannot be started.
+    """
+    assert spec.kubectl is not None
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program, *words, *spec.kubectl.cluster_options, env=dict(env), start_new_session=True,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    except OSError as error:
+        raise ConfigError(f"{program} cannot be started: {error.strerror}") from error
+    try:
+        async with asyncio.timeout(seconds):
+            out, errors = await process.communicate(data)
+    except TimeoutError:
+        raise Unreachable(
+            f"kubectl: the cluster of context {spec.kubectl.context} did not answer within {seconds:g} s"
+        ) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            await process.wait()
+    return KubectlResult(process.returncode or 0, out, errors.decode(errors="replace"))
+
+
+async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
+    """Return the name of the box's running pod.
+
+    Raises:
+        ConfigError: the description does not fit: no such context, container, or several pods.
+        AuthFailed: the cluster refuses the login, or to read pods.
+        Unreachable: the cluster does not answer, or no such pod runs.
+    """
+    route = spec.kubectl
+    assert route is not None
+    if route.pod is not None:
+        words = ("get", "pod", route.pod, "--output=json")
+    else:
+        words = ("get", "pods", f"--selector={route.pod_selector}", "--output=json")
+    done = await run_kubectl(spec, program, env, *words)
+    if done.status != 0:
+        # Some roles allow exec but not get.
+        if route.pod is not None and 'cannot get resource "pods"' in done.errors:
+            return route.pod
+        raise describe_kubectl_error(spec, done.errors, route.pod or "")
+    try:
+        if route.pod is not None:
+            pods: tuple[_Pod, ...] = (msgspec.json.decode(done.out, type=_Pod),)
+        else:
+            pods = msgspec.json.decode(done.out, type=_PodList).items
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Unreachable(f"kubectl printed something that is not a pod: {error}") from error
+    return _choose_pod(spec, route, pods).metadata.name
+
+
+def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]) -> _Pod:
+    """Return the only running pod; check its container."""
+    running = [pod for pod in pods if pod.is_running]
+    if len(running) > 1:
+        some = ", ".join(clean_text(pod.metadata.name) for pod in running[:5])
+        raise ConfigError(
+            f"boxes.{spec.name}.kubectl: {len(running)} running pods have {route.pod_selector} ({some}): "
+            "name one with `pod`, or narrow `selector`"
+        )
+    if not running:
+        raise Unreachable(_describe_absence(spec, route, pods))
+    (pod,) = running
+    names = [container.name for container in pod.spec.containers]
+    if route.container is not None and names and route.container not in names:
+        raise ConfigError(
+            f"boxes.{spec.name}.kubectl.container: pod {pod.metadata.name} has no container "
+            f"{route.container}; it has {clean_text(', '.join(names))}"
+        )
+    return pod
+
+
+def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]) -> str:
+    where = f"in namespace {route.namespace}"
+    if not pods:
+        advice = f"kubectl get pods {route.option_text} shows those that exist"
+        if route.job is not None:
+            advice = f"rgt run {spec.name} -- COMMAND creates the Job, or {advice}"
+        return f"kubectl: no pod has {route.pod_selector} {where}; {advice}"
+    newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp)
+    name = clean_text(newest.metadata.name)
+    text = f"kubectl: pod {name} {where} is {clean_text(_describe_state(newest))[:300]}"
+    return f"{text}; kubectl describe pod {name} {route.option_text} has the events"
+
+
+def _describe_state(pod: _Pod) -> str:
+    status = pod.status
+    if pod.metadata.deletion_timestamp and status.phase == "Running":
+        return "being deleted"
+    said = status.reason or status.phase
+    if status.message:
+        return f"{said}: {status.message}"
+    for container in status.container_statuses:
+        state = container.state.waiting or container.state.terminated
+        if state is not None and state.reason:
+            about = f": {state.message}" if state.message else ""
+            return f"{said} ({container.name}: {state.reason}{about})"
+    unmet = next((one for one in status.conditions if one.status == "False" and one.message), None)
+    if unmet is not None:
+        return f"{said} ({unmet.reason}: {unmet.message})"
+    return said
+
+
+_DENIED = re.compile(r'cannot (\w+) resource "([\w/]+)"')
+_KUBECTL_ERROR = re.compile(
+    r"^(?:error|Error from server|Unable to connect|The connection to the server|OCI runtime)", re.I
+)
+
+
+def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
+    """Return the error for what kubectl printed: the box, the key of the fleet file, the next step.
+
+    Args:
+        spec: The box.
+        text: kubectl's standard error.
+        pod: Name of the pod; empty = unknown.
+    """
+    route = spec.kubectl
+    assert route is not None
+    lines = [clean_text(line) for line in text.splitlines() if line.strip()]
+    said = next((line for line in reversed(lines) if _KUBECTL_ERROR.match(line)), "")
+    said = (said or (lines[-1] if lines else "it printed nothing"))[:400]
+    key, options = f"boxes.{spec.name}.kubectl", route.option_text
+    denied = _DENIED.search(text)
+    low = text.lower()
+    if re.search(r'context "?[^"]*"? does not exist|context was not found', low):
+        return ConfigError(
+            f"{key}.context: kubeconfig has no context {route.context}; kubectl config get-contexts lists them"
+        )
+    if denied is not None:
+        return AuthFailed(
+            f"{key}: the cluster does not let you {denied[1]} {denied[2]} in namespace {route.namespace}: ask for "
+            f"a role with that right (kubectl auth can-i {denied[1]} {denied[2]} {options})"
+        )
+    if "must be logged in" in low or "unauthorized" in low:
+        return AuthFailed(
+            f"{key}.context: the cluster does not accept the login of context {route.context}: log in again"
+        )
+    if "forbidden" in low:
+        return AuthFailed(f"{key}: the cluster refuses: {said}")
+    if re.search(r'namespaces "[^"]*" not found', low):
+        return ConfigError(
+            f"{key}.namespace: there is no namespace {route.namespace} in {route.context}"
+        )
+    if re.search(r'pods "[^"]*" not found|pod does not exist', low):
+        return Unreachable(
+            f"kubectl: pod {pod} does not exist in namespace {route.namespace}: it was deleted, evicted or never "
+            f"created; kubectl get pods {options} shows those that exist; correct {key}.pod"
+        )
+    if "completed pod" in low:
+        return Unreachable(
+            f"kubectl: pod {pod} has ended; kubectl describe pod {pod} {options} says why"
+        )
+    if "container not found" in low or "is not valid for pod" in low:
+        return Unreachable(
+            f"kubectl: the container does not run in pod {pod} now ({said}); correct {key}.container if it never does"
+        )
+    if "executable file not found" in low or "no such file or directory" in low:
+        return NoCommands(
+            f"the container has no sh, so rgt cannot run anything in it ({said}); name another one with {key}.container"
+        )
+    return Unreachable(f"kubectl: {said}")
