@@ -112,7 +112,8 @@ class KubectlChannel:
             self.remote_pid, self._held = pid.decode("ascii", "replace"), rest
             self._begin_session()
         if self._status is not None:
-            return  # kubectl's own closing line
+            self._held = b""  # kubectl's own closing line
+            return
         before, mark, rest = self._held.partition(self._end_mark)
         if mark:
             status, line_feed, _ = rest.partition(b"\n")
@@ -353,10 +354,10 @@ class KubectlTransport:
     def lose_stream(self, error_text: bytes) -> Unreachable:
         """Close it because a stream was cut; return the error."""
         self._closed = True
-        lines = clean_text(error_text.decode(errors="replace")).strip().splitlines()
+        lines = error_text.decode(errors="replace").strip().splitlines()
         said = ""
-        if lines and lines[-1].startswith(("error", "Error", "E", "Unable")):
-            said = f" ({lines[-1][:200]})"
+        if lines and lines[-1].startswith(("error: ", "Error from", "Unable to")):
+            said = f" ({clean_text(lines[-1])[:200]})"
         return Unreachable(f"kubectl: {self._info['rgt_label']}: the stream was cut{said}")
 
     def forget_channel(self, channel: KubectlChannel) -> None:

@@ -710,6 +710,7 @@ class _FleetFileReader:
             self._read_table((*where, "provider"), provider, ProviderRef, PROVIDER)
         if isinstance(table.get("asked"), dict):
             self._read_table((*where, "asked"), table["asked"], RentalTerms, AGREED)
+        said = table
         if "kubectl" in table:
             table = self._add_pod_keys(where, table)
         if "host" not in table:
@@ -718,7 +719,7 @@ class _FleetFileReader:
                 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"',
             )
         spec = self._convert_checked(
-            where, table, {**defaults, **table, "name": name}, BoxSpec, BOX
+            where, said, {**defaults, **table, "name": name}, BoxSpec, BOX
         )
         try:
             prefilled = load_profile(spec.profile).overrides
