@@ -233,19 +233,10 @@ class BoxDoctor:
         )
 
     async def _run_steps(self) -> None:
-        try:
-            steps = await asyncio.to_thread(resolve_hops, self._spec, self._profile.launch.user)
-        except BoxError as error:
-            self._add_finding(
-                "dns",
-                DoctorStatus.FAIL,
-                str(error),
-                "correct the entry in ssh_config or in the fleet file",
-            )
-            return
-        if not await self._check_first_hop(steps[0].host, alone=len(steps) == 1):
-            return
-        connection = await self._check_login()
+        if self._spec.kubectl is None:
+            connection = await self._check_way()
+        else:
+            connection = await self._check_pod()
         if connection is None:
             return
         try:
@@ -257,6 +248,36 @@ class BoxDoctor:
                 await self._check_platform(connection)
         finally:
             connection.abort()
+
+    async def _check_pod(self) -> BoxTransport | None:
+        """Check that kubectl finds the pod and may run commands in it; the errors say what to do."""
+        for check in ("dns", "tcp", "hostkey"):
+            self._add_finding(check, DoctorStatus.SKIP, "reached with kubectl exec, not with SSH")
+        try:
+            connection = await connect_box(self._spec)
+            await run_command(connection, "true", name="the first command")
+        except BoxError as error:
+            self._add_finding("login", DoctorStatus.FAIL, str(error), "then run rgt doctor again")
+            return None
+        label = connection.get_extra_info("rgt_label")
+        self._add_finding("login", DoctorStatus.OK, f"kubectl exec runs commands in {label}")
+        return connection
+
+    async def _check_way(self) -> BoxTransport | None:
+        """Check name, port, host key and login of a box reached by SSH."""
+        try:
+            steps = await asyncio.to_thread(resolve_hops, self._spec, self._profile.launch.user)
+        except BoxError as error:
+            self._add_finding(
+                "dns",
+                DoctorStatus.FAIL,
+                str(error),
+                "correct the entry in ssh_config or in the fleet file",
+            )
+            return None
+        if not await self._check_first_hop(steps[0].host, alone=len(steps) == 1):
+            return None
+        return await self._check_login()
 
     async def _check_first_hop(self, first: SshHost, *, alone: bool) -> bool:
         """Check name and port of the first hop; return whether to continue.

@@ -33,6 +33,7 @@ BY_HAND = {
 }
 """Platforms on which no process outlives the login, and what to use instead."""
 FLEETING = "nothing keeps work going there once the session ends"
+IN_POD = "it runs inside the pod, and ends with it; only what lies on a volume claim is kept"
 SCRIPTS = (".py", ".sh", ".ipynb")
 
 
@@ -99,7 +100,8 @@ def job_for(
         CannotRun: no process outlives a login on this platform.
     """
     overrides = profile.overrides
-    if overrides.detach in BY_HAND:
+    is_in_pod = spec.kubectl is not None
+    if overrides.detach in BY_HAND and not is_in_pod:
         raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
     command: dict[str, Any]
     if len(words) == 1:
@@ -144,6 +146,8 @@ def job_for(
         "outlives": durable_dirs(spec, profile),
     }
     notes = (f"{profile.name}: {FLEETING}",) if overrides.detach == "none" else ()
+    if is_in_pod:
+        notes = (IN_POD,)
     return JobRequest(name=str(asked["name"]), asked=asked, notes=notes)
 
 
