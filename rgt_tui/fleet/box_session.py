@@ -552,8 +552,11 @@ class BoxSession:
         with contextlib.suppress(OSError):  # the connection is just closing
             self._send_control(ControlLine(op="ping", id=1))
 
+    def _say_step(self, step: object) -> str:
+        return f"{self.state.spec.transport}: {str(step) or type(step).__name__}"
+
     def _abort_hung(self, reason: str) -> None:
-        self._hung = f"{self.state.spec.transport}: {reason}"
+        self._hung = self._say_step(reason)
         if self._connection is not None:
             self._connection.abort()
 
@@ -576,7 +579,7 @@ class BoxSession:
             await self._wait_or_woken()
             return
         if self.state.link is LinkState.PAUSED:
-            self._set_link(LinkState.CONNECTING, f"{self.state.spec.transport}: connecting", None)
+            self._set_link(LinkState.CONNECTING, self._say_step("connecting"), None)
         self._woken.clear()
         self._keepalive.reset()
         self._trying = True
@@ -624,16 +627,10 @@ class BoxSession:
                 failure = ConnectFailure.UNREACHABLE  # try the other address soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
-            return (
-                ConnectFailure.UNREACHABLE,
-                f"{self.state.spec.transport}: {str(error) or type(error).__name__}",
-            )
+            return ConnectFailure.UNREACHABLE, self._say_step(error)
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
-            return (
-                ConnectFailure.OUR_FAULT,
-                f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues",
-            )
+            return ConnectFailure.OUR_FAULT, _describe_fault(error)
         finally:
             self._keepalive.stop_monitoring()
             self._files.cancel_check()
@@ -677,7 +674,7 @@ class BoxSession:
         slow_s = 5.0
         while self.state.link is not LinkState.LIVE:
             await asyncio.sleep(slow_s)
-            reason = f"{self.state.spec.transport}: the agent is being started{start_up_words(connection)}"
+            reason = self._say_step(f"the agent is being started{start_up_words(connection)}")
             if self.state.link is LinkState.CONNECTING and reason != self.state.reason:
                 self._set_link(LinkState.CONNECTING, reason, None)
 
@@ -712,9 +709,7 @@ class BoxSession:
                 self._apply_samples()
         except Exception as error:
             log.exception("%s: what came could not be taken in", self.state.spec.name)
-            self._fault = (
-                f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues"
-            )
+            self._fault = _describe_fault(error)
             if self._connection is not None:
                 self._connection.abort()
         finally:
@@ -812,16 +807,15 @@ class BoxSession:
         self._set_state(replace(self.state, limited=self._files.add_limitation(self.state.limited)))
 
     def _count_bad_frames(self, count: int) -> None:
-        counters = self.state.counters
-        self._set_state(
-            replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count))
-        )
+        bad = self.state.counters.bad_frames + count
+        counters = replace(self.state.counters, bad_frames=bad)
+        self._set_state(replace(self.state, counters=counters))
 
     def _show_prompt(self, title: str | None) -> None:
         if title is not None:
             self._set_link(LinkState.ASKING, f"waiting for you: {title}", None)
         elif self.state.link is LinkState.ASKING:
-            self._set_link(LinkState.CONNECTING, f"{self.state.spec.transport}: connecting", None)
+            self._set_link(LinkState.CONNECTING, self._say_step("connecting"), None)
 
     def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
         if self.state.link is link:
@@ -844,6 +838,10 @@ class BoxSession:
     def _send_control(self, control: ControlLine) -> None:
         if self._channel is not None:
             self._channel.send(control)
+
+
+def _describe_fault(error: Exception) -> str:
+    return f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues"
 
 
 def _describe_error(error: Exception) -> str:

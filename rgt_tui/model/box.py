@@ -163,7 +163,7 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     context: str
-    """A context of kubeconfig. The current one would change the box without a trace."""
+    """A context of kubeconfig. The current one would change the box silently."""
     namespace: str
     pod: str | None = None
     """Name of the pod."""
@@ -195,14 +195,15 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
         return f"-n {self.namespace} --context {self.context}"
 
     @property
-    def instance(self) -> str | None:
-        """The id at the cluster of what would be deleted; None = unknown before the pod is found."""
+    def instance_id(self) -> str | None:
+        """The cluster's id of the object to delete; None = unknown before the pod is found."""
         found = re.fullmatch(r"(?:batch\.kubernetes\.io/)?job-name=([^,=]+)", self.selector or "")
-        job = self.job or (found[1] if found else None)
-        if job is not None:
-            return f"{self.namespace}/job/{job}"
         if self.pod is not None:
             return f"{self.namespace}/pod/{self.pod}"
+        if self.job is not None:
+            return f"{self.namespace}/job/{self.job}"
+        if found is not None:
+            return f"{self.namespace}/job/{found[1]}"
         return None
 
 

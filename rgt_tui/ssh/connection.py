@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import asyncssh
@@ -249,13 +250,12 @@ def watched_moved_address(connection: BoxTransport, seconds: float | None) -> No
         seconds: Silence after which the connection is given up anyway; None = nothing else watches
             it.
     """
-    if not isinstance(connection, asyncssh.SSHClientConnection):
-        return
     interval, count = connection.get_extra_info("rgt_alive", (0, 0))
     rests = seconds is not None and seconds <= interval * (count + 1)
     if interval and rests is not connection.get_extra_info("rgt_rests", False):
         connection.set_extra_info(rgt_rests=rests)
-        connection.set_keepalive(0 if rests else interval)
+        # only SSH's connections have `rgt_alive`
+        cast("asyncssh.SSHClientConnection", connection).set_keepalive(0 if rests else interval)
 
 
 def ssh_arguments(connection: BoxTransport) -> tuple[str, ...]:

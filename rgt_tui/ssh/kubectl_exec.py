@@ -54,9 +54,10 @@ def find_kubectl(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> str:
 
 def exec_words(route: KubectlRoute, pod: str, *, terminal: bool = False) -> tuple[str, ...]:
     """Return ``kubectl exec`` up to the command; `terminal` = for a person at a terminal."""
-    container = (f"--container={route.container}",) if route.container else ()
-    options = ("--stdin", "--tty") if terminal else ("--stdin",)
-    return ("kubectl", "exec", *options, *route.cluster_options, *container, pod, "--")
+    options = ["--stdin", "--tty"][: 1 + terminal]
+    if route.container:
+        options.append(f"--container={route.container}")
+    return ("kubectl", "exec", *options, *route.cluster_options, pod, "--")
 
 
 class KubectlChannel:
@@ -119,11 +120,14 @@ class KubectlChannel:
             status, line_feed, _ = rest.partition(b"\n")
             if line_feed and status.isdigit():
                 self._status = int(status)
-            self._held = b"" if line_feed else mark + rest
+                self._held = b""
+            else:
+                self._held = mark + rest
         else:
             at = self._held.rfind(_MARK[:1])
-            is_mark = at >= 0 and self._end_mark.startswith(self._held[at:])
-            before, self._held = (before[:at], before[at:]) if is_mark else (before, b"")
+            if at < 0 or not self._end_mark.startswith(self._held[at:]):
+                at = len(before)
+            before, self._held = before[:at], before[at:]
         self._deliver_errors(before)
 
     def _begin_session(self) -> None:
@@ -150,7 +154,8 @@ class KubectlChannel:
         if self._status is None:
             # The script itself may have been killed, with the container's other processes.
             found = _EXIT_LINE.search(self.error_text)
-            self._status = None if found is None else int(found[1])
+            if found is not None:
+                self._status = int(found[1])
         self._deliver_errors(self._held)
         error: Exception | None = None
         if self._status is not None:
@@ -173,7 +178,7 @@ class KubectlChannel:
 
     # What the session wants, see `BoxChannel`.
 
-    def _pipe(self, number: int) -> Any:
+    def _find_pipe(self, number: int) -> Any:
         if self._process is None or self._ended:
             raise BrokenPipeError("the command has ended")
         return self._process.get_pipe_transport(number)
@@ -184,24 +189,24 @@ class KubectlChannel:
         Raises:
             BrokenPipeError: it no longer reads.
         """
-        pipe = self._pipe(0)
+        pipe = self._find_pipe(0)
         if pipe.is_closing():
             raise BrokenPipeError("the command no longer reads its input")
         pipe.write(data)
 
     def write_eof(self) -> None:
         """Close its standard input."""
-        self._pipe(0).write_eof()
+        self._find_pipe(0).write_eof()
 
     def pause_reading(self) -> None:
         """Stop delivering its output."""
         with contextlib.suppress(BrokenPipeError):
-            self._pipe(1).pause_reading()
+            self._find_pipe(1).pause_reading()
 
     def resume_reading(self) -> None:
         """Deliver its output again."""
         with contextlib.suppress(BrokenPipeError):
-            self._pipe(1).resume_reading()
+            self._find_pipe(1).resume_reading()
 
     def send_signal(self, signal: str) -> None:
         """Send the command's processes a signal, by a command of its own."""
@@ -307,7 +312,7 @@ class KubectlTransport:
         token = secrets.token_hex(8)
         channel = KubectlChannel(self, session_factory, token)
         # Bytes that are no text arrive here as bytes: names of files on the box may be any.
-        text = os.fsdecode(command) if command is not None else "exec sh"
+        text = os.fsdecode(command or "exec sh")
         words = (*exec_words(self._route, self._pod)[1:], "sh", "-c", _SCRIPT, "rgt", token, text)
         self._channels.add(channel)
         try:

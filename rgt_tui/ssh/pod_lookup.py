@@ -14,50 +14,66 @@ from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
 
 
-class _Reason(msgspec.Struct, frozen=True):
+class StateReason(msgspec.Struct, frozen=True):
+    """Why a container waits or has ended."""
+
     reason: str = ""
     message: str = ""
 
 
-class _ContainerState(msgspec.Struct, frozen=True):
-    waiting: _Reason | None = None
-    terminated: _Reason | None = None
+class ContainerState(msgspec.Struct, frozen=True):
+    """The state of a container."""
+
+    waiting: StateReason | None = None
+    terminated: StateReason | None = None
 
 
-class _Container(msgspec.Struct, frozen=True):
+class PodContainer(msgspec.Struct, frozen=True):
+    """A container, in the specification or the status of a pod."""
+
     name: str
-    state: _ContainerState = _ContainerState()
+    state: ContainerState = ContainerState()
 
 
-class _Condition(msgspec.Struct, frozen=True):
+class PodCondition(msgspec.Struct, frozen=True):
+    """A condition of a pod."""
+
     type: str
     status: str = ""
     reason: str = ""
     message: str = ""
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The status of a pod."""
+
     phase: str = "Unknown"
     reason: str = ""
     message: str = ""
-    conditions: tuple[_Condition, ...] = ()
-    container_statuses: tuple[_Container, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[PodContainer, ...] = ()
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """The used metadata of a pod."""
+
     name: str
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
 
 
-class _Spec(msgspec.Struct, frozen=True):
-    containers: tuple[_Container, ...] = ()
+class PodContainers(msgspec.Struct, frozen=True):
+    """The specification of a pod."""
+
+    containers: tuple[PodContainer, ...] = ()
 
 
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+class FoundPod(msgspec.Struct, frozen=True):
+    """One pod, as kubectl prints it."""
+
+    metadata: PodMetadata
+    spec: PodContainers = PodContainers()
+    status: PodStatus = PodStatus()
 
     @property
     def is_running(self) -> bool:
@@ -65,8 +81,10 @@ class _Pod(msgspec.Struct, frozen=True):
         return self.status.phase == "Running" and not self.metadata.deletion_timestamp
 
 
-class _PodList(msgspec.Struct, frozen=True):
-    items: tuple[_Pod, ...] = ()
+class FoundPods(msgspec.Struct, frozen=True):
+    """A list of pods."""
+
+    items: tuple[FoundPod, ...] = ()
 
 
 class KubectlResult(msgspec.Struct, frozen=True):
@@ -137,15 +155,15 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
         raise describe_kubectl_error(spec, done.errors, route.pod or "")
     try:
         if route.pod is not None:
-            pods: tuple[_Pod, ...] = (msgspec.json.decode(done.out, type=_Pod),)
+            pods: tuple[FoundPod, ...] = (msgspec.json.decode(done.out, type=FoundPod),)
         else:
-            pods = msgspec.json.decode(done.out, type=_PodList).items
+            pods = msgspec.json.decode(done.out, type=FoundPods).items
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreachable(f"kubectl printed something that is not a pod: {error}") from error
     return _choose_pod(spec, route, pods).metadata.name
 
 
-def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]) -> _Pod:
+def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, ...]) -> FoundPod:
     """Return the only running pod; check its container."""
     running = [pod for pod in pods if pod.is_running]
     if len(running) > 1:
@@ -166,7 +184,7 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]) -> _
     return pod
 
 
-def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]) -> str:
+def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, ...]) -> str:
     where = f"in namespace {route.namespace}"
     if not pods:
         advice = f"kubectl get pods {route.option_text} shows those that exist"
@@ -179,7 +197,7 @@ def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[_Pod, ...]
     return f"{text}; kubectl describe pod {name} {route.option_text} has the events"
 
 
-def _describe_state(pod: _Pod) -> str:
+def _describe_state(pod: FoundPod) -> str:
     status = pod.status
     if pod.metadata.deletion_timestamp and status.phase == "Running":
         return "being deleted"
@@ -189,8 +207,8 @@ def _describe_state(pod: _Pod) -> str:
     for container in status.container_statuses:
         state = container.state.waiting or container.state.terminated
         if state is not None and state.reason:
-            about = f": {state.message}" if state.message else ""
-            return f"{said} ({container.name}: {state.reason}{about})"
+            about = ": ".join(filter(None, (container.name, state.reason, state.message)))
+            return f"{said} ({about})"
     unmet = next((one for one in status.conditions if one.status == "False" and one.message), None)
     if unmet is not None:
         return f"{said} ({unmet.reason}: {unmet.message})"
@@ -215,7 +233,7 @@ def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
     assert route is not None
     lines = [clean_text(line) for line in text.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if _KUBECTL_ERROR.match(line)), "")
-    said = (said or (lines[-1] if lines else "it printed nothing"))[:400]
+    said = (said or "; ".join(lines[-1:]) or "it printed nothing")[:400]
     key, options = f"boxes.{spec.name}.kubectl", route.option_text
     denied = _DENIED.search(text)
     low = text.lower()

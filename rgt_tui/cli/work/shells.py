@@ -119,7 +119,9 @@ async def build_terminal_words(spec: BoxSpec, arguments: SshArguments) -> tuple[
     Raises:
         BoxError: It cannot be reached. A login that needs a person is no error: ``ssh`` will ask.
     """
-    command = shell_line(arguments.words) if arguments.words else ""
+    command = ""
+    if arguments.words:
+        command = shell_line(arguments.words)
     try:
         async with (
             PausableDeadline(arguments.timeout),

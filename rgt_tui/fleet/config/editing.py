@@ -37,7 +37,9 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
         for spec in specs
     }
     for table in tables.values():
-        for inner in ("provider", "asked"):
+        if "kubectl" in table:
+            del table["host"]  # follows from it
+        for inner in ("provider", "asked", "kubectl"):
             if inner in table:
                 table[inner] = {
                     key: value for key, value in table[inner].items() if value is not None

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from rgt_tui import files
+from rgt_tui.fleet.config.pod_keys import KUBECTL, SSH_KEYS, implied_keys
 from rgt_tui.model import (
     IGNORED_RULE,
     AlertSettings,
@@ -469,37 +470,6 @@ PROVIDER: dict[str, Check] = {
     "base_url": _find_address_problem,
     "via": _find_via_problem,
 }
-
-
-def _find_name_problem(value: str | None) -> str | None:
-    """Check a name of a Kubernetes object; it becomes a word of kubectl's command line."""
-    if value is None or re.fullmatch(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", value):
-        return None
-    return "is not a name of Kubernetes: lower case letters, digits, '-' and '.'"
-
-
-def _find_context_problem(value: str) -> str | None:
-    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:/@+-]{0,252}", value):
-        return None
-    return "is not a context of kubeconfig; kubectl config get-contexts lists them"
-
-
-def _find_selector_problem(value: str | None) -> str | None:
-    if value is None or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/=!, ()-]{0,500}", value):
-        return None
-    return 'is not a label selector such as "app=trainer"'
-
-
-KUBECTL: dict[str, Check] = {
-    "context": _find_context_problem,
-    "namespace": _find_name_problem,
-    "pod": _find_name_problem,
-    "selector": _find_selector_problem,
-    "job": _find_name_problem,
-    "container": _find_name_problem,
-}
-SSH_KEYS = ("host", "port", "user", "identity", "known_hosts", "ssh_config", "tunnels")
-"""Keys of a box that a pod cannot have."""
 AGREED: dict[str, Check] = {"max_per_hour": _find_price_problem, "currency": _find_currency_problem}
 
 
@@ -718,9 +688,7 @@ class _FleetFileReader:
                 where,
                 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"',
             )
-        spec = self._convert_checked(
-            where, said, {**defaults, **table, "name": name}, BoxSpec, BOX
-        )
+        spec = self._convert_checked(where, said, {**defaults, **table, "name": name}, BoxSpec, BOX)
         try:
             prefilled = load_profile(spec.profile).overrides
         except ProfileError as error:
@@ -746,20 +714,7 @@ class _FleetFileReader:
         if len(given) != 1:
             what = " and ".join(f"`{key}`" for key in given) or "none of them"
             self._raise_error(place, f"needs one of `pod`, `selector` and `job`; it has {what}")
-        more: dict[str, Any] = {
-            "host": route.place_text,
-            "profile": table.get("profile", "kubernetes"),
-        }
-        if (
-            "provider" not in table
-            and route.instance is not None
-            and more["profile"] == "kubernetes"
-        ):
-            more["provider"] = {
-                "kind": "kubernetes",
-                "instance": route.instance,
-                "via": route.context,
-            }
+        more = implied_keys(route, table)
         return {**table, **more}
 
     def _convert_checked(

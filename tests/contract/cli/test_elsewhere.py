@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import msgspec
 import asyncssh
+import msgspec
 import pytest
 
 from rgt_tui.cli import gather_state

@@ -31,5 +31,5 @@ def pod_spec(**keys: str) -> BoxSpec:
     route = KubectlRoute(**{"context": "local", "namespace": "ml", **keys})
     return BoxSpec(
         name="lm", host=route.place_text, profile="kubernetes", kubectl=route,
-        provider=ProviderRef(kind="kubernetes", instance=route.instance or "", via="local"),
+        provider=ProviderRef(kind="kubernetes", instance=route.instance_id or "", via="local"),
     )  # fmt: skip

@@ -26,7 +26,9 @@ from tests.contract.providers.fakes.local_cluster import LocalCluster
 
 async def test_a_command_has_its_input_output_errors_and_status(cluster: LocalCluster) -> None:
     connection = await connect_box(pod_spec())
-    done = await run_command(connection, 'cat; printf "no line end" >&2; exit 3', data=b"a\0\xffb\n")
+    done = await run_command(
+        connection, 'cat; printf "no line end" >&2; exit 3', data=b"a\0\xffb\n"
+    )
     assert (done.status, done.out, done.words) == (3, b"a\0\xffb\n", "no line end")
     done = await run_command(connection, "printf '%s' \"$RGT_HERE\"")
     assert (done.status, done.out) == (0, b"pod")
@@ -52,16 +54,19 @@ async def test_bulk_data_goes_both_ways_at_the_readers_pace(cluster: LocalCluste
     done = await feed_command(connection, "sha256sum", pieces(), name="feeding")
     assert done.out.split()[0].decode() == hashlib.sha256(piece * 32).hexdigest()
     received = hashlib.sha256()
-    paused = asyncio.Event()
+    pauses = [0.05]
 
     def on_data(data: bytes) -> None:
         received.update(data)
-        if not paused.is_set():
-            paused.set()
-            channel.pause()
-            asyncio.get_running_loop().call_later(0.05, channel.resume)
+        if pauses:
+            asyncio.get_running_loop().call_soon(pause, pauses.pop())
 
-    channel = await open_bulk(connection, "head -c 8388608 /dev/zero", on_data)
+    def pause(seconds: float) -> None:
+        channel.pause()
+        asyncio.get_running_loop().call_later(seconds, channel.resume)
+
+    channel = await open_bulk(connection, "head -c 8388608 /dev/zero; cat", on_data)
+    channel.close_input()
     await channel.wait()
     assert received.hexdigest() == hashlib.sha256(bytes(8 << 20)).hexdigest()
     assert channel.status == 0
@@ -74,7 +79,9 @@ async def test_a_stream_that_is_cut_is_no_end_of_the_command(cluster: LocalClust
     channel = await open_bulk(connection, "echo begun; exec sleep 600", lambda _: begun.set())
     await begun.wait()
     cluster.cut_streams()
-    with pytest.raises(Unreachable, match=r"kubectl: ml/train-0: the stream was cut \(error: error reading"):
+    with pytest.raises(
+        Unreachable, match=r"kubectl: ml/train-0: the stream was cut \(error: error reading"
+    ):
         await channel.wait()
     assert connection.is_closed(), "the next connection looks the pod up again"
 
@@ -89,10 +96,22 @@ async def test_a_command_that_kills_its_own_shell_has_the_status_that_kubectl_re
 
 
 REFUSED = [
-    ({"context": "other"}, ConfigError, r"boxes.lm.kubectl.context: kubeconfig has no context other"),
-    ({"pod": "train-9"}, Unreachable, r"pod train-9 does not exist in namespace ml.*boxes.lm.kubectl.pod"),
+    (
+        {"context": "other"},
+        ConfigError,
+        r"boxes.lm.kubectl.context: kubeconfig has no context other",
+    ),
+    (
+        {"pod": "train-9"},
+        Unreachable,
+        r"pod train-9 does not exist in namespace ml.*boxes.lm.kubectl.pod",
+    ),
     ({"container": "sidecar"}, ConfigError, r"boxes.lm.kubectl.container: .*sidecar; it has main"),
-    ({"job": "lm"}, Unreachable, r"no pod has job-name=lm in namespace ml; rgt run lm -- COMMAND creates"),
+    (
+        {"job": "lm"},
+        Unreachable,
+        r"no pod has job-name=lm in namespace ml; rgt run lm -- COMMAND creates",
+    ),
     ({"selector": "app=lm"}, Unreachable, r"no pod has app=lm"),
 ]
 

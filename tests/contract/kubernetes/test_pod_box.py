@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ pod = "train-0"
 
 
 @pytest.fixture
-async def fleet_file(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Path]:
+def fleet_file(cluster: LocalCluster, tmp_path: Path) -> Iterator[Path]:
     """A fleet file with the pod; what rgt leaves running there ends with it."""
     path = tmp_path / "fleet.toml"
     path.write_text(FLEET.format(python=sys.executable, home=cluster.home))
@@ -36,13 +36,20 @@ async def fleet_file(cluster: LocalCluster, tmp_path: Path) -> AsyncIterator[Pat
     yield path
     for agent in cluster.home.glob(".cache/rgt/rgt-box-*.pyz"):
         words = [sys.executable, "-I", "-S", str(agent), "record", "--stop"]
-        subprocess.run(words, env={"HOME": str(cluster.home), "PATH": os.environ["PATH"]}, check=False)
+        subprocess.run(
+            words, env={"HOME": str(cluster.home), "PATH": os.environ["PATH"]}, check=False
+        )
 
 
 async def rgt(fleet: Path, *words: str, data: bytes = b"") -> tuple[int, str, str]:
     """Run a command; returns its status, output and errors."""
     state = fleet.parent / "state"
-    env = {**os.environ, "RGT_FLEET": str(fleet), "HOME": str(fleet.parent), "XDG_STATE_HOME": str(state)}
+    env = {
+        **os.environ,
+        "RGT_FLEET": str(fleet),
+        "HOME": str(fleet.parent),
+        "XDG_STATE_HOME": str(state),
+    }
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "rgt_tui", *words, env=env, stdin=pipe, stdout=pipe, stderr=pipe
@@ -99,7 +106,9 @@ async def test_it_is_watched_with_log_and_curve_and_again_after_a_cut(
 
 
 async def test_exec_has_the_commands_streams_and_status(fleet_file: Path) -> None:
-    status, out, errors = await rgt(fleet_file, "exec", "lm", "--", "cat; echo bad >&2; exit 7", data=b"in")
+    status, out, errors = await rgt(
+        fleet_file, "exec", "lm", "--", "cat; echo bad >&2; exit 7", data=b"in"
+    )
     assert (status, out, errors) == (7, "in", "bad\n")
 
 
@@ -115,7 +124,9 @@ async def test_what_is_pushed_arrives_and_what_is_pulled_is_verified(
     out = cluster.home / "out"
     out.mkdir()
     (out / "model.bin").write_bytes(os.urandom(3 << 20))
-    status, said, errors = await rgt(fleet_file, "pull", "lm", str(out), "--dest", str(tmp_path / "copies"))
+    status, said, errors = await rgt(
+        fleet_file, "pull", "lm", str(out), "--dest", str(tmp_path / "copies")
+    )
     assert status == 0, said + errors
     copies = list((tmp_path / "copies").rglob("model.bin"))
     assert [copy.read_bytes() for copy in copies] == [(out / "model.bin").read_bytes()]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rgt_tui.fleet.config import FleetConfig, FleetFileError
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, dump_fleet
 from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, no_variable, parse_fleet
 from rgt_tui.model import BoxSpec
 from tests.system.tree import ROOT
@@ -203,7 +204,7 @@ def test_defaults_hold_for_every_box_that_does_not_say_it_itself() -> None:
 
 
 def test_defaults_may_say_all_but_who_a_box_is() -> None:
-    assert set(BOX_KEYS) - set(DEFAULT_KEYS) == {"host", "provider"}
+    assert set(BOX_KEYS) - set(DEFAULT_KEYS) == {"host", "provider", "kubectl"}
 
 
 def test_a_path_on_the_box_stays_as_it_is_written() -> None:
@@ -266,3 +267,42 @@ def test_results_ignored_directories_and_protection_are_read() -> None:
         '[boxes.a]\nhost = "a"\nresults = ["/w/*"]\nignore = ["/w/tmp"]\nprotected = true\n'
     ).boxes
     assert (spec.results, spec.ignore, spec.protected) == (("/w/*",), ("/w/tmp",), True)
+
+
+POD = '[boxes.lm.kubectl]\ncontext = "prod"\nnamespace = "ml"\n'
+
+
+def test_a_pod_is_a_box_without_a_host() -> None:
+    (spec,) = read(POD + 'pod = "train-0"').boxes
+    assert (spec.host, spec.profile, spec.transport) == ("ml/train-0", "kubernetes", "kubectl")
+    assert spec.provider is not None
+    assert (spec.provider.instance, spec.provider.via) == ("ml/pod/train-0", "prod")
+    (spec,) = read(POD + 'selector = "job-name=lm"').boxes
+    assert spec.provider is not None
+    assert spec.provider.instance == "ml/job/lm"
+    (spec,) = read(POD + 'selector = "app=lm"').boxes
+    assert (spec.provider, spec.login_words()) == (None, ["rgt", "ssh", "lm"])
+    assert read(dump_fleet([spec])).boxes == (spec,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (POD, "needs one of `pod`, `selector` and `job`; it has none of them"),
+        (POD + 'pod = "a"\njob = "b"', "it has `pod` and `job`"),
+        ('[boxes.lm]\nhost = "h"\n' + POD + 'pod = "a"', "boxes.lm.host: does not apply to a box"),
+        (
+            POD + 'pod = "--token=x"',
+            "boxes.lm.kubectl.pod: '--token=x' is not a name of Kubernetes",
+        ),
+        (
+            POD.replace("prod", "-x") + 'pod = "a"',
+            "boxes.lm.kubectl.context: '-x' is not a context",
+        ),
+        (POD + 'selector = "-lx"', "is not a label selector"),
+        ('[boxes.lm.kubectl]\nnamespace = "ml"\npod = "a"', "lacks `context`"),
+    ],
+)
+def test_a_pod_that_is_not_described_well_is_refused(text: str, words: str) -> None:
+    with pytest.raises(FleetFileError, match=re.escape(words)):
+        read(text)

@@ -85,7 +85,9 @@ class LocalCluster(LocalKubernetes):
     def cut_streams(self) -> None:
         """Cut every open stream, as a load balancer does with an idle one."""
         for socket in tuple(self._sockets):
-            transport = socket._req.transport if socket._req is not None else None  # the test's own server
+            transport = (
+                socket._req.transport if socket._req is not None else None
+            )  # the test's own server
             if transport is not None:
                 transport.abort()
 
@@ -104,7 +106,8 @@ class LocalCluster(LocalKubernetes):
         if not self.may_exec:
             what = 'cannot create resource "pods/exec" in API group ""'
             refused = self.build_refusal(
-                403, f'pods "{pod}" is forbidden: User "alice" {what} in the namespace "{namespace}"'
+                403,
+                f'pods "{pod}" is forbidden: User "alice" {what} in the namespace "{namespace}"',
             )
         elif ("pods", namespace, pod) not in self.objects:
             refused = self.build_refusal(404, f'pods "{pod}" not found')
@@ -140,11 +143,15 @@ class LocalCluster(LocalKubernetes):
             await asyncio.gather(
                 send_all(socket, STDOUT, process.stdout), send_all(socket, STDERR, process.stderr)
             )
-            status = json.dumps(end_status(128 - code if (code := await process.wait()) < 0 else code))
+            status = json.dumps(
+                end_status(128 - code if (code := await process.wait()) < 0 else code)
+            )
             await socket.send_bytes(bytes([ERROR]) + status.encode())
         feeding.cancel()
 
-    async def _feed(self, socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
+    async def _feed(
+        self, socket: web.WebSocketResponse, process: asyncio.subprocess.Process
+    ) -> None:
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
             async for message in socket:
