@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import asyncssh
 import msgspec
 
 from rgt_tui.fleet.work.agent_answers import AgentAnswer, Row, query_agent, row_text
@@ -12,9 +11,9 @@ from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import LookTrial, RemovalTrial, find_removal_objection, paths_to_keep
 from rgt_tui.model import BoxSpec, BoxState, clean_decoded, clean_text
 from rgt_tui.profiles import how_many, size
-from rgt_tui.ssh import CommandFailed, DeployedAgent
+from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent
 
-Agent = tuple[asyncssh.SSHClientConnection, DeployedAgent]
+Agent = tuple[BoxTransport, DeployedAgent]
 
 
 class FixRefused(Exception):
