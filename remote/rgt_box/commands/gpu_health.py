@@ -131,6 +131,7 @@ def main(argv: list[str]) -> int:
         "source": sampler.source,
         "error": problem,
         "status": result,
+        "gpus": [{"name": gpu.get("name"), "vram_total": gpu.get("vram_total")} for gpu in gpus],
     }
     jsonline.print_frame(dict(report, checks=rows))
     return result

@@ -35,9 +35,11 @@ from rgt_tui.fleet.renting import (
     OfferSearch,
     new_token,
     open_creations,
+    prefer_kinds,
     search_offers,
 )
 from rgt_tui.fleet.renting.rental import Creation, market_of, ref_of, renting_accounts
+from rgt_tui.fleet.work.job_file import JobFileError, read_job_file
 from rgt_tui.gate import (
     JOURNAL,
     ActionState,
@@ -51,7 +53,7 @@ from rgt_tui.gate import (
 )
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model import ProviderRef, RentalRequest, RentReview, steady_time
-from rgt_tui.providers import ProviderError, Providers
+from rgt_tui.providers import KINDS, ProviderError, Providers
 
 NEXT = "next"
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
@@ -61,6 +63,7 @@ PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 def run_up(arguments: UpArguments) -> int:
     """Rent a machine, or resume an interrupted rental; return the exit status."""
     try:
+        _apply_job_file(arguments)
         problem = _find_contradiction(arguments)
         if problem:
             raise FleetFileError(problem)
@@ -69,7 +72,7 @@ def run_up(arguments: UpArguments) -> int:
         if place.path.exists() and (doubt := _find_trust_doubt(place)):
             raise FleetFileError(doubt)
         every, _ = load_known_boxes(place)
-    except FleetFileError as error:
+    except (FleetFileError, JobFileError) as error:
         print_error(error)
         return USAGE
     except OSError as error:
@@ -77,6 +80,36 @@ def run_up(arguments: UpArguments) -> int:
         return USAGE
     refs = [spec.provider for spec in every if spec.provider is not None]
     return running.run_coroutine(_rent_or_resume(arguments, place, refs))
+
+
+def _apply_job_file(arguments: UpArguments) -> None:
+    """Complete the arguments with the job file, if one is named.
+
+    Raises:
+        JobFileError: It cannot be used, or no candidate can be rented by rgt.
+    """
+    if arguments.job is None:
+        return
+    path = Path(arguments.job)
+    job = read_job_file(path)
+    arguments.name = arguments.name or job.name or path.stem
+    if arguments.gpu is None:
+        if job.resources is None:
+            raise JobFileError(f"{path}: resources.gpu: missing; name the card to rent, or --gpu")
+        arguments.gpu = (job.resources.gpu.wish_text, job.resources.gpu.count)
+    if arguments.disk is None:
+        arguments.disk = job.disk_gb
+    if arguments.on is None and job.candidates:
+        rentable = [kind for kind in job.candidates if kind in KINDS]
+        for kind in dict.fromkeys(job.candidates):
+            if kind not in rentable:
+                print_error(
+                    f"{kind}: rgt cannot rent there: rent it on its console, then rgt add"
+                    f" {arguments.name} HOST"
+                )
+        if not rentable:
+            raise JobFileError(f"{path}: candidates: rgt can rent at none of them")
+        arguments.on = tuple(rentable)
 
 
 def _find_trust_doubt(place: FleetFilePlace) -> str | None:
@@ -92,6 +125,8 @@ def _find_trust_doubt(place: FleetFilePlace) -> str | None:
 
 def _find_contradiction(arguments: UpArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
+    if not arguments.name:
+        return "name the new box: rgt up NAME --gpu A100, or rgt up --job job.toml"
     if not loading.NAME.fullmatch(arguments.name):
         return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
     if (arguments.confirm is None) != (arguments.evidence is None):
@@ -117,13 +152,17 @@ def wish_of(arguments: UpArguments, home: Path) -> RentalRequest:
     if arguments.gpu is None:
         raise FleetFileError("name the GPU: --gpu A100, or --gpu A100:2 for two of them")
     model, count = arguments.gpu
+    if arguments.disk is None:
+        disk_gb = 100
+    else:
+        disk_gb = arguments.disk
     return RentalRequest(
         gpu=model,
         gpu_count=count,
         max_per_hour=arguments.max_price,
         currency=arguments.currency,
         spot=arguments.spot,
-        disk_gb=arguments.disk,
+        disk_gb=disk_gb,
         region=arguments.region,
         image=arguments.image,
         public_key=public_key(arguments.key, home),
@@ -233,6 +272,8 @@ class _RentCommand:
         accounts = renting_accounts(self._providers, self._arguments.on or (), refs)
         with wait_indicator(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
             found = await search_offers(self._providers, accounts, wish)
+        if self._arguments.job is not None:
+            found = prefer_kinds(found, self._arguments.on or ())
         for trouble in found.troubles:
             # A missing key only matters to a person who named that provider.
             missed = not trouble.no_market and (not trouble.no_key or not found.candidates)

@@ -138,9 +138,15 @@ class UpArguments(ConnectedArguments):
         "rgt up train-a --gpu A100 --max-price 2",
         "rgt up mill --gpu 'RTX 4090:2' --spot --disk 200 --on vastai",
         "rgt up train-a --gpu H100 --dry-run --json",
+        "rgt up --job job.toml --max-price 2",
         "rgt up train-a --gpu H100 --confirm train-a --evidence 3f9a…",
     )
-    name: str = positional("NAME", "name of the new box in the fleet file")
+    name: str = positional(
+        "NAME", "name of the new box in the fleet file (default: of the job file)", nargs="?"
+    )
+    job = text_option(
+        "FILE", "take GPU, disk and providers from a job file (docs/job.md); options beat it"
+    )
     gpu = option(
         "GPU[:N]",
         gpu_wish,
@@ -151,7 +157,7 @@ class UpArguments(ConnectedArguments):
     spot = flag(
         "rent a spot machine: cheaper, but it can be preempted at any time (default: on-demand)"
     )
-    disk = option("GB", parse_count, "disk for data and checkpoints (default 100)", default=100)
+    disk = option("GB", parse_count, "disk for data and checkpoints (default 100)")
     on = option(
         "PROVIDER[,…]",
         words_list,

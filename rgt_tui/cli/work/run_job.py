@@ -35,6 +35,14 @@ from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, rows_of
+from rgt_tui.fleet.work.job_file import (
+    CardVerdict,
+    GpuRequest,
+    JobFileError,
+    PortableJob,
+    judge_cards,
+    read_job_file,
+)
 from rgt_tui.fleet.work.launching import (
     CannotRun,
     JobRequest,
@@ -57,6 +65,13 @@ UNSURE = "unknown whether it was started: run the same command again to see its 
 
 def run_run(arguments: RunArguments) -> int:
     """Launch a command; return the exit status."""
+    gpu = None
+    if arguments.job is not None:
+        try:
+            gpu = _apply_job_file(arguments, read_job_file(Path(arguments.job)))
+        except JobFileError as error:
+            print_error(error)
+            return USAGE
     if not arguments.words:
         print_error("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
@@ -80,7 +95,32 @@ def run_run(arguments: RunArguments) -> int:
     except (CannotRun, ValueError) as error:
         print_error(f"{arguments.box}: {error}")
         return USAGE
-    return running.run_on_box(spec.name, start.run())
+    return running.run_on_box(spec.name, start.run(gpu))
+
+
+def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | None:
+    """Complete the arguments with a job file; return the card that it asks for.
+
+    Raises:
+        JobFileError: It is a sweep, whose command has fields.
+    """
+    if job.cells and not arguments.words:
+        raise JobFileError(
+            f"{arguments.job}: cells: this is a sweep: rgt queue {arguments.box} run --job {arguments.job}"
+        )
+    arguments.words = arguments.words or job.command_words
+    arguments.name = arguments.name or job.name or None
+    if arguments.smoke is None:
+        arguments.smoke = job.smoke
+    if arguments.push is None and job.push is not None:
+        arguments.push = str(Path(arguments.job or "").parent / job.push)
+    arguments.workdir = arguments.workdir or job.workdir
+    arguments.env = [*job.environment, *arguments.env]
+    arguments.secret = [*job.secrets, *arguments.secret]
+    arguments.keep = arguments.keep or job.results
+    if job.resources is None:
+        return None
+    return job.resources.gpu
 
 
 def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
@@ -160,9 +200,14 @@ class _JobStart:
             again=self._again,
         )
 
-    async def run(self) -> int:
-        """Push the code unless the job has begun, start the job unless it runs, show its start."""
+    async def run(self, gpu: GpuRequest | None = None) -> int:
+        """Push the code unless the job has begun, start the job unless it runs, show its start.
+
+        `gpu` = the card that the box must have.
+        """
         arguments, spec, code = self._arguments, self._spec, None
+        if gpu is not None and not await allow_cards(spec, gpu, arguments, force=arguments.force):
+            return FAILED
         if self._tree is not None:
             code = PushedCode(self._tree.tree_digest)
             known = await self._launch_job(["launch", "--find"], self.build_job(code))
@@ -224,6 +269,47 @@ class _JobStart:
             launched = msgspec.structs.replace(launched, status=FAILED)
         name = posixpath.basename(launched.folder_of(job))
         return await print_outcome(self._arguments, self._spec, launched, name, more)
+
+
+async def allow_cards(
+    spec: BoxSpec, gpu: GpuRequest, arguments: LaunchArguments, *, force: bool
+) -> bool:
+    """Return whether a job may start on a box, by the card that it asks for.
+
+    Nothing was sent before this: a smaller card is refused, an unknown one needs consent.
+
+    Raises:
+        BoxError: The box was not reached, or was lost.
+    """
+    accept = arguments.accept_new_host_key
+    async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        row = (await query_agent(connection, deployed, ["gpu-health"], seconds=SLACK_S)).last_row
+    cards: list[tuple[str, int | None]] = []
+    for card in rows_of(row, "gpus"):
+        total = card.get("vram_total")
+        if not isinstance(total, int):
+            total = None
+        cards.append((row_text(card, "name"), total))
+    verdict, text = judge_cards(gpu, cards)
+    line = f"{spec.name}: card   {text}"
+    if verdict is CardVerdict.FITS:
+        if not arguments.json:
+            print_lines(line)
+        return True
+    if verdict is CardVerdict.OTHER or force:
+        print_error(line)
+        return True
+    if verdict is CardVerdict.UNKNOWN:
+        reason = f"{spec.name}: the job asks for {gpu.count} × {gpu.wish_text}, but {text}"
+        if is_interactive() and not arguments.json and confirm_yes(f"{reason}. Start anyway?"):
+            return True
+        print_error(f"{reason}; nothing was started. --force starts it anyway")
+        return False
+    print_error(
+        f"{spec.name}: its card is smaller than the job asks for: {text}; nothing was started."
+        " Rent another one (rgt up --job FILE), or --force"
+    )
+    return False
 
 
 async def _push_code(

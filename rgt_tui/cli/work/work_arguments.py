@@ -103,6 +103,11 @@ class RunArguments(BoxArguments):
         "rgt run lab --push . --smoke 'python train.py --steps 2' --smoke-here -- python train.py",
         "rgt run lab --push . --secret HF_TOKEN --ckpt-size 2G -- python train.py --out '$RGT_OUT'",
         "rgt run lab --wait --json -- ./sweep.sh",
+        "rgt run lab --job job.toml",
+    )
+    job = text_option(
+        "FILE",
+        "take command, environment, results and card from a job file (docs/job.md); options beat it",
     )
     name = text_option("N", "name of the job (default: derived from the command)")
     push = text_option("PATH", "push this code first (rgt push), and start in that version")
@@ -127,6 +132,7 @@ class RunArguments(BoxArguments):
         "copy only this path below $RGT_OUT to durable storage (repeatable; default: everything)",
     )
     again = flag("start it once more, although it was started before")
+    force = flag("with --job: also on a smaller card than the job asks for, or on an unknown one")
     wait = flag("wait until it ends, then exit with 0 (done) or 1 (failed)")
     probe = PROBE
     no_smoke = NO_SMOKE

@@ -10,6 +10,7 @@ from rgt_tui.fleet.renting.rental import (
     OfferSearch,
     new_token,
     open_creations,
+    prefer_kinds,
     search_offers,
 )
 
@@ -25,6 +26,7 @@ __all__ = [
     "differences",
     "new_token",
     "open_creations",
+    "prefer_kinds",
     "search_offers",
     "wait_for_ssh",
 ]

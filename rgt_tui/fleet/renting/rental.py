@@ -603,6 +603,13 @@ def _offer_rank(offer: Offer, wish: RentalRequest) -> tuple[bool, bool, float]:
     return price is None, offer.currency != wish.currency, price or 0.0
 
 
+def prefer_kinds(found: OfferSearch, kinds: Sequence[str]) -> OfferSearch:
+    """Return a search with the offers of the first of `kinds` in front, and so on."""
+    order = {kind: place for place, kind in enumerate(kinds)}
+    candidates = sorted(found.candidates, key=lambda one: order.get(one.ref.kind, len(order)))
+    return msgspec.structs.replace(found, candidates=tuple(candidates))
+
+
 def renting_accounts(
     providers: Providers, kinds: Sequence[str], refs: Sequence[ProviderRef]
 ) -> list[ProviderRef]:

@@ -116,6 +116,31 @@ async def test_a_script_rents_exactly_what_the_dry_run_showed(up: Up) -> None:
     assert "boxes.train-a already exists" in again.stderr
 
 
+async def test_a_job_file_names_gpu_disk_and_providers(up: Up) -> None:
+    job = up.rgt.folder / "train-a.toml"
+    text = (
+        'run = "python train.py"\ncandidates = ["kaggle", "autodl", "runpod"]\n[resources]\n'
+        'gpu = { name = "A100", memory = "40GB+" }\ndisk = "50GB"\n'
+    )
+    job.write_text(text)
+    words = ("--job", str(job), "--key", str(up.key), "--no-check", "--dry-run", "--json")
+    done = await up(*words)
+    assert done.returncode == OK, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["phrase"], shown["offer"]["gpu"]) == ("train-a", A100)
+    assert "kaggle: rgt cannot rent there" in done.stderr
+    assert "autodl: " in done.stderr, "why it is left out"
+    _, plain = await up.json("--dry-run")
+    assert shown["costs"] == plain["costs"], "50 GB of disk, as there"
+    job.write_text(text.replace("40GB+", "96GB+"))
+    assert "'A100 96GB+'" in (await up(*words)).stderr
+    job.write_text(text.replace(', "autodl", "runpod"', ""))
+    none = await up(*words)
+    assert none.returncode == USAGE and "rgt can rent at none of them" in none.stderr
+    assert (await up("--gpu", "A100", "--dry-run")).returncode == USAGE
+    assert up.created() == 0
+
+
 async def test_a_lost_answer_ends_with_the_box_all_the_same(up: Up) -> None:
     _, shown = await up.json("--dry-run")
     up.server.inject_faults(InjectedFault(on=CREATE, act=True, status=500))

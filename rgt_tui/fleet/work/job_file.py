@@ -1,0 +1,273 @@
+"""``job.toml``: one request for a machine and the command on it, for every platform (docs/job.md)."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.files import open_regular
+from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, parse_lines
+from rgt_tui.model import clean_text
+from rgt_tui.model.gpu_names import (
+    MEMORY_TOLERANCE,
+    describe_gpu_mismatch,
+    gpu_memory,
+    read_gpu_name,
+)
+from rgt_tui.profiles import all_profiles
+from rgt_tui.providers import KINDS
+
+
+class JobFileError(Exception):
+    """A job file cannot be used; the message names file, key and the next step."""
+
+
+class GpuRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The card that a job needs."""
+
+    name: str = ""
+    """A model's common name, such as ``A100``; empty = any model."""
+    count: int = 1
+    memory: str = ""
+    """Least memory of one card, such as ``24GB+``; a plain ``24GB`` means exactly that size."""
+
+    @property
+    def wish_text(self) -> str:
+        """The request as one text, as ``rgt up --gpu`` takes it: ``A100 24GB+``."""
+        return f"{self.name} {self.memory}".strip()
+
+    @property
+    def least_memory_gb(self) -> float | None:
+        """Memory that one card must have, in GB.
+
+        None = the request names a model whose memory is unknown.
+        """
+        name = read_gpu_name(self.wish_text)
+        if name.memory_gb is None and name.model is not None:
+            return min(name.model.memory_gb)
+        return name.memory_gb
+
+
+class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The machine that a job needs."""
+
+    gpu: GpuRequest
+    disk: str = ""
+    """Space for data and checkpoints, such as ``100GB``; empty = the default of ``rgt up``."""
+
+
+class PortableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The content of a job file."""
+
+    run: str | list[str]
+    """The command: a shell line, or words that are run without a shell."""
+    resources: ResourceRequest | None = None
+    name: str = ""
+    candidates: list[str] = []
+    """Providers in the order in which they are tried."""
+    smoke: str | None = None
+    push: str | None = None
+    """Code to push, relative to the job file."""
+    workdir: str | None = None
+    env: dict[str, str | int | float | bool] = {}
+    secrets: list[str] = []
+    results: list[str] = []
+    """Paths below ``$RGT_OUT`` to copy to durable storage; empty = all."""
+    cells: list[str] = []
+    """Lines of the queue of a sweep: ``CONFIG [TASK] [EPOCHS]``."""
+
+    @property
+    def command_words(self) -> list[str]:
+        """The command as words; a single one is a shell line."""
+        if isinstance(self.run, str):
+            return [self.run]
+        return self.run
+
+    @property
+    def environment(self) -> list[str]:
+        """The environment as ``NAME=VALUE``."""
+        return [f"{name}={_text_of(value)}" for name, value in self.env.items()]
+
+    @property
+    def disk_gb(self) -> int | None:
+        """Requested disk space in GB; None = not requested."""
+        if self.resources is None:
+            return None
+        match = _SIZE.fullmatch(self.resources.disk)
+        if match is None:
+            return None
+        scale = {"G": 1.0, "T": 1000.0}
+        return round(float(match[1]) * scale[match[2].upper()])
+
+    def queue_lines(self, names: Sequence[str] = ()) -> tuple[QueueLine, ...]:
+        """Return the cells of the sweep, those of `names` or all.
+
+        Raises:
+            JobFileError: There are no cells, or not these.
+        """
+        # A cell without a task gets the one of programs without tasks.
+        text = "\n".join(re.sub(r"^\s*(\S+)\s*$", r"\1 run", line) for line in self.cells)
+        try:
+            lines = parse_lines(text, "cells")
+        except NoQueue as error:
+            raise JobFileError(f'{error}; cells = ["configs/a.yaml", …] in the job file') from None
+        known = [line.name for line in lines]
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise JobFileError(
+                f"--names: no cell is called {', '.join(missing)}; there are: {', '.join(known)}"
+            )
+        return tuple(line for line in lines if not names or line.name in names)
+
+
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([GT])B?", re.IGNORECASE)
+
+
+def _text_of(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def read_job_file(path: Path) -> PortableJob:
+    """Read a job file.
+
+    Raises:
+        JobFileError: It cannot be read, is not TOML, or has an unknown key or a wrong value.
+    """
+    try:
+        with open_regular(path) as file:
+            most_bytes = 1 << 20
+            body = tomllib.loads(file.read(most_bytes).decode("utf-8"))
+    except OSError as error:
+        raise JobFileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JobFileError(f"{path}: not TOML: {error}; docs/job.md has an example") from None
+    # The disk may be written at the top, too.
+    resources = body.get("resources")
+    if "disk" in body and isinstance(resources, dict):
+        resources.setdefault("disk", body.pop("disk"))
+    _refuse_unknown_keys(path, body, PortableJob, "")
+    if isinstance(resources, dict) and isinstance(resources.get("gpu"), str):
+        resources["gpu"] = _parse_gpu(resources["gpu"])
+    try:
+        job = msgspec.convert(body, PortableJob)
+    except msgspec.ValidationError as error:
+        reason, _, key = str(error).partition(" - at `$")
+        raise JobFileError(
+            f"{path}: {key.strip('`.') or 'job'}: {reason}; docs/job.md lists the keys"
+        ) from None
+    _refuse_wrong_values(path, job)
+    return job
+
+
+def _parse_gpu(text: str) -> dict[str, Any]:
+    """Return a GPU in the short form of ``rgt up --gpu``, ``A100:80GB:2``, as a table."""
+    model, colon, number = text.rpartition(":")
+    if colon and number.isdecimal():
+        return {"name": model.replace(":", " "), "count": int(number)}
+    return {"name": text.replace(":", " ")}
+
+
+def _refuse_unknown_keys(path: Path, body: dict[str, Any], kind: Any, above: str) -> None:
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    tables = {"resources": ResourceRequest, "gpu": GpuRequest}
+    for key, value in body.items():
+        where = f"{above}{clean_text(key)}"
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, 1)
+            hint = f"known keys: {', '.join(fields)}"
+            if near:
+                hint = f"did you mean {near[0]}?"
+            raise JobFileError(f"{path}: {where}: unknown key; {hint}")
+        if key in tables and isinstance(value, dict):
+            _refuse_unknown_keys(path, value, tables[key], f"{where}.")
+
+
+def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
+    """Check what the types do not say.
+
+    Raises:
+        JobFileError: A value is wrong.
+    """
+    problems: list[tuple[bool, str, str]] = [
+        (not any(word.strip() for word in job.command_words), "run", "write the command"),
+        (
+            job.name != "" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job.name),
+            "name",
+            "use letters, digits, '.', '_' and '-'",
+        ),
+    ]
+    if job.resources is not None:
+        gpu, disk = job.resources.gpu, job.resources.disk
+        parsed = read_gpu_name(gpu.wish_text)
+        problems += [
+            (not (parsed.words or parsed.memory_gb), "resources.gpu", "name a model or a memory"),
+            (not 1 <= gpu.count <= 64, "resources.gpu.count", "1 to 64"),
+            (
+                gpu.memory != "" and not re.fullmatch(r"\d{1,4} ?GB\+?", gpu.memory, re.IGNORECASE),
+                "resources.gpu.memory",
+                "write it as 24GB+ (at least) or 24GB",
+            ),
+            (
+                disk != "" and not _SIZE.fullmatch(disk),
+                "resources.disk",
+                "write it as 100GB or 2TB",
+            ),
+        ]
+    for wrong, key, hint in problems:
+        if wrong:
+            raise JobFileError(f"{path}: {key}: {hint}")
+    for kind in job.candidates:
+        if kind not in KINDS and kind not in all_profiles():
+            raise JobFileError(
+                f"{path}: candidates: there is no platform {clean_text(kind)!r};"
+                f" rgt rents at {', '.join(KINDS)}"
+            )
+
+
+class CardVerdict(enum.StrEnum):
+    """Whether the cards of a box are those that a job needs."""
+
+    FITS = "fits"
+    OTHER = "other"
+    """Another model, with enough memory."""
+    SMALLER = "smaller"
+    UNKNOWN = "unknown"
+
+
+def judge_cards(
+    gpu: GpuRequest, cards: Sequence[tuple[str, int | None]]
+) -> tuple[CardVerdict, str]:
+    """Return whether the cards of a box are enough for a job, with a text that says why.
+
+    Args:
+        gpu: The job's request.
+        cards: Name and bytes of memory (None = unknown) of each card of the box.
+    """
+    if not cards:
+        return CardVerdict.UNKNOWN, "no card of it can be read"
+    mismatch = describe_gpu_mismatch(gpu.wish_text, gpu.count, cards)
+    if mismatch is None:
+        return CardVerdict.FITS, f"{len(cards)} × {cards[0][0]}"
+    if len(cards) < gpu.count:
+        return CardVerdict.SMALLER, mismatch
+    known = []
+    for name, total in cards:
+        reported = total and total / 2**30
+        memory = gpu_memory(read_gpu_name(name), reported)
+        if memory is not None:
+            known.append(memory)
+    least = gpu.least_memory_gb
+    if least is None or len(known) < len(cards):
+        return CardVerdict.UNKNOWN, f"{mismatch}, and which has more memory is unknown"
+    if min(known) < least * (1 - MEMORY_TOLERANCE):
+        return CardVerdict.SMALLER, f"{mismatch}; {min(known):g} GB are less than {least:g} GB"
+    return CardVerdict.OTHER, f"{mismatch}; its memory is enough"
