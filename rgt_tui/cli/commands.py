@@ -151,6 +151,10 @@ COMMANDS: dict[str, CliCommand] = {
         ),
         untold=UNREACHABLE,
     ),
+    "night": CliCommand(
+        "status", "Watch", "what each box will do until tomorrow noon, and what it costs",
+        ((OK, "printed, also for boxes that were not reached: their night is unknown"), _CONFIG),
+    ),
     "watch": CliCommand(
         "watch", "Watch", "print what happens, until Ctrl-C",
         ((OK, "stopped by Ctrl-C, SIGTERM or --for"), _TRUSTED),

@@ -13,7 +13,12 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.cli.printing import wait_indicator
-from rgt_tui.cli.watch_arguments import MetricsArguments, PatrolArguments, StatusArguments
+from rgt_tui.cli.watch_arguments import (
+    MetricsArguments,
+    NightArguments,
+    PatrolArguments,
+    StatusArguments,
+)
 from rgt_tui.fleet import (
     FOR_ONE_QUESTION,
     Fleet,
@@ -379,7 +384,7 @@ async def gather_state(
 async def gather_named(
     specs: Sequence[BoxSpec],
     config: FleetConfig,
-    arguments: StatusArguments | PatrolArguments | MetricsArguments,
+    arguments: StatusArguments | NightArguments | PatrolArguments | MetricsArguments,
     each: Callable[[BoxState, float], None] | None = None,
 ) -> FleetState:
     """Gather the state of the boxes that a command names, with its timeout and host-key policy.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -32,8 +33,9 @@ from rgt_tui.cli.status_line import (
     status_line,
     text_line,
 )
-from rgt_tui.cli.watch_arguments import PatrolArguments, StatusArguments
+from rgt_tui.cli.watch_arguments import NightArguments, PatrolArguments, StatusArguments
 from rgt_tui.fleet.config import FleetConfig
+from rgt_tui.fleet.history.night_forecast import forecast_night, night_lines
 from rgt_tui.health import (
     SentAlert,
     StoredAlerts,
@@ -54,7 +56,7 @@ from rgt_tui.model import (
     MoneyAmount,
     UnlistedItem,
 )
-from rgt_tui.profiles import describe_unlisted_item, format_money, thing_price
+from rgt_tui.profiles import describe_unlisted_item, format_money, load_profile, thing_price
 
 
 def run_status(arguments: StatusArguments) -> int:
@@ -62,6 +64,26 @@ def run_status(arguments: StatusArguments) -> int:
     config, specs = open_boxes(arguments, arguments.boxes)
 
     return running.run_coroutine(_print_status(specs, config, arguments), boxes=len(specs))
+
+
+def run_night(arguments: NightArguments) -> int:
+    """Print the night ahead; return the exit code."""
+    config, specs = open_boxes(arguments, arguments.boxes)
+    return running.run_coroutine(_print_night(specs, config, arguments), boxes=len(specs))
+
+
+async def _print_night(
+    specs: Sequence[BoxSpec], config: FleetConfig, arguments: NightArguments
+) -> int:
+    state = await gather_named(specs, config, arguments, None)
+    boxes = [(box, load_profile(box.spec.profile)) for box in state.boxes]
+    forecast = forecast_night(boxes, time.time())
+    if arguments.json:
+        print_json(forecast)
+        return OK
+    width = shutil.get_terminal_size((100, 24)).columns
+    print_lines(*(line.text.rstrip() for line in night_lines(forecast, width)))
+    return OK
 
 
 async def _print_status(

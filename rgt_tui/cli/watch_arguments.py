@@ -44,6 +44,20 @@ class StatusArguments(BoxesArguments):
     timeout = timeout_option(20.0)
 
 
+class NightArguments(BoxesArguments):
+    """Arguments of ``rgt night``."""
+
+    about = """
+    Connect to the boxes once and print the night ahead, until tomorrow noon: when each run ends, each disk is
+    full, each clock runs out, what that costs by seven and how much of it without work, and up to three
+    commands worth running before sleep. Forecasts have their spread; unknown stays unknown.
+    """
+    examples = ("rgt night", "rgt night --json | jq '.advice'")
+    fleet = FLEET
+    json = flag("print one JSON object: now, morning, until, boxes, advice")
+    timeout = timeout_option(20.0)
+
+
 class WatchArguments(BoxesArguments):
     """Arguments of ``rgt watch``."""
 

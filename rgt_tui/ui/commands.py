@@ -257,6 +257,9 @@ FLEET: tuple[Command, ...] = (
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
     Command("fleet.transfers", ("x",), "transfers",
             "Pulls and pushes of every rgt: progress, speed and result.", "open_all('transfers')"),
+    Command("fleet.night", ("N",), "night ahead",
+            "What each box will do until tomorrow noon, what it costs by seven, and what is worth doing now.",
+            "open_all('night')"),
     Command("fleet.audit", ("u",), "audit", "Who did what to which box, and whether the log is complete.",
             "open_all('audit')"),
     Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer",
@@ -378,6 +381,17 @@ LOOKING: tuple[Command, ...] = tuple(
 )
 """Commands of the fleet screen that change nothing, so they also work in the past."""
 
+NIGHT: tuple[Command, ...] = (
+    Command("night.first", ("1",), "do 1", "Open the first proposed command: its dry run, then confirm it.",
+            "follow_advice(1)", footer=1, needs=("live",)),
+    Command("night.second", ("2",), "do 2", "Open the second one.", "follow_advice(2)", footer=2, needs=("live",)),
+    Command("night.third", ("3",), "do 3", "Open the third one.", "follow_advice(3)", footer=3, needs=("live",)),
+    Command("night.scroll-down", ("down", "j", "pagedown"), "down", "See the rest.", "scroll(1)", footer=4),
+    Command("night.scroll-up", ("up", "k", "pageup"), "up", "See the start.", "scroll(-1)"),
+    *ALERTS_TOO,
+)  # fmt: skip
+"""For the night ahead."""
+
 TRANSFERS: tuple[Command, ...] = (
     Command("transfers.open", ("enter",), "open", "Open the box of the selected transfer.", footer=1),
     Command("transfers.stop", ("s",), "stop", "Stop the selected pull; arrived files are kept.", "stop_pull", footer=2,
@@ -465,6 +479,7 @@ SCREENS: dict[str, tuple[str, str, str]] = {
     "phases": ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
     "alerts": ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
     "time machine": ("Time machine", "rgt_tui.ui.screens.time_machine", "TimeMachineScreen"),
+    "night": ("Night ahead", "rgt_tui.ui.screens.night", "NightScreen"),
     "journal": ("Journal", "rgt_tui.ui.screens.event_journal", "JournalScreen"),
     "teardown": ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
     "transfers": ("Transfers", "rgt_tui.ui.screens.transfers", "TransfersScreen"),
@@ -476,7 +491,7 @@ SCREENS: dict[str, tuple[str, str, str]] = {
 }
 """Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""
 
-OF_ALL_BOXES = frozenset({"alerts", "handbook", "journal", "transfers", "audit"})
+OF_ALL_BOXES = frozenset({"alerts", "night", "handbook", "journal", "transfers", "audit"})
 """Screens that can open without a box."""
 
 

@@ -212,6 +212,7 @@ REFUSED = {
 LOADING = {
     **REFUSED,
     "status": ("status", "--timeout", "5"),
+    "night": ("night", "--timeout", "5"),
     "journal": ("journal",),
     "doctor": ("doctor", "--timeout", "5"),
     "logs": ("logs", "exec", "--timeout", "5"),

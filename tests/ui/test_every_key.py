@@ -38,6 +38,7 @@ LEADS = {
     "past.machine": "time machine",
     "fleet.transfers": "transfers",
     "fleet.audit": "audit",
+    "fleet.night": "night",
 }
 """By command, which screen its key opens."""
 INSTEAD = {

@@ -35,7 +35,7 @@ EDITOR = "code {box}"
 READING = frozenset({"code"})
 """Commands that change nothing: Enter runs them without a dry run."""
 
-DRY_RUNS = {"pull": "--dry-run", "push": "--dry-run"}
+DRY_RUNS = dict.fromkeys(("pull", "push", "autostop", "lease"), "--dry-run")
 """Command: the option that only shows what it would do."""
 
 COMMAND: tuple[Command, ...] = (
@@ -135,6 +135,10 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         for box in self._boxes:
             named = [word.replace("{box}", box) for word in words]
             if dry and option is not None:
+                if "--confirm" in named:
+                    # A dry run has nothing to confirm.
+                    at = named.index("--confirm")
+                    del named[at : at + 2]
                 named.insert(1, option)
             self._show_line(f"$ rgt {shlex.join(named)}", Tone.STRONG)
             if not dry or option is not None:

@@ -56,6 +56,7 @@ WORDS: dict[str, list[list[str]]] = {
 """Command lines; LOG and DIR lie on the box, and here."""
 OF_NO_ONE_BOX = {
     "metrics": "Prometheus text of all boxes",
+    "night": "one object about the whole night; each entry of its boxes and advice names its box",
     "record": "one object about a file of all boxes",
     "triage": "a log file of this machine; --box only names it",
     "receipt": "each receipt as it is stored, which names its box",

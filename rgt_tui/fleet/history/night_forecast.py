@@ -1,0 +1,569 @@
+"""The night ahead: what each box does until tomorrow noon, and what that costs. Pure functions.
+
+Each forecast has a spread. What is unknown is reported as unknown, never as zero and never as safe.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from rgt_tui.health import clock_readings
+from rgt_tui.model import (
+    AutostopMode,
+    BoxState,
+    ClockMode,
+    EndAction,
+    MeterKind,
+    MoneyAmount,
+    Profile,
+    QueueState,
+    ReducedHistory,
+    RunState,
+)
+from rgt_tui.model.run import TIME
+from rgt_tui.profiles import byte_pct, format_sums, inode_pct, seconds_per_step, sum_amounts
+from rgt_tui.store.spending import has_live_run, hourly_price
+
+
+class ForecastTime(NamedTuple):
+    """A forecast moment, client clock."""
+
+    earliest: float
+    likely: float
+    latest: float | None
+    """None = it may never happen."""
+
+
+class ForecastEvent(msgspec.Struct, frozen=True):
+    """One thing that a box will probably do."""
+
+    box: str
+    when: ForecastTime
+    text: str
+    level: str = "info"
+    ends_run: bool = False
+    """It is the end of the box's work."""
+
+
+class BoxNight(msgspec.Struct, frozen=True, kw_only=True):
+    """The night of one box."""
+
+    box: str
+    events: tuple[ForecastEvent, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """What cannot be forecast, and why."""
+    works: bool | None = None
+    """Whether a run is alive now; None = unknown."""
+    end: ForecastTime | None = None
+    """When its work ends; None = unknown, or it does not work."""
+    off: ForecastTime | None = None
+    """When it stops itself; None = never, as far as is known."""
+    cost: MoneyAmount | None = None
+    """Until the morning; None = unknown."""
+    wasted: tuple[float, float, float] | None = None
+    """The part of `cost` without work: least, likely, most. None = unknown."""
+
+
+class NightAdvice(msgspec.Struct, frozen=True):
+    """Something worth doing before sleep."""
+
+    box: str
+    command: str
+    """Arguments of ``rgt``."""
+    why: str
+
+
+class NightForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """The night of a fleet."""
+
+    now: float
+    morning: float
+    """Seven o'clock, until which costs are counted."""
+    until: float
+    """The end of the axis: noon."""
+    boxes: tuple[BoxNight, ...] = ()
+    advice: tuple[NightAdvice, ...] = ()
+
+    @property
+    def events(self) -> list[ForecastEvent]:
+        """All events up to the end of the axis, in the order of their likely time."""
+        found = [event for box in self.boxes for event in box.events]
+        return sorted(
+            (event for event in found if event.when.earliest <= self.until),
+            key=lambda event: event.when.likely,
+        )
+
+
+def find_morning(now: float) -> tuple[float, float]:
+    """Return the next seven o'clock and the noon after it, by the local clock."""
+    here = datetime.fromtimestamp(now).astimezone()
+    morning_hour = 7
+    morning = here.replace(hour=morning_hour, minute=0, second=0, microsecond=0)
+    if morning <= here:
+        morning += timedelta(days=1)
+    return morning.timestamp(), morning.replace(hour=12).timestamp()
+
+
+def forecast_night(
+    boxes: Sequence[tuple[BoxState, Profile]], now: float, *, can_notify: bool = True
+) -> NightForecast:
+    """Return the night of some boxes.
+
+    Args:
+        boxes: Each with its platform.
+        now: Client clock.
+        can_notify: Whether a box without a connection can be given an address to notify.
+    """
+    morning, noon = find_morning(now)
+    nights = tuple(_forecast_box(box, profile, now, morning) for box, profile in boxes)
+    advice = [one for night in nights for one in _advise(night, now, morning, can_notify)]
+    # The three that save most.
+    advice.sort(key=lambda item: -item[0])
+    return NightForecast(
+        now=now,
+        morning=morning,
+        until=noon,
+        boxes=nights,
+        advice=tuple(one for _, one in advice[:3]),
+    )
+
+
+def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | None:
+    """Return when a run reaches its last step; None = unknown.
+
+    The likely end goes by the pace of the last quarter of the recorded points; the spread is that
+    of all four quarters, and a tenth more. If the points have no times, the pace is that of the
+    current attempt: start-up is in it, so the end may come much earlier.
+    """
+    pace = seconds_per_step(box, run.name, now)
+    if pace is None or run.step is None or run.total_steps is None or run.step > run.total_steps:
+        return None
+    paces = _quarter_paces(run)
+    least, likely, most = pace / 2.0, pace, pace
+    if paces:
+        least, likely, most = min(paces), paces[-1], max(paces)
+    left = run.total_steps - run.step
+    margin = 0.1
+    return ForecastTime(
+        now + left * least * (1.0 - margin),
+        now + left * likely,
+        now + left * most * (1.0 + margin),
+    )
+
+
+def _quarter_paces(run: RunState) -> list[float]:
+    """Return the seconds per step of each quarter of the points whose times are known."""
+    times = run.series.get(TIME)
+    if times is None:
+        return []
+    most_points = 2000
+    points = [(step, at) for step, at in times.last_points(most_points) if math.isfinite(at)]
+    # Fewer points say nothing about a pace.
+    least_points = 8
+    size = max(least_points, len(points) // 4)
+    paces: list[float] = []
+    for end in range(len(points), least_points - 1, -size):
+        part = points[max(0, end - size) : end]
+        steps, seconds = part[-1][0] - part[0][0], part[-1][1] - part[0][1]
+        if steps > 0 and seconds > 0:
+            paces.insert(0, seconds / steps)
+    return paces
+
+
+def forecast_full(
+    history: ReducedHistory, name: str, percent: float, now: float
+) -> ForecastTime | None:
+    """Return when a mount is full at the pace of the last two hours.
+
+    None if it does not grow, or too little of that time is recorded.
+
+    Args:
+        history: Recorded means of the box.
+        name: Its series, such as ``disk:/workspace``.
+        percent: What is used now.
+        now: Client clock.
+    """
+    if name not in history.names:
+        return None
+    column = history.names.index(name)
+    reach_seconds, least_seconds = 7200.0, 600.0
+    points = [
+        (at, value)
+        for at, values in zip(history.at, history.values, strict=True)
+        if at >= now - reach_seconds and (value := values[column]) is not None
+    ]
+    if not points or points[-1][0] - points[0][0] < least_seconds:
+        return None
+    half = points[len(points) // 2 :]
+    slopes = [
+        (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0])
+        for part in (points, half)
+        if part[-1][0] > part[0][0]
+    ]
+    if slopes[0] <= 0:
+        return None
+    left = max(0.0, 100.0 - percent)
+    latest = None
+    if min(slopes) > 0:
+        latest = now + left / min(slopes)
+    return ForecastTime(now + left / max(slopes), now + left / slopes[0], latest)
+
+
+def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -> BoxNight:
+    name = box.spec.name
+    works = has_live_run(box, now)
+    events: list[ForecastEvent] = []
+    unknown: list[str] = []
+    end = None
+    if works is None:
+        unknown.append("its work: the box is not reported now")
+    elif works:
+        end, text = _forecast_work(box, now)
+        if end is None:
+            unknown.append(text)
+        else:
+            events.append(ForecastEvent(name, end, text, ends_run=True))
+    events += _forecast_disks(box, now)
+    ats = [*box.past.at, *box.recent.at]
+    least_seconds = 600.0
+    if works is not None and (not ats or max(ats) - min(ats) < least_seconds):
+        unknown.append("full disks: less than 10 minutes of them are recorded")
+    for reading in clock_readings(profile, box, now, charges=False):
+        if reading.counting and reading.seconds_left is not None:
+            latest = None if reading.most_left is None else now + reading.most_left
+            at = now + reading.seconds_left
+            level = "error" if reading.of_run else "warn"
+            text = f"{reading.what}: {reading.consequence}"
+            events.append(ForecastEvent(name, ForecastTime(at, at, latest), text, level))
+        elif reading.counting and reading.mode is ClockMode.COUNTDOWN:
+            unknown.append(f"{reading.what}: unknown since when it counts")
+    if box.meter.spot:
+        unknown.append("spot: the platform can end it at any time; its usual life is unknown")
+    off = _forecast_off(box, works, end, now)
+    if off is not None:
+        events.append(ForecastEvent(name, off, "parks itself"))
+    cost, wasted = _forecast_cost(box, works, end, off, now, morning)
+    return BoxNight(
+        box=name,
+        events=tuple(events),
+        unknown=tuple(unknown),
+        works=works,
+        end=end,
+        off=off,
+        cost=cost,
+        wasted=wasted,
+    )
+
+
+def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]:
+    """Return when all work of a box ends, with its text; or None and why that is unknown."""
+    for queue in box.queues:
+        cell = next((one for one in queue.cells if one.state == "running"), None)
+        if cell is None:
+            continue
+        run = next((one for one in box.runs if one.name == cell.name), None)
+        end = None if run is None else forecast_end(box, run, now)
+        if run is None or end is None:
+            return None, f"the end of {cell.name}: its pace or its last step is unknown"
+        return _add_waiting_cells(queue, run, end, now)
+    alive = {one.name for one in box.found if one.alive}
+    ends = [(run, forecast_end(box, run, now)) for run in box.runs if run.name in alive]
+    for run, end in ends:
+        if end is None:
+            return None, f"the end of {run.name}: its pace or its last step is unknown"
+    known = [(run, end) for run, end in ends if end is not None]
+    if not known:
+        return None, "the end of its work: no run reports steps"
+    run, end = max(known, key=lambda pair: pair[1].likely)
+    return end, f"{run.name} ends"
+
+
+def _add_waiting_cells(
+    queue: QueueState, run: RunState, end: ForecastTime, now: float
+) -> tuple[ForecastTime, str]:
+    waiting = sum(cell.state == "waiting" for cell in queue.cells)
+    if not waiting:
+        return end, f"{run.name} ends, the last of its queue"
+    took = [
+        cell.ended - cell.started
+        for cell in queue.cells
+        if cell.state == "done" and cell.started is not None and cell.ended is not None
+    ]
+    least, most = 1.0, 1.0
+    if not took:
+        # Without a finished cell, the others are taken to last as long as this one, give or take half.
+        share = max(1.0, float(run.total_steps or 1)) / max(
+            1.0, float(run.total_steps or 1) - (run.step or 0)
+        )
+        took = [(end.likely - now) * share]
+        least, most = 0.5, 1.5
+    usual = statistics.median(took)
+    latest = None
+    if end.latest is not None:
+        latest = end.latest + waiting * max(took) * most
+    when = ForecastTime(
+        end.earliest + waiting * min(took) * least, end.likely + waiting * usual, latest
+    )
+    return when, f"its queue ends: {run.name} and {waiting} waiting"
+
+
+def _forecast_disks(box: BoxState, now: float) -> list[ForecastEvent]:
+    found = []
+    for disk in box.sample.disks if box.sample is not None else ():
+        if disk.read_only or disk.error is not None:
+            continue
+        for series, what, percent in (
+            (f"disk:{disk.mount}", "bytes", byte_pct(disk)),
+            (f"inodes:{disk.mount}", "inodes", inode_pct(disk)),
+        ):
+            if percent is None:
+                continue
+            when = forecast_full(box.recent, series, percent, now)
+            if when is None:
+                when = forecast_full(box.past, series, percent, now)
+            if when is not None:
+                text = f"{disk.mount} has no {what} left at this pace: saves fail"
+                found.append(ForecastEvent(box.spec.name, when, text, "error"))
+    return found
+
+
+def _forecast_off(
+    box: BoxState, works: bool | None, end: ForecastTime | None, now: float
+) -> ForecastTime | None:
+    """Return when an armed box parks itself; the first of its deadlines."""
+    offs = []
+    for record in box.self_stop.armed if box.self_stop is not None else ():
+        if record.action is not EndAction.PARK:
+            continue
+        if record.mode is AutostopMode.LEASE:
+            at = record.at + record.limit_s
+            offs.append(ForecastTime(at, at, at))
+        elif end is not None:
+            latest = None if end.latest is None else end.latest + record.limit_s
+            offs.append(
+                ForecastTime(end.earliest + record.limit_s, end.likely + record.limit_s, latest)
+            )
+        elif works is False:
+            offs.append(ForecastTime(now, now + record.limit_s, now + record.limit_s))
+    return min((one for one in offs if one.likely >= now), key=lambda one: one.likely, default=None)
+
+
+def _forecast_cost(
+    box: BoxState,
+    works: bool | None,
+    end: ForecastTime | None,
+    off: ForecastTime | None,
+    now: float,
+    morning: float,
+) -> tuple[MoneyAmount | None, tuple[float, float, float] | None]:
+    price = hourly_price(box, now)
+    if box.meter.kind is MeterKind.NONE:
+        return MoneyAmount(0.0, box.meter.currency), (0.0, 0.0, 0.0)
+    if price is None:
+        return None, None
+    stop = morning if off is None else min(morning, off.likely)
+    rate = price.value / 3600.0
+    cost = MoneyAmount(rate * (stop - now), price.currency, price.at_least, estimated=True)
+    if works is None or (works and end is None):
+        return cost, None
+    if end is None:
+        whole = rate * (stop - now)
+        return cost, (whole, whole, whole)
+    last = stop if end.latest is None else end.latest
+    idle = [rate * max(0.0, stop - at) for at in (last, end.likely, end.earliest)]
+    if off is not None and off.likely < morning:
+        # Autostop follows the end: whenever that is, the idle time is its limit.
+        idle = [idle[1]] * 3
+    return cost, (idle[0], idle[1], idle[2])
+
+
+def _advise(
+    night: BoxNight, now: float, morning: float, can_notify: bool
+) -> list[tuple[float, NightAdvice]]:
+    """Return what is worth doing, each with the money that it can save."""
+    found = []
+    hours = max(1, round((morning - now) / 3600.0))
+    cent = 0.01
+    if night.off is None and night.cost is not None:
+        currency = night.cost.currency
+        if night.wasted is not None and night.wasted[1] >= cent:
+            saved = format_sums([MoneyAmount(night.wasted[1], currency, estimated=True)])
+            found.append(
+                (
+                    night.wasted[1],
+                    NightAdvice(
+                        night.box,
+                        f"autostop {night.box} --idle 30m",
+                        f"billed without work until 07:00: {saved}",
+                    ),
+                )
+            )
+        elif night.works and night.wasted is None and night.cost.value >= cent:
+            most = format_sums([night.cost])
+            found.append(
+                (
+                    night.cost.value / 2.0,
+                    NightAdvice(
+                        night.box,
+                        f"lease {night.box} {hours}h",
+                        f"its end is unknown: {most} until 07:00, and it bills on after that",
+                    ),
+                )
+            )
+    trouble = [e for e in night.events if e.level == "error" and e.when.earliest < morning]
+    if trouble and can_notify:
+        found.append(
+            (
+                0.0,
+                NightAdvice(night.box, f"notify {night.box}", f"to be woken if {trouble[0].text}"),
+            )
+        )
+    return found
+
+
+# The same text for the screen and the terminal.
+
+
+class NightLine(NamedTuple):
+    """A line of the night, with its level as of an event."""
+
+    text: str
+    level: str = "info"
+
+
+def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
+    """Return the night as lines: the axis, a row per box, the costs, the events, the advice.
+
+    `width` is in cells; longer events and advice are wrapped.
+    """
+    names = min(20, max((len(night.box) for night in forecast.boxes), default=3))
+    room = max(20, width - names - 3)
+    lines = [NightLine(f" {'':<{names}} {_hour_labels(forecast, room)}")]
+    for night in forecast.boxes:
+        level = "info"
+        if any(e.level == "error" and e.when.earliest <= forecast.until for e in night.events):
+            level = "error"
+        elif night.wasted is not None and night.wasted[1] >= 0.01:
+            level = "warn"
+        row = _box_row(night, forecast, room)
+        lines.append(NightLine(f" {night.box[:names]:<{names}} {row}", level))
+    lines += [
+        NightLine(
+            f" {'':<{names}} ━ works  ░ bills without work  ? unknown  ◆ end  ✖ trouble  ▲ clock  ╎ 07:00"
+        )
+    ]
+    lines += [NightLine(""), _cost_line(forecast), NightLine("")]
+    for event in forecast.events:
+        when = _span_text(event.when, forecast.now)
+        lines.append(NightLine(f" {when:<20} {event.box:<{names}}  {event.text}", event.level))
+    for night in forecast.boxes:
+        for text in night.unknown:
+            lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}", "warn"))
+    if not forecast.events and not any(night.unknown for night in forecast.boxes):
+        lines.append(NightLine(" nothing is foreseen until noon"))
+    lines += [NightLine(""), NightLine(" before you sleep")]
+    for number, one in enumerate(forecast.advice, 1):
+        lines.append(NightLine(f" {number}  rgt {one.command}   {one.why}", "warn"))
+    if not forecast.advice:
+        lines.append(NightLine(" nothing to do, as far as is known"))
+    indent = " " * 4
+    return [
+        NightLine(part, line.level)
+        for line in lines
+        for part in textwrap.wrap(line.text, width, subsequent_indent=indent) or [""]
+    ]
+
+
+def _cost_line(forecast: NightForecast) -> NightLine:
+    costs = sum_amounts(night.cost for night in forecast.boxes)
+    wasted: dict[str, list[float]] = {}
+    unknown = False
+    for night in forecast.boxes:
+        if night.cost is None or night.wasted is None:
+            unknown = True
+            continue
+        sums = wasted.setdefault(night.cost.currency, [0.0, 0.0, 0.0])
+        for index, value in enumerate(night.wasted):
+            sums[index] += value
+    parts = []
+    for currency, (least, likely, most) in wasted.items():
+        low, about, high = (
+            format_sums([MoneyAmount(value, currency)]) for value in (least, likely, most)
+        )
+        parts.append(about if low == high else f"{about} ({low} to {high})")
+    text = " + ".join(parts)
+    if unknown:
+        text = f"at least {text}, the rest unknown" if parts else "unknown"
+    level = "warn" if any(sums[1] >= 0.01 for sums in wasted.values()) else "info"
+    return NightLine(f" by 07:00  {format_sums(costs)}   of it without work  {text or '0'}", level)
+
+
+def _span_text(when: ForecastTime, now: float) -> str:
+    """Return a time with its spread: ``02:31 (02:10–03:00)``."""
+
+    def clock(at: float) -> str:
+        shown = datetime.fromtimestamp(at).astimezone()
+        if at - now < 86400.0:
+            return shown.strftime("%H:%M")
+        return shown.strftime("%m-%d %H:%M")
+
+    first, likely = clock(when.earliest), clock(when.likely)
+    if when.latest is None:
+        return f"{likely} (from {first})"
+    last = clock(when.latest)
+    if first == last:
+        return likely
+    return f"{likely} ({first}–{last})"
+
+
+def _column(at: float, forecast: NightForecast, room: int) -> int:
+    share = (at - forecast.now) / (forecast.until - forecast.now)
+    return min(room - 1, max(0, int(share * room)))
+
+
+def _hour_labels(forecast: NightForecast, room: int) -> str:
+    cells = [" "] * room
+    hour = (
+        datetime.fromtimestamp(forecast.now).astimezone().replace(minute=0, second=0, microsecond=0)
+    )
+    hours = (forecast.until - forecast.now) / 3600.0
+    every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 6 or step == 12)
+    while hour.timestamp() < forecast.until:
+        hour += timedelta(hours=1)
+        at = _column(hour.timestamp(), forecast, room)
+        if hour.hour % every == 0 and hour.timestamp() <= forecast.until and at + 5 <= room:
+            cells[at : at + 5] = hour.strftime("%H:%M")
+    return "".join(cells)
+
+
+def _box_row(night: BoxNight, forecast: NightForecast, room: int) -> str:
+    """Return a box's row on the axis."""
+    work, idle, unknown, off = "━", "░", "?", " "
+    end = None if night.end is None else _column(night.end.likely, forecast, room)
+    stop = room if night.off is None else _column(night.off.likely, forecast, room)
+    cells = []
+    for column in range(room):
+        if column >= stop:
+            cells.append(off)
+        elif night.works is None or (night.works and end is None):
+            cells.append(unknown)
+        elif end is not None and column < end:
+            cells.append(work)
+        elif night.cost is not None and night.cost.value == 0.0:
+            cells.append(off)
+        else:
+            cells.append(idle)
+    at_morning = _column(forecast.morning, forecast, room)
+    cells[at_morning] = "╎"
+    for event in night.events:
+        if event.when.likely <= forecast.until:
+            mark = "◆" if event.ends_run else {"error": "✖", "warn": "▲"}.get(event.level, "○")
+            cells[_column(event.when.likely, forecast, room)] = mark
+    return "".join(cells)

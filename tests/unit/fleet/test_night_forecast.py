@@ -1,0 +1,201 @@
+"""The night ahead: when it ends, what it costs, and that unknown stays unknown."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.history.night_forecast import (
+    ForecastTime,
+    NightForecast,
+    find_morning,
+    forecast_end,
+    forecast_full,
+    forecast_night,
+    night_lines,
+)
+from rgt_tui.model import (
+    ArmedRecord,
+    AutostopMode,
+    BoxState,
+    EndAction,
+    MeterKind,
+    ReducedHistory,
+    SelfStopState,
+    Series,
+)
+from tests.ui.boxes import cell, disk, meter, profile, queue, run, running_box, sample, stale_box
+
+NOW = datetime(2026, 11, 24, 23, 0).astimezone().timestamp()  # a Tuesday, at eleven in the evening
+HOUR = 3600.0
+replace = msgspec.structs.replace
+
+
+def training_box(*, step: int = 1200, total: int | None = 3600, waiting: int = 0) -> BoxState:
+    """Return a box with a run of a step a second since `step` seconds, at $1 per hour."""
+    box = running_box("lab", at=NOW)
+    points = [(at, float(at)) for at in range(step - 400, step + 1, 10)]
+    times = [(at, NOW - step + at) for at in range(step - 400, step + 1, 10)]
+    going = replace(
+        run("lstm-a"),
+        step=step,
+        total_steps=total,
+        last_at=NOW,
+        series={"loss": Series().with_points(points), "@time": Series().with_points(times)},
+        resumes=(),
+    )
+    cells = [cell("lstm-a", "running", started=NOW - step)]
+    cells += [cell(f"next-{number}") for number in range(waiting)]
+    return replace(
+        box,
+        runs=(going,),
+        queues=(replace(queue(*cells, at=NOW), runner_alive=True),),
+        found=(),
+        meter=replace(
+            meter(), kind=MeterKind.COMPUTE_AND_STORAGE, per_hour=1.0, currency="USD", at=NOW,
+            balance=None, at_least=False,
+        ),
+    )  # fmt: skip
+
+
+def night_of(box: BoxState) -> NightForecast:
+    """Return the night of one box."""
+    return forecast_night([(box, profile())], NOW)
+
+
+def text_of_night(forecast: NightForecast, width: int = 100) -> str:
+    """Return the forecast as a person reads it."""
+    return "\n".join(line.text for line in night_lines(forecast, width))
+
+
+def test_the_axis_goes_to_the_next_noon_and_costs_to_seven() -> None:
+    morning, noon = find_morning(NOW)
+    assert (morning - NOW, noon - morning) == (8 * HOUR, 5 * HOUR)
+    early, _ = find_morning(morning - 60.0)
+    assert early == morning
+
+
+def test_a_run_that_keeps_its_pace_ends_when_its_steps_are_done() -> None:
+    box = training_box()
+    end = forecast_end(box, box.runs[0], NOW)
+    assert end is not None
+    assert end.likely == pytest.approx(NOW + 2400)
+    assert end.earliest < end.likely < (end.latest or 0)
+    night = night_of(box).boxes[0]
+    assert night.works
+    assert night.cost is not None
+    assert night.cost.value == pytest.approx(8.0)
+    assert night.wasted is not None
+    least, likely, most = night.wasted
+    assert likely == pytest.approx(8.0 - 2400 / HOUR)
+    assert least < likely < most
+
+
+def test_a_slower_last_quarter_counts_and_widens_the_spread() -> None:
+    box = training_box()
+    fast = [(at, NOW - 1800 + at) for at in range(0, 900, 10)]
+    slow = [(900 + at, NOW - 900 + 3 * at) for at in range(0, 301, 10)]
+    series = {**box.runs[0].series, "@time": Series().with_points([*fast, *slow])}
+    end = forecast_end(box, replace(box.runs[0], series=series), NOW)
+    assert end is not None
+    assert end.likely == pytest.approx(NOW + 3 * 2400)
+    assert end.earliest < NOW + 2400 + 1
+
+
+def test_cells_that_wait_come_after_it_with_a_wide_spread_until_one_has_ended() -> None:
+    one = night_of(training_box(waiting=2)).boxes[0].end
+    assert one is not None
+    assert one.likely == pytest.approx(NOW + 2400 + 2 * 3600)
+    box = training_box(waiting=2)
+    ended = cell("before", "done", started=NOW - 4000, ended=NOW - 2200)
+    known = replace(box, queues=(replace(box.queues[0], cells=(ended, *box.queues[0].cells)),))
+    end = night_of(known).boxes[0].end
+    assert end is not None
+    assert end.likely == pytest.approx(NOW + 2400 + 2 * 1800)
+
+
+def test_what_is_unknown_is_said_and_costs_no_zero() -> None:
+    for box in (training_box(total=None), stale_box("lab", at=NOW)):
+        forecast = night_of(box)
+        night = forecast.boxes[0]
+        assert night.end is None
+        assert night.wasted is None
+        assert night.unknown
+        shown = text_of_night(forecast)
+        assert "unknown" in shown
+        assert "of it without work  unknown" in shown or "rest unknown" in shown
+        assert "??" in shown
+    assert (
+        night_of(replace(training_box(), meter=replace(meter(), per_hour=None))).boxes[0].cost
+        is None
+    )
+
+
+def test_a_box_without_work_bills_for_nothing_and_autostop_is_proposed() -> None:
+    box = training_box()
+    done = replace(box.queues[0], cells=(cell("lstm-a", "done"),), runner_alive=False)
+    forecast = night_of(
+        replace(box, queues=(done,), sample=replace(sample(at=NOW), procs=()), sample_at=NOW)
+    )
+    night = forecast.boxes[0]
+    assert night.works is False
+    assert night.wasted == pytest.approx((8.0, 8.0, 8.0))
+    assert forecast.advice[0].command == "autostop lab --idle 30m"
+    assert "rgt autostop lab --idle 30m" in text_of_night(forecast)
+
+
+def test_an_armed_box_parks_after_its_end_and_nothing_is_proposed() -> None:
+    record = ArmedRecord(
+        box="lab", kind="x", account="a", instance="1", boot="b", mode=AutostopMode.IDLE,
+        action=EndAction.PARK, limit_s=1800.0, at=NOW - 60,
+    )  # fmt: skip
+    forecast = night_of(replace(training_box(), self_stop=SelfStopState(armed=(record,))))
+    night = forecast.boxes[0]
+    assert night.off is not None
+    assert night.off.likely == pytest.approx(NOW + 2400 + 1800)
+    assert night.wasted == pytest.approx((0.5, 0.5, 0.5))
+    assert night.cost is not None
+    assert night.cost.value == pytest.approx((2400 + 1800) / HOUR)
+    assert not [one for one in forecast.advice if "autostop" in one.command]
+
+
+def test_a_disk_that_grows_is_full_at_its_pace_and_one_that_does_not_is_not() -> None:
+    ats = tuple(NOW - 3600 + 60 * n for n in range(61))
+    grows = ReducedHistory(
+        names=("disk:/w",), at=ats, values=tuple((50 + n / 6,) for n in range(61))
+    )
+    full = forecast_full(grows, "disk:/w", 60.0, NOW)
+    assert full is not None
+    assert full.likely == pytest.approx(NOW + 4 * HOUR, rel=1e-6)
+    still = replace(grows, values=tuple((50.0,) for _ in range(61)))
+    assert forecast_full(still, "disk:/w", 50.0, NOW) is None
+    assert (
+        forecast_full(replace(grows, at=ats[:3], values=grows.values[:3]), "disk:/w", 60.0, NOW)
+        is None
+    )
+    box = replace(training_box(), recent=ReducedHistory(), past=replace(grows, names=("disk:/w",)))
+    shown = replace(
+        sample(at=NOW),
+        disks=(replace(disk("/w", 60.0, 1.0), bytes_used=60, bytes_free=40, bytes_total=100),),
+    )
+    forecast = night_of(replace(box, sample=shown))
+    assert any("/w has no bytes left" in event.text for event in forecast.events)
+    assert "✖" in text_of_night(forecast)
+    assert any(one.command == "notify lab" for one in forecast.advice)
+
+
+def test_no_line_is_wider_than_the_terminal_and_the_marks_are_in_order() -> None:
+    forecast = night_of(training_box(waiting=3))
+    for width in (60, 80, 120, 200):
+        lines = night_lines(forecast, width)
+        assert all(len(line.text) <= width for line in lines)
+        row = next(line.text for line in lines if line.text.startswith(" lab"))
+        assert row.index("━") < row.index("◆") < row.index("░")
+
+
+def test_a_time_has_its_spread() -> None:
+    forecast = night_of(training_box())
+    assert "23:40 (23:36–23:44)" in text_of_night(forecast)
+    assert ForecastTime(1.0, 2.0, None).latest is None
