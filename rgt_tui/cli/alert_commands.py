@@ -35,6 +35,7 @@ from rgt_tui.health import (
     put_mute,
     update_alerts,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings
 from rgt_tui.profiles import format_duration
 from rgt_tui.store import FLEET, BoxWrites, FleetHistory, history_path
@@ -47,16 +48,25 @@ def run_alerts(arguments: AlertsArguments) -> int:
         named = {sink.name: sink for sink in config.alerts.sinks}
         if not named:
             raise FleetFileError(
-                f"{config.path} has no [[sinks]]: alerts are shown on the screen only"
+                translate(
+                    "{path} has no [[sinks]]: alerts are shown on the screen only", path=config.path
+                )
             )
         for name in arguments.sinks:
             if name not in named:
                 near = get_close_matches(name, named, 1)
                 if near:
-                    hint = f"did you mean {near[0]!r}?"
+                    hint = translate("did you mean {near!r}?", near=near[0])
                 else:
-                    hint = f"it has: {', '.join(named)}"
-                raise FleetFileError(f"{config.path} has no sink {name!r}; {hint}")
+                    hint = translate("it has: {named}", named=", ".join(named))
+                raise FleetFileError(
+                    translate(
+                        "{path} has no sink {name!r}; {hint}",
+                        path=config.path,
+                        name=name,
+                        hint=hint,
+                    )
+                )
     except FleetFileError as error:
         print_error(error)
         return USAGE
@@ -86,8 +96,14 @@ async def _test_sinks(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
 
 async def _test_sink(settings: SinkSettings) -> str | None:
     """Send one message; return why it was not delivered, or None."""
-    text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"
-    event = AlertEvent(what="test", at=time.time(), level="info", title="rgt: test", text=text)
+    text = translate(
+        "a test of the sink {name} from {socket}: nothing is wrong",
+        name=settings.name,
+        socket=socket.gethostname(),
+    )
+    event = AlertEvent(
+        what="test", at=time.time(), level="info", title=translate("rgt: test"), text=text
+    )
     sink = build_sink(settings, os.environ)
     try:
         async with asyncio.timeout(settings.timeout_s + MARGIN_S):
@@ -135,7 +151,11 @@ def run_mute(arguments: MuteArguments) -> int:
         before = load_alerts(path).mutes
         stored = _change_mutes(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)
     except OSError as error:
-        print_error(f"cannot write {path}: {error.strerror or error}")
+        print_error(
+            translate(
+                "cannot write {path}: {strerror}", path=path, strerror=error.strerror or error
+            )
+        )
         return FAILED
     _record_mutes(config, specs[0], before, stored.mutes, now)
     _print_mute_change(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
@@ -169,7 +189,7 @@ def _record_mutes(
 async def _close_history(history: FleetHistory) -> int:
     await history.close()
     for trouble in history.take_events():
-        print_error(f"not in the journal: {trouble.text}")
+        print_error(translate("not in the journal: {words}", words=trouble.text))
     return OK
 
 
@@ -183,10 +203,12 @@ def _check_alert_name(what: str) -> str:
     if kind not in BY_ID:
         near = get_close_matches(kind, BY_ID, 1)
         if near:
-            hint = f"did you mean {near[0]!r}?"
+            hint = translate("did you mean {near!r}?", near=near[0])
         else:
-            hint = f"there are: {', '.join(BY_ID)}"
-        raise FleetFileError(f"no kind of alert is called {kind!r}; {hint}")
+            hint = translate("there are: {by_id}", by_id=", ".join(BY_ID))
+        raise FleetFileError(
+            translate("no kind of alert is called {kind!r}; {hint}", kind=kind, hint=hint)
+        )
     return what
 
 
@@ -252,8 +274,12 @@ def _print_mutes(
             what = "everything"
         else:
             what = mute.what
-        end = "until it is over"
+        end = translate("until it is over")
         if mute.until is not None:
             clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(mute.until))
-            end = f"for {format_duration(mute.until - now)}, until {clock}"
-        print_lines(f"{names[mute.box]}: {what} is muted {end}")
+            end = translate(
+                "for {until}, until {clock}", until=format_duration(mute.until - now), clock=clock
+            )
+        print_lines(
+            translate("{names}: {what} is muted {end}", names=names[mute.box], what=what, end=end)
+        )

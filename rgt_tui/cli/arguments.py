@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
+from rgt_tui.language import translate
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -38,7 +39,8 @@ class DeclaredArgument(NamedTuple):
 
     def add_to(self, container: argparse._ActionsContainer, attribute: str) -> None:
         """Add it to a parser, or to a mutually exclusive group."""
-        for names, settings in self.actions.items():
+        for names, declared in self.actions.items():
+            settings = declared | {"help": translate(declared["help"])}
             if self.positional:
                 action = container.add_argument(attribute, default=argparse.SUPPRESS, **settings)
             else:
@@ -101,8 +103,8 @@ class Arguments:
         ) -> argparse.ArgumentParser:
             return parsers.add_parser(
                 word,
-                help=brief,
-                description=textwrap.dedent(about).strip() or None,
+                help=translate(brief),
+                description=translate(textwrap.dedent(about).strip()) or None,
                 epilog=build_epilog(name, *cls.examples),
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )
@@ -228,7 +230,9 @@ def parse_duration(text: str) -> float:
         )
     longest_s = 1e7
     if not 0 < seconds < longest_s:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d", words=text)
+        )
     return seconds
 
 
@@ -239,7 +243,7 @@ def parse_count(text: str) -> int:
         argparse.ArgumentTypeError: It is not a whole number.
     """
     if not text.isdecimal() or len(text) > 12:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(translate("{words!r} is not a whole number", words=text))
     return int(text)
 
 
@@ -258,7 +262,9 @@ def byte_count(text: str) -> int:
     else:
         found = -1.0
     if not 0 <= found < 1e18:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500M or 2G")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a size such as 500M or 2G", words=text)
+        )
     return int(found)
 
 
@@ -270,7 +276,7 @@ def words_list(text: str) -> tuple[str, ...]:
     """
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
-        raise argparse.ArgumentTypeError(f"{text!r} is an empty list")
+        raise argparse.ArgumentTypeError(translate("{words!r} is an empty list", words=text))
     return words
 
 
@@ -289,7 +295,9 @@ def gpu_wish(text: str) -> tuple[str, int]:
     name = read_gpu_name(wish)
     if not (name.words or name.memory_gb) or not 1 <= int(number[:4]) <= 64:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+"
+            translate(
+                "{words!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+", words=text
+            )
         )
     return wish, int(number)
 
@@ -305,7 +313,9 @@ def parse_price(text: str) -> float:
     except ValueError:
         value = -1.0
     if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price such as 1.50")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a price such as 1.50", words=text)
+        )
     return value
 
 
@@ -316,7 +326,9 @@ def parse_currency(text: str) -> str:
         argparse.ArgumentTypeError: It does not have that form.
     """
     if not (len(text) == 3 and text.isascii() and text.isalpha()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a currency such as USD or CNY")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a currency such as USD or CNY", words=text)
+        )
     return text.upper()
 
 
@@ -334,7 +346,14 @@ def parse_port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
         argparse.ArgumentTypeError: It is not a port in this range.
     """
     if not text.isdecimal() or not lowest <= int(text) <= highest:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port between {lowest} and {highest}")
+        raise argparse.ArgumentTypeError(
+            translate(
+                "{words!r} is not a port between {lowest} and {highest}",
+                words=text,
+                lowest=lowest,
+                highest=highest,
+            )
+        )
     return int(text)
 
 
@@ -368,7 +387,9 @@ HOST_KEY = flag(
 
 def timeout_option(seconds: float) -> float:
     """Declare ``--timeout``."""
-    text = f"wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)"
+    text = translate(
+        "wait at most this long for the boxes: 45, 90s, 5m (default {seconds:g}s)", seconds=seconds
+    )
     return option("TIME", parse_duration, text, default=seconds)
 
 

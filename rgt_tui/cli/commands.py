@@ -9,6 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from rgt_tui.language import translate
+
 if TYPE_CHECKING:
     import argparse
 
@@ -512,10 +514,14 @@ def list_statuses(command: str) -> tuple[Meaning, ...]:
 def build_epilog(command: str, *examples: str) -> str:
     """Return the end of a command's ``--help``: its examples and its exit statuses."""
     lines = [
-        "examples:" if len(examples) > 1 else "example:",
+        translate("examples:") if len(examples) > 1 else translate("example:"),
         *(f"  {example}" for example in examples),
     ]
-    lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in list_statuses(command))]
+    lines += [
+        "",
+        translate("exit status:"),
+        *(f"  {code}  {translate(text)}" for code, text in list_statuses(command)),
+    ]
     return "\n".join(lines)
 
 
@@ -524,11 +530,11 @@ def format_overview() -> str:
     lines = []
     for group in GROUPS:
         rows = [
-            f"  {name:<12} {command.brief}"
+            f"  {name:<12} {translate(command.brief)}"
             for name, command in COMMANDS.items()
             if command.group == group
         ]
-        lines += [f"{group}:", *rows, ""] if rows else []
+        lines += [f"{translate(group)}:", *rows, ""] if rows else []
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from rgt_tui.cli.gathering import gather_state
 from rgt_tui.cli.opening import open_box, open_boxes
 from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, BoxState, LinkState, RunState, Series, clean_text
 from rgt_tui.profiles import how_many, join_names
 from rgt_tui.ssh import remote_root
@@ -77,7 +78,13 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
         if run.metrics and fnmatchcase(run.name, pattern)
     }
     if not runs:
-        print_error(f"{arguments.box}: no run with a curve is called {pattern!r}")
+        print_error(
+            translate(
+                "{box}: no run with a curve is called {pattern!r}",
+                box=arguments.box,
+                pattern=pattern,
+            )
+        )
         return FAILED
     try:
         metrics = arguments.metrics or chosen_series(next(iter(runs.values())), None)[:1]
@@ -115,7 +122,7 @@ def _print_average(
         body = {"boxes": boxes, "runs": found, "metric": metric, "band": band, "steps": steps}
         print_json({**body, **named})
         return
-    title = f"{metric} over {summary.runs} runs"
+    title = translate("{metric} over {runs} runs", metric=metric, runs=summary.runs)
     average = RunState(title, series={name: Series(steps, ys) for name, ys in curves.items()})
     width = arguments.width or _plot_width()
     text, _ = draw_plot(average, list(curves), width, arguments.height, log=arguments.log)
@@ -123,13 +130,27 @@ def _print_average(
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     iqm, mean, low, high = (values[-1] for values in curves.values())
     print_lines(
-        f"step {steps[-1]:,}: IQM {iqm:.4g}, {low:.4g} to {high:.4g} ({band.ends_text}), mean {mean:.4g}",
+        translate(
+            "step {steps:,}: IQM {iqm:.4g}, {low:.4g} to {high:.4g} ({ends_text}), mean {mean:.4g}",
+            steps=steps[-1],
+            iqm=iqm,
+            low=low,
+            high=high,
+            ends_text=band.ends_text,
+            mean=mean,
+        ),
         f"{summary.runs} runs ({join_names(found)}), {summary.describe_range(found)}",
     )
     # Fewer runs than this do not separate a difference from the scatter of seeds (handbook page R6).
     fewest_seeds = 5
     if summary.runs < fewest_seeds:
-        print_error(f"{summary.runs} runs are few: report {fewest_seeds} seeds or more")
+        print_error(
+            translate(
+                "{runs} runs are few: report {fewest_seeds} seeds or more",
+                runs=summary.runs,
+                fewest_seeds=fewest_seeds,
+            )
+        )
 
 
 async def _print_plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
@@ -154,7 +175,11 @@ async def _print_plot(spec: BoxSpec, arguments: CurvesArguments) -> int:
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     if left_out:
         print_error(
-            f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, beyond ±1e300, or not positive)"
+            translate(
+                "{name}: {left_out} left out (NaN, beyond ±1e300, or not positive)",
+                name=spec.name,
+                left_out=how_many(left_out, "point"),
+            )
         )
     return OK
 
@@ -167,11 +192,19 @@ def chosen_run(box: BoxState, name: str | None) -> RunState:
     """
     runs = {run.name: run for run in box.runs if run.metrics}
     if not runs:
-        raise LookupError("no run on it has a curve; `rgt scalars` says what can be read of a file")
+        raise LookupError(
+            translate("no run on it has a curve; `rgt scalars` says what can be read of a file")
+        )
     if name is None:
         return max(runs.values(), key=lambda run: run.last_at or 0.0)
     if name not in runs:
-        raise LookupError(f"no run with a curve is called {name!r}; there are: {', '.join(runs)}")
+        raise LookupError(
+            translate(
+                "no run with a curve is called {name!r}; there are: {runs}",
+                name=name,
+                runs=", ".join(runs),
+            )
+        )
     return runs[name]
 
 
@@ -184,7 +217,12 @@ def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
     missing = [name for name in wanted or () if name not in run.metrics]
     if missing:
         raise LookupError(
-            f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.metrics)}"
+            translate(
+                "{name} has no series {missing!r}; there are: {metrics}",
+                name=run.name,
+                missing=missing[0],
+                metrics=", ".join(run.metrics),
+            )
         )
     return list(wanted or [name for name in USUAL if name in run.metrics] or list(run.metrics)[:1])
 

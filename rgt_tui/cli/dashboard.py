@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rgt_tui.cli.arguments import DashboardArguments
 from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.printing import print_error
+from rgt_tui.language import translate
 
 if TYPE_CHECKING:
     from rgt_tui.fleet import FirstSteps, FleetSource
@@ -137,15 +138,21 @@ def run_dashboard(
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
     if served and not readonly:
-        print_error("in a browser rgt is always read-only: rgt serve")
+        print_error(translate("in a browser rgt is always read-only: rgt serve"))
         return USAGE
     if not (served or in_terminal()):
-        print_error(f"the dashboard needs a terminal; without one use {without}")
+        print_error(
+            translate("the dashboard needs a terminal; without one use {without}", without=without)
+        )
         return USAGE
     if not served and (kind := os.environ.get("TERM", "")) in DUMB:
         sys.stderr.write(
-            f"rgt: TERM={kind}: the dashboard cannot be drawn on such a terminal; use {without}, "
-            "or say what it really is: export TERM=xterm-256color\n"
+            translate(
+                "rgt: TERM={kind}: the dashboard cannot be drawn on such a terminal; use "
+                "{without}, or say what it really is: export TERM=xterm-256color\n",
+                kind=kind,
+                without=without,
+            )
         )
         return USAGE
     # Objects made during the start stay alive: collecting garbage meanwhile takes a tenth of the
@@ -281,7 +288,7 @@ def _open_welcome(arguments: DashboardArguments) -> int:
         title="rgt",
         hint=None,
         farewell=None,
-        without="`rgt demo`, `rgt init` or `rgt import`",
+        without=translate("`rgt demo`, `rgt init` or `rgt import`"),
         readonly=arguments.readonly,
         first_steps=steps,
         met=SeenPlatformFile(),
@@ -311,7 +318,7 @@ def open_dashboard(arguments: DashboardArguments) -> int:
         title=f"rgt {config.path.name}",
         hint=None,
         farewell=None,
-        without="`rgt status` or `rgt watch`",
+        without=translate("`rgt status` or `rgt watch`"),
         boxes=len(config.boxes),
         notice=None if config.doubt is None else (NOTICE, "rgt trust"),
         readonly=readonly,

@@ -12,6 +12,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.set_up.set_up_arguments import DemoArguments
 from rgt_tui.cli.watch_arguments import ReplayArguments
+from rgt_tui.language import translate
 
 if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
@@ -178,7 +179,7 @@ def _run_on_screen(arguments: DemoArguments) -> int:
         hint=HINT,
         farewell=FAREWELL,
         without="`rgt demo --headless`",
-        waiting="starting three boxes on this machine …",
+        waiting=translate("starting three boxes on this machine …"),
     )
 
 
@@ -195,8 +196,8 @@ def _replay_recording(why: str) -> int:
     return run_dashboard(
         build_fleet,
         title="rgt demo (REPLAY)",
-        hint="a recording of the demo; the real one trains on this machine",
-        farewell=f"that was a REPLAY: {why}",
+        hint=translate("a recording of the demo; the real one trains on this machine"),
+        farewell=translate("that was a REPLAY: {why}", why=why),
         without="`rgt demo --headless`",
         notice=(REPLAY, _describe_needs(why)),
     )
@@ -205,7 +206,7 @@ def _replay_recording(why: str) -> int:
 def _describe_needs(why: str) -> str:
     """Return what the real demo needs, short enough for one line of a screen."""
     if "torch" in why:
-        return "the real demo: pip install torch"
+        return translate("the real demo: pip install torch")
     return why.partition(";")[0]
 
 

@@ -23,6 +23,7 @@ from rgt_tui.cli.commands import (
     format_overview,
 )
 from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
+from rgt_tui.language import translate
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -45,8 +46,10 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     parser: argparse.ArgumentParser = RgtParser(
         prog="rgt",
         usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [--readonly] [COMMAND ...]",
-        description="Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
-        "Without a command: the dashboard on the fleet file.",
+        description=translate(
+            "Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
+            "Without a command: the dashboard on the fleet file."
+        ),
         epilog=format_overview()
         + "\n"
         + build_epilog(
@@ -91,10 +94,12 @@ def parse_command_line(words: Sequence[str]) -> Any:
 
         near = get_close_matches(word, COMMANDS, 1)
         if near:
-            hint = f"did you mean {near[0]!r}?"
+            hint = translate("did you mean {near!r}?", near=near[0])
         else:
             hint = "rgt --help lists them"
-        sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
+        sys.stderr.write(
+            translate("rgt: no command is called {word!r}; {hint}\n", word=word, hint=hint)
+        )
         raise SystemExit(USAGE)
     parser = build_parser([word] if word else ())
     if word:
@@ -130,7 +135,7 @@ def _parse_words(
             (row for row in told if row[1]["nargs"] != "?" or row[2] is None), (None, {}, None)
         )
         if name is None or any(each.startswith("-") for each in more):
-            parser.error(f"unrecognized arguments: {' '.join(more)}")
+            parser.error(translate("unrecognized arguments: {more}", more=" ".join(more)))
         setattr(arguments, name, word if settings["nargs"] == "?" else [*(had or ()), word])
     return arguments
 
@@ -169,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except NotOpened:
         return USAGE
     except KeyboardInterrupt:
-        sys.stderr.write("rgt: interrupted\n")
+        sys.stderr.write(translate("rgt: interrupted\n"))
         return INTERRUPTED
     except OSError as error:
         if not is_lost_output(error):
@@ -177,7 +182,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         drop_output()
         if not isinstance(error, BrokenPipeError):  # the program that closed the pipe knows it
             with contextlib.suppress(OSError):
-                sys.stderr.write(f"rgt: cannot write to standard output: {error.strerror}\n")
+                sys.stderr.write(
+                    translate(
+                        "rgt: cannot write to standard output: {strerror}\n",
+                        strerror=error.strerror,
+                    )
+                )
         if command:
             return COMMANDS[command].untold
         return FAILED

@@ -34,6 +34,7 @@ from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
+from rgt_tui.language import translate
 from rgt_tui.model import (
     AlertSettings,
     BoxSpec,
@@ -377,7 +378,9 @@ async def gather_state(
     """
     fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts, whole=whole)
     async with running_fleet(fleet):
-        with wait_indicator(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):
+        with wait_indicator(
+            translate("connecting to {specs} …", specs=how_many(len(specs), "box", "boxes"))
+        ):
             return await wait_until_settled(fleet, seconds, each)
 
 

@@ -22,6 +22,7 @@ from rgt_tui.handbook import (
     own_directory,
 )
 from rgt_tui.health import ids_referring_to
+from rgt_tui.language import translate
 from rgt_tui.model import Gotcha, Profile
 from rgt_tui.profiles import ProfileError, all_profiles
 
@@ -75,7 +76,10 @@ def run_handbook(arguments: HandbookArguments) -> int:
             return USAGE
     if not found and not traps:
         print_error(
-            f"no page matches {term!r}; rgt handbook lists all, rgt handbook new ID drafts one"
+            translate(
+                "no page matches {term!r}; rgt handbook lists all, rgt handbook new ID drafts one",
+                term=term,
+            )
         )
         return FAILED
     if arguments.json:
@@ -90,7 +94,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
             rows = _trap_lines(*traps[0])
         print_lines(*rows)
     else:
-        print_lines(*(f"{page.id:<8} {page.title}" for page in found))
+        print_lines(*(f"{page.id:<8} {translate(page.title)}" for page in found))
         print_lines(*(f"{trap.id:<8} {of.id}: {trap.symptom}" for of, trap in traps))
     sys.stdout.flush()
     return OK
@@ -98,16 +102,17 @@ def run_handbook(arguments: HandbookArguments) -> int:
 
 def page_lines(page: HandbookPage) -> Iterator[str]:
     """Yield a page as Markdown."""
-    yield f"# {page.id}: {page.title}"
+    yield f"# {page.id}: {translate(page.title)}"
     yield ""
-    yield f"{page.topic}{', your own page' if page.own else ''}. {page.severity}; {ACTION_WORDS[page.action]}."
+    own = translate(", your own page") if page.own else ""
+    yield f"{page.topic}{own}. {page.severity}; {translate(ACTION_WORDS[page.action])}."
     yield ""
-    yield f"**Never.** {page.never}"
+    yield f"**Never.** {translate(page.never)}"
     yield ""
     yield "**Fix.**"
     yield ""
     for number, fix in enumerate(page.fixes, 1):
-        yield f"{number}. {fix.text}"
+        yield f"{number}. {translate(fix.text)}"
         if fix.command is not None:
             yield f"   `{fix.command}`"
     yield ""
@@ -116,7 +121,7 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
     yield f"**Cause.** {page.cause}"
     if page.beats:
         yield ""
-        yield f"More exact than {', '.join(page.beats)}."
+        yield translate("More exact than {beats}.", beats=", ".join(page.beats))
     alerts, checks = ids_referring_to(page.id)
     if alerts or checks:
         if alerts:
@@ -125,7 +130,7 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
             told = []
         told += [f"checks {', '.join(checks)}"] if checks else []
         yield ""
-        yield f"**Named by** {'; '.join(told)}."
+        yield translate("**Named by** {told}.", told="; ".join(told))
     if page.sources:
         yield ""
         yield f"Sources: {', '.join(page.sources)}"
@@ -166,7 +171,7 @@ def _trap_lines(profile: Profile, trap: Gotcha) -> Iterator[str]:
             yield ""
             yield f"**{name}.** {text}"
     yield ""
-    yield f"All of the platform: `rgt profiles show {profile.id}`"
+    yield translate("All of the platform: `rgt profiles show {id}`", id=profile.id)
 
 
 def _write_draft(words: list[str]) -> int:
@@ -179,17 +184,29 @@ def _write_draft(words: list[str]) -> int:
     path = own_directory() / f"{words[0]}.toml"
     try:
         if words[0] in all_pages():
-            print_error(f"page {words[0]} already exists: rgt handbook {words[0]} shows it")
+            print_error(
+                translate(
+                    "page {words} already exists: rgt handbook {words} shows it", words=words[0]
+                )
+            )
             return FAILED
         # Explicit modes, because pages that others can write are not read.
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         if path.exists():
-            print_error(f"{path} already exists; not overwritten")
+            print_error(translate("{path} already exists; not overwritten", path=path))
             return FAILED
         replace_file(path, DRAFT.format(id=words[0]).encode())
     except (OSError, HandbookError) as error:
-        print_error(f"cannot write {path}: {getattr(error, 'strerror', None) or error}")
+        print_error(
+            translate(
+                "cannot write {path}: {error}",
+                path=path,
+                error=getattr(error, "strerror", None) or error,
+            )
+        )
         return FAILED
-    print_lines(f"{path}: written; edit it, then: rgt handbook {words[0]}")
+    print_lines(
+        translate("{path}: written; edit it, then: rgt handbook {words}", path=path, words=words[0])
+    )
     return OK

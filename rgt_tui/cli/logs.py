@@ -20,6 +20,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import json_line, print_json, print_lines
 from rgt_tui.cli.watch_arguments import LogsArguments
 from rgt_tui.fleet import ExactLog, ExactLogRequest, connected_agent
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, BoxState, LinkState, clean_text, moment
 from rgt_tui.ssh import (
     CatFailed,
@@ -131,7 +132,11 @@ def of_run(box: BoxState, name: str) -> str | None:
         )
     if path is None and logs is not None:
         raise CatFailed(
-            f"no log is known for {name}; if there is one, give its path{describe_existing_names(box, name)}"
+            translate(
+                "no log is known for {name}; if there is one, give its path{box}",
+                name=name,
+                box=describe_existing_names(box, name),
+            )
         )
     return path
 
@@ -157,14 +162,14 @@ def describe_existing_names(box: BoxState, name: str) -> str:
         )
     )
     if not there:
-        return "; rgt knows of no runs and no logs there"
+        return translate("; rgt knows of no runs and no logs there")
     # Maximum names in a message.
     named = 20
     near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
     more = ""
     if len(there) > named:
         more = f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
-    return f"; there are: {', '.join(near)}{more}"
+    return translate("; there are: {near}{more}", near=", ".join(near), more=more)
 
 
 def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[str], None]) -> str:
@@ -175,15 +180,27 @@ def choose_newest_log(found: tuple[FileListed, ...], name: str, say: Callable[[s
     """
     if not found:
         raise CatFailed(
-            f"no log was found; give a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
+            translate(
+                "no log was found; give a path (rgt logs {name} '~/exp/train.log'), or set "
+                'logs = ["~/exp/*.log"]',
+                name=name,
+            )
         )
     shown_limit = 5
     if len(found) > 1:
         others = ", ".join(clean_text(file.path) for file in found[1 : 1 + shown_limit])
         more = ""
         if len(found) - 1 > shown_limit:
-            more = f" and {len(found) - 1 - shown_limit} more"
-        say(f"{found[0].path} is the newest of {len(found)} logs; also: {others}{more}")
+            more = translate(" and {found} more", found=len(found) - 1 - shown_limit)
+        say(
+            translate(
+                "{path} is the newest of {found} logs; also: {others}{more}",
+                path=found[0].path,
+                found=len(found),
+                others=others,
+                more=more,
+            )
+        )
     return found[0].path
 
 

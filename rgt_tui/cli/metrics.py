@@ -29,6 +29,7 @@ from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.watch_arguments import MetricsArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess_box
+from rgt_tui.language import translate
 from rgt_tui.model import (
     AccountBill,
     BoxHealth,
@@ -572,4 +573,6 @@ def _exposure_warning(host: str) -> str:
         local = host == "localhost"
     if local:
         return ""
-    return " (anyone who can reach this machine can read it, including names, prices and losses)"
+    return translate(
+        " (anyone who can reach this machine can read it, including names, prices and losses)"
+    )

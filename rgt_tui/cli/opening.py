@@ -19,6 +19,7 @@ from rgt_tui.fleet.config import (
     working_directory,
 )
 from rgt_tui.fleet.config.following import FleetFileFollower
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
 NONE_FOUND = (
@@ -83,10 +84,14 @@ def choose_boxes(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ..
         if name not in known:
             near = get_close_matches(name, known, 1)
             if near:
-                hint = f"did you mean {near[0]!r}?"
+                hint = translate("did you mean {near!r}?", near=near[0])
             else:
-                hint = f"it has: {', '.join(known)}"
-            raise FleetFileError(f"{config.path} has no box {name!r}; {hint}")
+                hint = translate("it has: {known}", known=", ".join(known))
+            raise FleetFileError(
+                translate(
+                    "{path} has no box {name!r}; {hint}", path=config.path, name=name, hint=hint
+                )
+            )
     return tuple(spec for spec in config.boxes if not names or spec.name in names)
 
 

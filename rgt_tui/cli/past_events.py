@@ -21,6 +21,7 @@ from rgt_tui.fleet.history.morning_report import (
 )
 from rgt_tui.fleet.history.spoken_times import night_began, parse_past_time
 from rgt_tui.health import clock_readings
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, BoxState, EventFilter, LinkState, moment
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.store import MOST_EVENTS, FleetHistory, HistoryError, history_path
@@ -54,7 +55,9 @@ def run_journal(arguments: JournalArguments) -> int:
     path = history_path(os.environ)
     if path is None or not path.exists():
         print_error(
-            NONE_KEPT if path is None else f"no history yet: {path} is written by rgt and rgt watch"
+            NONE_KEPT
+            if path is None
+            else translate("no history yet: {path} is written by rgt and rgt watch", path=path)
         )
         return FAILED
     history = FleetHistory(path, fleet=str(config.path.absolute()))
@@ -85,7 +88,7 @@ async def _print_events(
         wanted = EventFilter(box=arguments.box, since=since, until=until)
         found = await history.read_event_page(wanted, None, MOST_EVENTS)
     except HistoryError as error:
-        print_error(f"the history cannot be read: {error}")
+        print_error(translate("the history cannot be read: {error}", error=error))
         return FAILED
     finally:
         await history.close()
@@ -94,7 +97,7 @@ async def _print_events(
             print_json(row)
             continue
         when = moment(row.at)
-        whose = row.box or "all boxes"
+        whose = row.box or translate("all boxes")
         print_lines(f"{when}  {row.level:<5}  {whose}  {row.text}")
     return OK
 

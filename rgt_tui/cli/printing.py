@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from rgt_tui.language import translate
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -78,7 +80,11 @@ def hint_expanded_tilde(path: str | None) -> str:
     home = Path.home()
     if path is None or not path.startswith(f"{home}/"):
         return ""
-    return f" (a shell here makes {home} of ~: write '~/{path.removeprefix(f'{home}/')}' in quotes)"
+    return translate(
+        " (a shell here makes {home} of ~: write '~/{removeprefix}' in quotes)",
+        home=home,
+        removeprefix=path.removeprefix(f"{home}/"),
+    )
 
 
 def is_interactive() -> bool:

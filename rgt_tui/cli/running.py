@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import is_interactive, print_error, waiting_paused
 from rgt_tui.fleet import new_loop
+from rgt_tui.language import translate
 from rgt_tui.model import BoxQuestion, QuestionKind, clean_text
 from rgt_tui.ssh import (
     BoxError,
@@ -171,7 +172,7 @@ class TerminalQuestions:
                     "\n".join(clean_text(line) for line in (question.title, *question.lines)) + "\n"
                 )
                 if question.kind is QuestionKind.HOST_KEY:
-                    sys.stderr.write("type yes to accept it, anything else to refuse: ")
+                    sys.stderr.write(translate("type yes to accept it, anything else to refuse: "))
                 sys.stderr.flush()
                 answer = await _read_line()
         return answer or None

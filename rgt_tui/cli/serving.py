@@ -21,6 +21,7 @@ from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.watch_arguments import ServeArguments
 from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.language import translate
 
 LOOPBACK = ("127.0.0.1", "::1")
 COOKIE = "rgt"
@@ -94,7 +95,7 @@ async def _serve_dashboard(command: str, host: str, port: int) -> int:
 
     async def check_request(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         if not is_allowed(request, hosts, secret):
-            raise web.HTTPForbidden(text="open the address that rgt serve printed\n")
+            raise web.HTTPForbidden(text=translate("open the address that rgt serve printed\n"))
         if "key" in request.query:  # redirect, so that the secret leaves the address bar
             moved = web.HTTPFound("/")
             moved.set_cookie(COOKIE, secret, httponly=True, samesite="Strict")

@@ -47,6 +47,7 @@ from rgt_tui.health import (
     load_alerts,
     update_alerts,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import (
     MACHINE,
     AccountBill,
@@ -145,7 +146,11 @@ def run_patrol(arguments: PatrolArguments) -> int:
 
         with contextlib.suppress(OSError):  # stderr may be on the same full disk
             traceback.print_exc()
-            print_error(f"unknown: rgt itself failed ({type(error).__name__}), see above")
+            print_error(
+                translate(
+                    "unknown: rgt itself failed ({name}), see above", name=type(error).__name__
+                )
+            )
         drop_output()
         return UNKNOWN
 
@@ -283,24 +288,28 @@ def account_text(bill: AccountBill) -> str:
     ]
     more = len(bill.things) - most
     parts += [f"{more} more (--json has them)"] if more > 0 else []
-    rest = ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error)
+    rest = (translate("volumes, addresses and snapshots"), bill.leftovers_at, bill.leftovers_error)
     lists = [("machines", bill.machines_at, bill.machines_error), rest]
     if bill.machines_at is None and bill.leftovers_at is None:
         # Both have the same reason, such as a missing key or a platform without an API.
         lists = [
-            ("machines, volumes and the like", None, bill.machines_error or bill.leftovers_error)
+            (
+                translate("machines, volumes and the like"),
+                None,
+                bill.machines_error or bill.leftovers_error,
+            )
         ]
     for what, at, error in lists:
         if error is not None or at is None:
             if at is None:
-                stands = "not known"
+                stands = translate("not known")
             else:
-                stands = "maybe incomplete"
+                stands = translate("maybe incomplete")
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")
     if not parts:
         return ""
     if bill.gaps:
-        parts.append(f"not listed: {', '.join(bill.gaps)}")
+        parts.append(translate("not listed: {gaps}", gaps=", ".join(bill.gaps)))
     if any(thing.what == MACHINE for thing in bill.things):
         parts.append(f"rgt import --from {bill.kind} adds machines to the fleet")
     sums = bill.per_hour

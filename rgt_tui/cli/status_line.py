@@ -21,6 +21,7 @@ from rgt_tui.health import (
     worst_case_of,
 )
 from rgt_tui.health.autostop_words import POWER
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
     BoxHealth,
@@ -307,7 +308,7 @@ def _describe_reason(box: BoxState, seen: Assessment) -> str:
     """
     unread = seen.health is BoxHealth.RUNNING and no_agent(box)
     if unread:
-        return f"{seen.why}, limited: no logs, no curves"
+        return translate("{why}, limited: no logs, no curves", why=seen.why)
     return seen.why
 
 
@@ -539,7 +540,7 @@ def text_line(line: StatusLine) -> str:
         *_meter_text(line.meter),
     ]
     if line.age_s is None:
-        said = "no sample"
+        said = translate("no sample")
     else:
         said = f"{format_duration(line.age_s)} old"
     text = " · ".join(part for part in parts if part)
@@ -607,7 +608,7 @@ def _describe_cost(run: RunLine) -> str:
     if run.eta_cost is None:
         end = ""
     else:
-        end = f", {format_money(run.eta_cost, currency, least)} to go"
+        end = translate(", {eta_cost} to go", eta_cost=format_money(run.eta_cost, currency, least))
     return f" {format_money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
 
 
@@ -620,7 +621,7 @@ def _meter_text(meter: MeterLine) -> list[str]:
     if meter.spent is None:
         spent = ""
     else:
-        spent = f", {total} so far"
+        spent = translate(", {total} so far", total=total)
     rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     said = f"{'price unknown' if meter.per_hour is None else rate}{spent}"

@@ -28,6 +28,7 @@ from rgt_tui.handbook import (
     triage_file,
 )
 from rgt_tui.handbook.collectives import CollectiveVerdict, RankDump
+from rgt_tui.language import translate
 from rgt_tui.profiles.log_advice import HeadAndTail, log_advice
 
 if TYPE_CHECKING:
@@ -122,17 +123,17 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
 def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> Iterator[str]:
     """Yield the lines for a person."""
     if not found:
-        yield f"{name}: no known failure in it"
+        yield f"{name}: {translate('no known failure in it')}"
     for one in found:
         if one.line_no:
             where = f"{name}:{one.line_no}"
         else:
             where = name
-        yield f"{where}: {one.gotcha} {one.title} ({one.severity}, {one.confidence:.0%} sure)"
-        yield f"  do     {ACTION_WORDS[AdvisedAction(one.action)]}"
-        yield f"  never  {one.never}"
+        yield f"{where}: {one.gotcha} {translate(one.title)} ({one.severity}, {one.confidence:.0%} sure)"
+        yield f"  do     {translate(ACTION_WORDS[AdvisedAction(one.action)])}"
+        yield f"  never  {translate(one.never)}"
         for number, fix in enumerate(one.fix, 1):
-            yield f"  fix {number}  {fix.text}"
+            yield f"  fix {number}  {translate(fix.text)}"
             if fix.command is not None:
                 yield f"         $ {fix.command}"
         yield f"  proof  {one.line[:400]}"
@@ -207,7 +208,11 @@ def _read_whole(path: Path) -> bytes:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise Unreadable(
-            f"{path}: more than {LARGEST >> 20} MiB, too large for a dump of collectives"
+            translate(
+                "{path}: more than {largest} MiB, too large for a dump of collectives",
+                path=path,
+                largest=LARGEST >> 20,
+            )
         )
     return data
 

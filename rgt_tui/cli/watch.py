@@ -21,6 +21,7 @@ from rgt_tui.cli.watch_arguments import RecordArguments, WatchArguments
 from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess_box
+from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth, BoxSpec, BoxState, FleetEvent, FleetState, clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.recordings import FleetRecorder, LineFile, RecordFailed
@@ -208,7 +209,14 @@ async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) ->
         boxes = how_many(len(specs), "box", "boxes")
         size = f"{file.written:,} bytes"
         sys.stderr.write(
-            f"{file.path}: {how_many(lines, 'line')} from {boxes} in {seconds:.0f} s, {size}\n"
+            translate(
+                "{path}: {lines} from {boxes} in {seconds:.0f} s, {size}\n",
+                path=file.path,
+                lines=how_many(lines, "line"),
+                boxes=boxes,
+                seconds=seconds,
+                size=size,
+            )
         )
     if lines:
         return OK

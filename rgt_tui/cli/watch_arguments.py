@@ -24,6 +24,7 @@ from rgt_tui.cli.arguments import (
     text_option,
     timeout_option,
 )
+from rgt_tui.language import translate
 
 LISTEN = "127.0.0.1:9844"
 
@@ -195,7 +196,9 @@ def _parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT, such as {LISTEN}")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not ADDRESS:PORT, such as {listen}", words=text, listen=LISTEN)
+        )
     return host, int(port)
 
 
@@ -247,7 +250,9 @@ def _parse_speed(text: str) -> float:
     except ValueError:
         value = 0.0
     if not value > 0 or (math.isinf(value) and text != FULL):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a speed, such as 10, 0.5 or {FULL}")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a speed, such as 10, 0.5 or {full}", words=text, full=FULL)
+        )
     return value
 
 
@@ -330,7 +335,9 @@ def parse_band(text: str) -> str:
     """
     kinds = ("bootstrap", "range", "std")
     if text not in kinds:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(kinds)}")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is none of {kinds}", words=text, kinds=", ".join(kinds))
+        )
     return text
 
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from rgt_wire import USER_AGENT
 
+from rgt_tui.language import translate
 from rgt_tui.model import AlertEvent, Secret, SinkSettings, clean_text
 
 MAX_SECRET_BYTES = 64 << 10
@@ -68,7 +69,10 @@ def from_env(name: str, env: Mapping[str, str]) -> Secret:
     value = env.get(name, "").strip()
     if not value:
         raise SinkError(
-            f"the environment variable {name} is not set: export it before rgt is started"
+            translate(
+                "the environment variable {name} is not set: export it before rgt is started",
+                name=name,
+            )
         )
     return Secret(value)
 
@@ -82,7 +86,7 @@ def read_sink_address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
     if settings.url_env is not None:
         return from_env(settings.url_env, env)
     if settings.url_file is None:
-        raise SinkError("has neither url_env nor url_file")
+        raise SinkError(translate("has neither url_env nor url_file"))
     path = Path(settings.url_file).expanduser()
     try:
         with path.open(encoding="utf-8") as file:
@@ -91,19 +95,19 @@ def read_sink_address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
         if isinstance(error, OSError):
             why = error.strerror
         else:
-            why = "not UTF-8 text"
-        raise SinkError(f"cannot read {path}: {why}") from None
+            why = translate("not UTF-8 text")
+        raise SinkError(translate("cannot read {path}: {why}", path=path, why=why)) from None
     if not text:
-        raise SinkError(f"{path} is empty: write the address into it")
+        raise SinkError(translate("{path} is empty: write the address into it", path=path))
     return Secret(text)
 
 
 def sink_host(url: str) -> str:
     """Return the host of an address, the only part that may be shown."""
     try:
-        return urlsplit(url).hostname or "its server"
+        return urlsplit(url).hostname or translate("its server")
     except ValueError:
-        return "its server"
+        return translate("its server")
 
 
 def message_body(event: AlertEvent) -> str:
@@ -142,7 +146,7 @@ async def post_body(url: str, body: bytes, headers: Mapping[str, str], *, timeou
     except ValueError:
         usable = False
     if not usable:
-        raise SinkError("its address is not an http or https address")
+        raise SinkError(translate("its address is not an http or https address"))
     try:
         # Redirects are not followed: they would send message and token to a host that the user did
         # not name.
@@ -151,11 +155,15 @@ async def post_body(url: str, body: bytes, headers: Mapping[str, str], *, timeou
             status = (await client.post(url, content=body, headers=sent)).status_code
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         # `from None`: the chained exception contains the request, and with it the address.
-        raise SinkError(f"{host} cannot be reached ({type(error).__name__})") from None
+        raise SinkError(
+            translate("{host} cannot be reached ({name})", host=host, name=type(error).__name__)
+        ) from None
     if not 200 <= status < 300:
-        hint = {401: ": check its token", 403: ": check its token", 404: ": check its address"}.get(
-            status, ""
-        )
+        hint = {
+            401: translate(": check its token"),
+            403: translate(": check its token"),
+            404: translate(": check its address"),
+        }.get(status, "")
         raise SinkError(f"{host} answered {status}{hint}")
 
 
@@ -193,7 +201,7 @@ def split_topic_url(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SinkError("its address is not an http or https address") from None
+        raise SinkError(translate("its address is not an http or https address")) from None
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     if not topic:
         raise SinkError("its address names no topic: it must be like https://ntfy.sh/your-topic")
@@ -230,13 +238,19 @@ class CommandSink(_Described):
                 start_new_session=True,
             )
         except OSError as error:
-            raise SinkError(f"cannot start {argv[0]}: {error.strerror}") from None
+            raise SinkError(
+                translate("cannot start {argv}: {strerror}", argv=argv[0], strerror=error.strerror)
+            ) from None
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 words = await _write_message(process, msgspec.json.encode(event) + b"\n")
         except TimeoutError:
             limit = f"{self._settings.timeout_s:g} s"
-            raise SinkError(f"{argv[0]} did not exit within {limit} and was killed") from None
+            raise SinkError(
+                translate(
+                    "{argv} did not exit within {limit} and was killed", argv=argv[0], limit=limit
+                )
+            ) from None
         finally:
             await _kill_process_group(process)
         if process.returncode:
@@ -245,7 +259,10 @@ class CommandSink(_Described):
                 :max_words
             ]
             raise SinkError(
-                f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else "")
+                translate(
+                    "{argv} ended with {returncode}", argv=argv[0], returncode=process.returncode
+                )
+                + (f": {last}" if last else "")
             )
 
 
@@ -298,7 +315,9 @@ def write_tty(data: bytes) -> None:
     try:
         os.write(handle, data)
     except OSError as error:
-        raise SinkError(f"the terminal cannot be written to: {error.strerror}") from None
+        raise SinkError(
+            translate("the terminal cannot be written to: {strerror}", strerror=error.strerror)
+        ) from None
     finally:
         os.close(handle)
 
@@ -403,7 +422,7 @@ class ThreadRunner:
             Exception: raised by `work`.
         """
         if self._given_up:
-            raise TimeoutError("an earlier call still hangs")
+            raise TimeoutError(translate("an earlier call still hangs"))
         found: list[T] = []
         failed: list[BaseException] = []
 
@@ -464,7 +483,11 @@ class AppriseSink(_Described):
             await self._aside.run_in_thread(lambda: _notify_with_apprise(addresses, event), seconds)
         except TimeoutError:
             raise SinkError(
-                f"a service of Apprise has not answered within {seconds:g} s and is still being waited for"
+                translate(
+                    "a service of Apprise has not answered within {seconds:g} s and is still "
+                    "being waited for",
+                    seconds=seconds,
+                )
             ) from None
 
 
@@ -477,15 +500,22 @@ def _notify_with_apprise(addresses: Secret, event: AlertEvent) -> None:
     notifier = apprise.Apprise(asset=asset)
     for place, line in enumerate(addresses.reveal().split(), 1):
         if not notifier.add(line):
-            raise SinkError(f"Apprise does not recognize address number {place}")
+            raise SinkError(
+                translate("Apprise does not recognize address number {place}", place=place)
+            )
     try:
         done = notifier.notify(
             body=message_body(event), title=event.title, notify_type=TYPES[event.level]
         )
     except Exception as error:  # plug-ins raise anything, and the text may contain the address
-        raise SinkError(f"Apprise failed ({type(error).__name__})") from None
+        raise SinkError(translate("Apprise failed ({name})", name=type(error).__name__)) from None
     if not done:
-        raise SinkError(f"Apprise could not deliver to all of its {len(notifier)} addresses")
+        raise SinkError(
+            translate(
+                "Apprise could not deliver to all of its {notifier} addresses",
+                notifier=len(notifier),
+            )
+        )
 
 
 MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], AlertSink]] = {

@@ -11,6 +11,7 @@ from rgt_tui.health.conditions import BY_ID, CHECKS, covered_alert_ids, ended_te
 from rgt_tui.health.facts import LIMITS, BoxFacts, facts_of, training_processes
 from rgt_tui.health.rows.conditions_link import describe_contested
 from rgt_tui.health.rows.conditions_queue import describe_unread_runs
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
     AlertEvent,
@@ -130,7 +131,7 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         if meter.at is None:
             read = ""
         else:
-            read = f", read {format_duration(seen.now - meter.at)} ago"
+            read = translate(", read {now} ago", now=format_duration(seen.now - meter.at))
         word = "stopped" if stopped else "gone"
         own = ""
         if stopped:
@@ -148,15 +149,20 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         if seen.sample_age is None:
             last = ""
         else:
-            last = f"; last sample {format_duration(seen.sample_age)} ago"
+            last = translate(
+                "; last sample {sample_age} ago", sample_age=format_duration(seen.sample_age)
+            )
         return health, word, f"{box.reason}{says}{last}"
     if seen.stale:
         if seen.sample_age is None:
-            return BoxHealth.CONNECTING, "connecting", "connected, no sample yet"
+            return BoxHealth.CONNECTING, "connecting", translate("connected, no sample yet")
         return (
             BoxHealth.STALE,
             "stale",
-            f"connected, but the last sample is {format_duration(seen.sample_age)} old",
+            translate(
+                "connected, but the last sample is {sample_age} old",
+                sample_age=format_duration(seen.sample_age),
+            ),
         )
     return _describe_activity(seen)
 
@@ -166,27 +172,44 @@ def _describe_activity(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
     if seen.running_cells:
         _, cell, run = seen.running_cells[0]
         if run is None or run.step is None:
-            return BoxHealth.RUNNING, "running", f"{cell.name} runs, no step logged yet"
+            return (
+                BoxHealth.RUNNING,
+                "running",
+                translate("{name} runs, no step logged yet", name=cell.name),
+            )
         if seen.progress_age is None:
             moved = ""
         else:
-            moved = f", advanced {format_duration(seen.progress_age)} ago"
-        return BoxHealth.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
+            moved = translate(
+                ", advanced {progress_age} ago", progress_age=format_duration(seen.progress_age)
+            )
+        return (
+            BoxHealth.RUNNING,
+            "running",
+            translate("{name} at step {step:,}{moved}", name=cell.name, step=run.step, moved=moved),
+        )
     if seen.unseen is not None and not seen.trains:
         return BoxHealth.UNKNOWN, "unknown", _describe_unseen(seen, seen.unseen)
     if seen.queue_done and not seen.trains:
         cells = [cell for queue in seen.box.queues for cell in queue.cells]
         done = sum(cell.state == "done" for cell in cells)
-        text = f"{done} of {how_many(len(cells), 'cell')} done, the runner wrote QUEUE DONE"
+        text = translate(
+            "{done} of {cells} done, the runner wrote QUEUE DONE",
+            done=done,
+            cells=how_many(len(cells), "cell"),
+        )
         return BoxHealth.FINISHED, "finished", text
     if seen.trains:
         procs = training_processes(seen.box.sample)
         return (
             BoxHealth.RUNNING,
             "running",
-            f"{how_many(len(procs), 'training process', 'training processes')}, no queue",
+            translate(
+                "{procs}, no queue",
+                procs=how_many(len(procs), "training process", "training processes"),
+            ),
         )
-    return BoxHealth.IDLE, "idle", "no training process, no cell running"
+    return BoxHealth.IDLE, "idle", translate("no training process, no cell running")
 
 
 def _describe_unseen(seen: BoxFacts, why: str) -> str:
@@ -197,7 +220,7 @@ def _describe_unseen(seen: BoxFacts, why: str) -> str:
         gpus = ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
     if busy >= LIMITS.busy_pct:
-        return f"{why}; a GPU is {pct(busy)} busy"
+        return translate("{why}; a GPU is {busy} busy", why=why, busy=pct(busy))
     return why
 
 
@@ -308,9 +331,9 @@ def _build_check_result(check: LifecycleCheck, seen: BoxFacts, told: str) -> Che
     if check.live and status is CheckStatus.PASSED and not seen.live:
         sample_at = seen.box.sample_at
         if sample_at is None:
-            last = "no sample"
+            last = translate("no sample")
         else:
-            last = f"last sample {format_duration(seen.now - sample_at)} ago"
+            last = translate("last sample {now} ago", now=format_duration(seen.now - sample_at))
         status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
     command = check.command.replace("{box}", seen.box.spec.name)
     return CheckResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     AutostopMode,
     AutostopReading,
@@ -23,44 +24,60 @@ UNDONE = ("failed", "refused", "withdrawn")
 def describe_clock(reading: AutostopReading) -> str:
     """Describe the clock of a box's own stop, e.g. ``parks itself in 9m12 (idle 36 m of 45 m)``."""
     if reading.action == EndAction.PARK:
-        does = "parks itself"
+        does = translate("parks itself")
     else:
-        does = "calls you"
+        does = translate("calls you")
     if reading.state == "stopping":
         if reading.action == EndAction.PARK:
-            return "parks itself now"
-        return "calls you now"
+            return translate("parks itself now")
+        return translate("calls you now")
     if reading.state == "failed":
-        return "could not park itself: it is still billed"
+        return translate("could not park itself: it is still billed")
     if reading.state == "disarmed":
-        return "no longer armed"
+        return translate("no longer armed")
     if reading.limit_s is None:
         limit = "?"
     else:
         limit = format_duration(reading.limit_s)
     if reading.kept_until is not None and reading.stops_in_s is not None:
-        return f"{does} in {format_duration(reading.stops_in_s)}, kept until {time_of_day(reading.kept_until)}"
+        return translate(
+            "{does} in {stops_in_s}, kept until {kept_until}",
+            does=does,
+            stops_in_s=format_duration(reading.stops_in_s),
+            kept_until=time_of_day(reading.kept_until),
+        )
     if reading.mode == AutostopMode.LEASE:
         if reading.stops_in_s is None:
-            left = "at an unknown time"
+            left = translate("at an unknown time")
         else:
             left = f"in {format_duration(reading.stops_in_s)}"
-        return f"{does} {left} (lease of {limit})"
+        return translate("{does} {left} (lease of {limit})", does=does, left=left, limit=limit)
     if reading.idle_s is None:
         why = ""
         if reading.why:
             why = f": {reading.why[0]}"
-        return f"{does} when idle {limit}; unknown whether it is idle{why}"
+        return translate(
+            "{does} when idle {limit}; unknown whether it is idle{why}",
+            does=does,
+            limit=limit,
+            why=why,
+        )
     if reading.idle_s <= 0.0:
         why = ""
         if reading.why:
             why = f", now: {reading.why[0]}"
-        return f"{does} when idle {limit}{why}"
+        return translate("{does} when idle {limit}{why}", does=does, limit=limit, why=why)
     if reading.stops_in_s is None:
         left = ""
     else:
         left = f" in {format_duration(reading.stops_in_s)}"
-    return f"{does}{left} (idle {format_duration(reading.idle_s)} of {limit})"
+    return translate(
+        "{does}{left} (idle {idle_s} of {limit})",
+        does=does,
+        left=left,
+        idle_s=format_duration(reading.idle_s),
+        limit=limit,
+    )
 
 
 def list_readings(box: BoxState) -> tuple[AutostopReading, ...]:
@@ -121,15 +138,19 @@ def describe_armed_off(known: SelfStopState, source: str) -> str:
         at = time_of_day(known.off_at)
     heard = known.stopping_at is not None
     if heard:
-        verb = f"parked itself by {at}"
+        verb = translate("parked itself by {at}", at=at)
     else:
-        verb = f"off by {at}, as armed"
+        verb = translate("off by {at}, as armed", at=at)
     if armed.mode is AutostopMode.IDLE:
         what = f"idle {format_duration(armed.limit_s)}"
     else:
-        what = f"lease of {format_duration(armed.limit_s)}"
-    told = f"({source}): {what}, armed at {time_of_day(armed.at)}"
-    return f"{verb} {told}; its saved files are listed once it starts again"
+        what = translate("lease of {limit_s}", limit_s=format_duration(armed.limit_s))
+    told = translate(
+        "({source}): {what}, armed at {at}", source=source, what=what, at=time_of_day(armed.at)
+    )
+    return translate(
+        "{verb} {told}; its saved files are listed once it starts again", verb=verb, told=told
+    )
 
 
 def describe_reported_park(known: SelfStopState) -> str:
@@ -143,10 +164,10 @@ def describe_reported_park(known: SelfStopState) -> str:
     last = mine[-1] if mine else None
     if sent is None or (last is not None and last.event in UNDONE):
         if last is None:
-            why = "it wrote nothing about a stop"
+            why = translate("it wrote nothing about a stop")
         else:
             why = f"{last.event}: {last.text}"
-        return f"was started again, and is no longer armed: {why}"
+        return translate("was started again, and is no longer armed: {why}", why=why)
     if known.off_at is not None:
         at = known.off_at
     else:
@@ -154,7 +175,7 @@ def describe_reported_park(known: SelfStopState) -> str:
     if armed.mode is AutostopMode.IDLE:
         what = f"idle {format_duration(armed.limit_s)}"
     else:
-        what = f"lease of {format_duration(armed.limit_s)}"
+        what = translate("lease of {limit_s}", limit_s=format_duration(armed.limit_s))
     texts = {event.event: event.text for event in mine}
     done = [texts[name] for name in ("sealed", "mirrored") if texts.get(name)]
     # Smallest saving that is mentioned, in any currency.
@@ -162,8 +183,15 @@ def describe_reported_park(known: SelfStopState) -> str:
     worth = known.saved is not None and known.saved >= least_saved
     money_saved = ""
     if worth:
-        money_saved = f"; {format_money(known.saved, armed.currency, True)} of compute saved"
-    return f"parked itself at {time_of_day(at)}: {'; '.join((what, *done))}{money_saved}"
+        money_saved = translate(
+            "; {saved} of compute saved", saved=format_money(known.saved, armed.currency, True)
+        )
+    return translate(
+        "parked itself at {at}: {join}{money_saved}",
+        at=time_of_day(at),
+        join="; ".join((what, *done)),
+        money_saved=money_saved,
+    )
 
 
 def story_lines(story: tuple[StopEvent, ...]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.rows.conditions_checked import CHECKED_ONLY
+from rgt_tui.language import translate
 from rgt_tui.model import Finding, clean_text
 
 _ROWS: tuple[Condition, ...] = (
@@ -598,7 +599,7 @@ def ended_text(alert_id: str) -> str:
             title = row.title[0].lower() + row.title[1:]
         else:
             title = kind
-        return f"no longer reported: {title}" + (f" ({key})" if key else "")
+        return translate("no longer reported: {title}", title=title) + (f" ({key})" if key else "")
     if "{key}" in row.over:
         return row.over.replace("{key}", key)
     if key:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.health.facts import LIMITS, contested, provider_word
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     BoxState,
@@ -140,15 +141,15 @@ def clock_readings(
 def _of_wait(box: BoxState, name: str, wait: TrainingPause, now: float) -> ClockReading:
     left = wait_left(box, wait, now)
     return ClockReading(
-        what="gives up",
+        what=translate("gives up"),
         mode=ClockMode.COUNTDOWN,
         seconds_left=left,
         most_left=left,
         bound=ClockBound.NONE if left is None else ClockBound.EXACT,
-        consequence=f"{name} is stopped without saving its state in memory",
+        consequence=translate("{name} is stopped without saving its state in memory", name=name),
         level="error",
         text=f"{name} {wait_text(wait, box.clock_skew, now)}",
-        source="the trainer",
+        source=translate("the trainer"),
         of_run=True,
         own_alert=True,
     )
@@ -160,25 +161,36 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
     if notice is None:
         return None
     left = None
-    said = f"{notice.source} takes this machine away at an unknown time"
+    said = translate("{source} takes this machine away at an unknown time", source=notice.source)
     if notice.ends is not None:
         until = notice.ends - (box.clock_skew or 0.0)
         left = max(0.0, until - now)
-        said = f"{format_duration(left)} left: {notice.source} takes this machine away"
+        said = translate(
+            "{left} left: {source} takes this machine away",
+            left=format_duration(left),
+            source=notice.source,
+        )
         if not left:
-            said = f"{notice.source} took this machine away {format_duration(now - until)} ago"
+            said = translate(
+                "{source} took this machine away {now} ago",
+                source=notice.source,
+                now=format_duration(now - until),
+            )
     said += f" ({notice.action})"
     if notice.asked:
-        said += f"; asked to save: {', '.join(notice.asked)}"
+        said += translate("; asked to save: {asked}", asked=", ".join(notice.asked))
     if notice.unasked:
-        said += f"; not asked to save, not known to do so on SIGTERM: {', '.join(notice.unasked)}"
+        said += translate(
+            "; not asked to save, not known to do so on SIGTERM: {unasked}",
+            unasked=", ".join(notice.unasked),
+        )
     return ClockReading(
         what="preemption",
         mode=ClockMode.COUNTDOWN,
         seconds_left=left,
         most_left=left,
         bound=ClockBound.NONE if left is None else ClockBound.EXACT,
-        consequence="the machine is gone, with all that only its disk has",
+        consequence=translate("the machine is gone, with all that only its disk has"),
         level="error",
         text=said,
         source=notice.source,
@@ -203,9 +215,13 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
             consequence=clock.consequence,
             level="info",
             text=_join_consequence(
-                f"{_about_prefix(clock)}{format_duration(clock.after_s)} after a stop"
+                translate(
+                    "{clock}{after_s} after a stop",
+                    clock=_about_prefix(clock),
+                    after_s=format_duration(clock.after_s),
+                )
                 if clock.after_s
-                else "from a stop on",
+                else translate("from a stop on"),
                 clock,
             ),
             checked=format_month(clock.claims),
@@ -290,7 +306,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     word = provider_word(box, now)
     if word is Lifecycle.STOPPED:
         if parked is not None:
-            return EventSpan(parked, parked, "parked through rgt")
+            return EventSpan(parked, parked, translate("parked through rgt"))
         told = _latest_known_time(now, life.stopped_at if life.stopped_at is not None else meter.at)
         if seen is None or told is None:
             earliest = seen
@@ -300,7 +316,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING) and _is_read(meter, now):
         return None
     if parked is not None:
-        return EventSpan(parked, parked, "parked through rgt")
+        return EventSpan(parked, parked, translate("parked through rgt"))
     if life.rested:
         told = _latest_known_time(now, life.stopped_at)
     else:
@@ -312,11 +328,13 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     ):
         # The provider has not been read again since an earlier rgt ended.
         return EventSpan(
-            told if seen is None else min(seen, told), told, "the provider, as remembered"
+            told if seen is None else min(seen, told),
+            told,
+            translate("the provider, as remembered"),
         )
     if seen is None or now - seen <= LIMITS.lost_s:
         return None
-    return EventSpan(seen, None, "last seen", sure=False)
+    return EventSpan(seen, None, translate("last seen"), sure=False)
 
 
 def _is_read(meter: Meter, now: float) -> bool:
@@ -352,7 +370,7 @@ def _from_start(
         return None
     if seen is not None and seen > started + (clock.after_s or 0.0) + LIMITS.lost_s:
         return None  # it is still running: the limit does not apply to this machine
-    return _read_span_clock(clock, EventSpan(None, started, "first seen"), now)
+    return _read_span_clock(clock, EventSpan(None, started, translate("first seen")), now)
 
 
 def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockReading:
@@ -375,22 +393,29 @@ def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockRe
     else:
         left, bound = least, ClockBound.AT_LEAST
     if clock.counts_from is ClockStart.STOP:
-        event = "it stopped"
+        event = translate("it stopped")
     else:
-        event = "it started"
+        event = translate("it started")
     if left is None:
-        said = f"at most {_about_prefix(clock)}{format_duration(whole)} left; unknown when {event}"
+        said = translate(
+            "at most {clock}{whole} left; unknown when {event}",
+            clock=_about_prefix(clock),
+            whole=format_duration(whole),
+            event=event,
+        )
     else:
         said = f"{_about_prefix(clock)}{format_duration(left)} left"
         if bound is ClockBound.AT_MOST:
-            said = f"at most {said}; unknown when {event}"
+            said = translate("at most {said}; unknown when {event}", said=said, event=event)
         elif bound is ClockBound.AT_LEAST:
             since = format_duration(now - (span.earliest or now))
-            said += f" or more: {event} at most {since} ago"
+            said += translate(" or more: {event} at most {since} ago", event=event, since=since)
             if not span.sure:
-                said = (
-                    f"if it has stopped, {_about_prefix(clock)}{format_duration(left)} left "
-                    f"or more: last seen {since} ago"
+                said = translate(
+                    "if it has stopped, {clock}{left} left or more: last seen {since} ago",
+                    clock=_about_prefix(clock),
+                    left=format_duration(left),
+                    since=since,
                 )
     return _build_countdown(clock, left, most, bound, said, span.source, sure=span.sure)
 
@@ -424,7 +449,9 @@ def _from_balance(
         return None
     left += clock.after_s or 0.0
     rate = format_money(box.meter.burn_per_hour, box.meter.currency)
-    said = f"{format_duration(left)} left at {rate}/h of the whole account"
+    said = translate(
+        "{left} left at {rate}/h of the whole account", left=format_duration(left), rate=rate
+    )
     return _build_countdown(clock, left, left, ClockBound.EXACT, said, box.meter.source)
 
 
@@ -556,7 +583,7 @@ def _read_charge(
         rate = meter.storage_per_hour
     at_least = meter.at_least or contested(box, now)
     if rate is None:
-        said = "rate unknown"
+        said = translate("rate unknown")
     else:
         said = f"{format_money(rate, meter.currency, at_least)}/h"
     return ClockReading(
@@ -565,7 +592,7 @@ def _read_charge(
         seconds_left=None,
         consequence=clock.consequence,
         level="warn" if clock.runs != "always" or off else "info",
-        text=_join_consequence(f"{said} without a limit", clock),
+        text=_join_consequence(translate("{said} without a limit", said=said), clock),
         source=meter.source,
         approx=clock.is_approximate,
         dispute=clock.dispute_text,

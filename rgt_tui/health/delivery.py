@@ -21,6 +21,7 @@ from rgt_tui.health.alert_sinks import AlertSink, SinkError
 from rgt_tui.health.condition import AlertRung, Condition
 from rgt_tui.health.conditions import ALERTS, BY_ID, ended_text
 from rgt_tui.health.mutes import SentAlert
+from rgt_tui.language import translate
 from rgt_tui.model import AlertEvent, AlertSettings, KindSettings, SinkSettings
 from rgt_tui.profiles import how_many
 
@@ -206,7 +207,7 @@ def _fit_lines(lines: Sequence[str]) -> list[str]:
     for line in lines:
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
-            return [*kept, f"… and {len(lines) - len(kept)} more"]
+            return [*kept, translate("… and {lines} more", lines=len(lines) - len(kept))]
         kept.append(line)
     return kept
 
@@ -347,7 +348,7 @@ def failure_reason(error: Exception) -> str:
     Only our own errors are known to contain none.
     """
     if isinstance(error, TimeoutError):
-        return "it does not answer in time"
+        return translate("it does not answer in time")
     if isinstance(error, SinkError):
         return str(error)
     return f"{type(error).__name__}"
@@ -379,13 +380,13 @@ def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
         tables = {}
     else:
         tables = _require_table(("alerts",), alerts)
-    _refuse_unknown_keys(("alerts",), tables, tuple(BY_ID), "kind of alert")
+    _refuse_unknown_keys(("alerts",), tables, tuple(BY_ID), translate("kind of alert"))
     kinds = {
         id_: _parse_kind(id_, _require_table(("alerts", id_), table))
         for id_, table in tables.items()
     }
     if sinks is not None and not isinstance(sinks, list):
-        raise SettingsError(("sinks",), "must be a list of tables: write [[sinks]]")
+        raise SettingsError(("sinks",), translate("must be a list of tables: write [[sinks]]"))
     made_of = [_require_table(("sinks", place), table) for place, table in enumerate(sinks or ())]
     made = [_parse_sink(place, table) for place, table in enumerate(made_of)]
     names = [sink.name for sink in made]
@@ -393,7 +394,8 @@ def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
         if name in names[:place]:
             key = ("name",) if made_of[place].get("name") else ()
             raise SettingsError(
-                ("sinks", place, *key), f"a second sink is called {name!r}; give it another name"
+                ("sinks", place, *key),
+                translate("a second sink is called {name!r}; give it another name", name=name),
             )
     return AlertSettings(kinds=kinds, sinks=tuple(made))
 
@@ -448,16 +450,26 @@ def _parse_kind(id_: str, table: dict[str, Any]) -> KindSettings:
         level = key.removeprefix("clear_")
         if level not in levels:
             raise SettingsError(
-                (*where, key), f"{id_} has no level {level}; it has {', '.join(sorted(levels))}"
+                (*where, key),
+                translate(
+                    "{id} has no level {level}; it has {levels}",
+                    id=id_,
+                    level=level,
+                    levels=", ".join(sorted(levels)),
+                ),
             )
         if kind.unit == "yes" or kind.rises:
-            raise SettingsError((*where, key), f"{id_} has no limit to set: it is active or not")
+            raise SettingsError(
+                (*where, key), translate("{id} has no limit to set: it is active or not", id=id_)
+            )
         if not math.isfinite(value) or value < 0:
-            raise SettingsError((*where, key), f"must be a number, 0 or more ({kind.unit})")
+            raise SettingsError(
+                (*where, key), translate("must be a number, 0 or more ({unit})", unit=kind.unit)
+            )
     for key in ("hold_s", "quiet_s"):
         value = getattr(own, key)
         if value is not None and (not math.isfinite(value) or value < 0):
-            raise SettingsError((*where, key), "must be a number of seconds, 0 or more")
+            raise SettingsError((*where, key), translate("must be a number of seconds, 0 or more"))
     _check_limit_order(where, _apply_kind_settings(kind, own))
     return own
 
@@ -467,11 +479,17 @@ def _check_limit_order(where: Where, kind: Condition) -> None:
     side, sign = ("below", 1.0) if not kind.below else ("above", -1.0)
     for rung in kind.rungs:
         if sign * rung.clear > sign * rung.at:
-            words = f"clear_{rung.level} {rung.clear:g} must be {side} {rung.level} {rung.at:g}, or equal"
+            words = translate(
+                "clear_{level} {clear:g} must be {side} {level} {at:g}, or equal",
+                level=rung.level,
+                clear=rung.clear,
+                side=side,
+                at=rung.at,
+            )
             raise SettingsError(where, words)
     limits = [sign * rung.at for rung in kind.rungs]
     if limits != sorted(limits):
-        raise SettingsError(where, "the limit of error must be worse than that of warn")
+        raise SettingsError(where, translate("the limit of error must be worse than that of warn"))
 
 
 def _parse_sink(place: int, table: dict[str, Any]) -> SinkSettings:
@@ -480,47 +498,58 @@ def _parse_sink(place: int, table: dict[str, Any]) -> SinkSettings:
     sink = _converted(where, table, SinkSettings)
     if sink.kind not in SINKS:
         raise SettingsError(
-            (*where, "kind"), f"no such sink{_suggest_nearest(sink.kind, tuple(SINKS))}"
+            (*where, "kind"),
+            translate("no such sink{kind}", kind=_suggest_nearest(sink.kind, tuple(SINKS))),
         )
     needs = SINKS[sink.kind]
     for what, keys in _OWN.items():
         for key in keys:
             if what not in needs and getattr(sink, key):
-                raise SettingsError((*where, key), f"a {sink.kind} has no {key}")
+                raise SettingsError(
+                    (*where, key), translate("a {kind} has no {key}", kind=sink.kind, key=key)
+                )
     for key in ("url_env", "token_env"):
         name = getattr(sink, key)
         if name is not None and not _VARIABLE.fullmatch(name):
             raise SettingsError(
                 (*where, key),
-                "must be the name of an environment variable, never the secret itself",
+                translate("must be the name of an environment variable, never the secret itself"),
             )
     if "url" in needs and (sink.url_env is None) == (sink.url_file is None):
-        raise SettingsError(where, "needs url_env or url_file (one of them), with its address")
+        raise SettingsError(
+            where, translate("needs url_env or url_file (one of them), with its address")
+        )
     if sink.url_file is not None and "://" in sink.url_file:
         raise SettingsError(
             (*where, "url_file"),
-            "must be a file that contains the address, never the address itself",
+            translate("must be a file that contains the address, never the address itself"),
         )
     if "argv" in needs and (not sink.argv or not sink.argv[0]):
         raise SettingsError(
-            where, 'needs argv: the program and its arguments, such as argv = ["notify", "-v"]'
+            where,
+            translate('needs argv: the program and its arguments, such as argv = ["notify", "-v"]'),
         )
     if sink.min_level not in RUNG_LEVELS:
-        raise SettingsError((*where, "min_level"), "must be warn or error")
+        raise SettingsError((*where, "min_level"), translate("must be warn or error"))
     for key in ("timeout_s", "every_s"):
         if not 0 < getattr(sink, key) <= 86400:
             raise SettingsError(
-                (*where, key), "must be a number of seconds, above 0 and at most a day"
+                (*where, key), translate("must be a number of seconds, above 0 and at most a day")
             )
     if sink.digest_over < 1:
-        raise SettingsError((*where, "digest_over"), "must be 1 or more")
+        raise SettingsError((*where, "digest_over"), translate("must be 1 or more"))
     for at, kind in enumerate(sink.kinds):
         if kind not in BY_ID:
-            words = f"{kind!r} is not a kind of alert{_suggest_nearest(kind, tuple(BY_ID))}"
+            words = translate(
+                "{kind!r} is not a kind of alert{kind_2}",
+                kind=kind,
+                kind_2=_suggest_nearest(kind, tuple(BY_ID)),
+            )
             raise SettingsError((*where, "kinds", at), words)
     if sink.quiet_hours is not None and parse_quiet_hours(sink.quiet_hours) is None:
         raise SettingsError(
-            (*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"'
+            (*where, "quiet_hours"),
+            translate('must be two times of the day, such as "22:00-07:00"'),
         )
     if sink.name:
         return sink
@@ -529,7 +558,7 @@ def _parse_sink(place: int, table: dict[str, Any]) -> SinkSettings:
 
 def _require_table(where: Where, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise SettingsError(where, "must be a table")
+        raise SettingsError(where, translate("must be a table"))
     return dict(value)
 
 
@@ -546,8 +575,8 @@ def _refuse_unknown_keys(
 def _suggest_nearest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; known are: {', '.join(known)}"
+        return translate("; did you mean {near!r}?", near=near[0])
+    return translate("; known are: {known}", known=", ".join(known))
 
 
 def _converted(where: Where, table: dict[str, Any], kind: type[T]) -> T:

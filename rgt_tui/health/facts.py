@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rgt_tui.health.remembered import EventNews, RememberedBox, gather_event_news
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     BoxState,
@@ -250,9 +251,9 @@ class BoxFacts(msgspec.Struct, frozen=True):
         if box.queues or box.runs or box.checkpoints:
             return None
         if box.hello is None and box.sample is None:
-            return f"unknown: {box.link.value}, no data from the box yet"
+            return translate("unknown: {value}, no data from the box yet", value=box.link.value)
         if no_agent(box):
-            return "unknown: no agent runs on the box"
+            return translate("unknown: no agent runs on the box")
         if self.unseen is not None:
             return f"unknown: {self.unseen}"
         return None

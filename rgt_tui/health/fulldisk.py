@@ -14,6 +14,7 @@ from rgt_tui.health.condition import HandbookEntry
 from rgt_tui.health.facts import LIMITS, find_shortage
 from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS
 from rgt_tui.health.lognotes import LogCase, WindowHit
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     Checkpoint,
@@ -94,23 +95,30 @@ def describe_continuation(box: BoxState, run: str | None, last_good: int | None)
         last_good: Step of its newest good checkpoint; None = none, or unknown.
     """
     if run is None:
-        return "saves then succeed again"
+        return translate("saves then succeed again")
     if any(one.name == run for one in find_held_runs(box)):
-        return "the run then saves from memory and continues, and loses nothing"
+        return translate("the run then saves from memory and continues, and loses nothing")
     cells = [cell for queue in box.queues for cell in queue.cells if cell.name == run]
     alive = [one.alive for one in box.found if one.name == run]
     if any(cell.state == "running" for cell in cells) or any(alive):
-        return "the run then saves again by itself"
+        return translate("the run then saves again by itself")
     if last_good is None:
-        return "launched again, the run starts from its newest checkpoint, or from the start if it has none"
-    return f"launched again, the run resumes from its last good checkpoint (step {last_good})"
+        return translate(
+            "launched again, the run starts from its newest checkpoint, or from the "
+            "start if it has none"
+        )
+    return translate(
+        "launched again, the run resumes from its last good checkpoint (step {last_good})",
+        last_good=last_good,
+    )
 
 
 def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep, ...]:
     """Return the steps against used-up inodes: check, inspect, remove what can be recreated."""
     fixes = [
         FixStep(
-            "Check: it is the inodes, not the bytes", fill_command_path(_SHOW_INODES, disk.mount)
+            translate("Check: it is the inodes, not the bytes"),
+            fill_command_path(_SHOW_INODES, disk.mount),
         )
     ]
     for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
@@ -118,35 +126,56 @@ def inode_fixes(box: BoxState, disk: DiskReading, goes_on: str) -> tuple[FixStep
             fixes += _unnameable(hog)
             continue
         look = fill_command_path(_LIST_FOLDER, hog.path)
-        fixes.append(FixStep(f"First inspect {hog.path} ({size(hog.bytes)})", look))
+        fixes.append(
+            FixStep(
+                translate("First inspect {path} ({bytes})", path=hog.path, bytes=size(hog.bytes)),
+                look,
+            )
+        )
         if removable(box, disk.mount, hog):
-            text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be recreated: remove them, {goes_on}"
+            text = translate(
+                "{inodes} in {path} can be recreated: remove them, {goes_on}",
+                inodes=how_many(hog.inodes, "file"),
+                path=hog.path,
+                goes_on=goes_on,
+            )
             fixes.append(FixStep(text, fill_command_path(_REMOVE, hog.path)))
         else:
             fixes.append(
                 FixStep(
-                    f"{how_many(hog.inodes, 'file')} in {hog.path}: check them yourself, they may be irreplaceable"
+                    translate(
+                        "{inodes} in {path}: check them yourself, they may be irreplaceable",
+                        inodes=how_many(hog.inodes, "file"),
+                        path=hog.path,
+                    )
                 )
             )
     if not disk.hogs:
         find = fill_command_path(_COUNT_INODES, disk.mount)
-        fixes.append(FixStep("Find the directory with the most files", find))
-        fixes.append(FixStep(f"Remove or pack files that can be recreated; {goes_on}"))
+        fixes.append(FixStep(translate("Find the directory with the most files"), find))
+        fixes.append(
+            FixStep(
+                translate("Remove or pack files that can be recreated; {goes_on}", goes_on=goes_on)
+            )
+        )
     return tuple(fixes)
 
 
 def byte_fixes(disk: DiskReading, goes_on: str) -> tuple[FixStep, ...]:
     """Return the steps against a disk without free bytes."""
     return (
-        FixStep("Check: it is the bytes", fill_command_path(_SHOW_BYTES, disk.mount)),
+        FixStep(translate("Check: it is the bytes"), fill_command_path(_SHOW_BYTES, disk.mount)),
         FixStep(
-            "Find large files; model caches are often larger than all results",
+            translate("Find large files; model caches are often larger than all results"),
             fill_command_path(_COUNT_BYTES, disk.mount),
         ),
         FixStep(
-            "Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"
+            translate(
+                "Remove left-over .tmp checkpoints and caches, name by name; keep best and "
+                "the newest good one"
+            )
         ),
-        FixStep(f"Wait for the next save: {goes_on}"),
+        FixStep(translate("Wait for the next save: {goes_on}", goes_on=goes_on)),
     )
 
 
@@ -162,11 +191,20 @@ def _unnameable(hog: InodeHog) -> tuple[FixStep, FixStep]:
         inside = ""
     return (
         FixStep(
-            f"First inspect: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
-            "shown; this lists names with such characters escaped",
+            translate(
+                "First inspect: {inodes:,} files are in a directory{inside} whose name has "
+                "characters that cannot be shown; this lists names with such characters "
+                "escaped",
+                inodes=hog.inodes,
+                inside=inside,
+            ),
             fill_command_path(_LIST_ESCAPED, above),
         ),
-        FixStep("No command is shown for it: the displayed name may be that of another directory"),
+        FixStep(
+            translate(
+                "No command is shown for it: the displayed name may be that of another directory"
+            )
+        ),
     )
 
 
@@ -185,20 +223,20 @@ def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
 def find_removal_objection(box: BoxState, path: str) -> str:
     """Return why a path must not be removed by the known facts about its box; empty = no objection."""
     if not path.startswith("/") or posixpath.normpath(path) != path or not is_exact_path(path):
-        return "it is not an exact path"
+        return translate("it is not an exact path")
     if path.count("/") < 2:
-        return "it is a top-level directory"
+        return translate("it is a top-level directory")
     if not REMAKEABLE & set(path.split("/")):
-        return "by its name it is no cache: it may be irreplaceable"
+        return translate("by its name it is no cache: it may be irreplaceable")
     for mount in _list_mounts(box):
         if f"{mount.rstrip('/')}/".startswith(f"{path}/"):
-            return f"{mount} is mounted there"
+            return translate("{mount} is mounted there", mount=mount)
     for kept in sorted(paths_to_keep(box)):
         if _paths_overlap(path, kept):
-            return f"{kept} is there: a run, checkpoint, job or log"
+            return translate("{kept} is there: a run, checkpoint, job or log", kept=kept)
     for folder in sorted(_list_training_folders(box)):
         if _contains_path(path, folder) or _works_on(path, folder):
-            return f"a training works in {folder}"
+            return translate("a training works in {folder}", folder=folder)
     return ""
 
 
@@ -273,8 +311,18 @@ def describe_disk_use(disk: DiskReading, what: str) -> str:
     """Return the live reading for the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3%)``."""
     if what == "inodes":
         used, total = disk.inodes_used or 0, disk.inodes_total or 0
-        return f"{used:,} of {total:,} inodes used (bytes {pct(byte_pct(disk))})"
-    free = f"{size(disk.bytes_used)} of {size(disk.bytes_total)} used, {size(disk.bytes_free)} free"
+        return translate(
+            "{used:,} of {total:,} inodes used (bytes {disk})",
+            used=used,
+            total=total,
+            disk=pct(byte_pct(disk)),
+        )
+    free = translate(
+        "{bytes_used} of {bytes_total} used, {bytes_free} free",
+        bytes_used=size(disk.bytes_used),
+        bytes_total=size(disk.bytes_total),
+        bytes_free=size(disk.bytes_free),
+    )
     return f"{free} (inodes {pct(inode_pct(disk))})"
 
 
@@ -302,7 +350,7 @@ def list_disk_fixes(
 ) -> tuple[FixStep, ...]:
     """Return the steps that fix it."""
     if disk is None:
-        return (FixStep("Check both, bytes and inodes", "df -h; df -i"),)
+        return (FixStep(translate("Check both, bytes and inodes"), "df -h; df -i"),)
     goes_on = describe_continuation(box, run, last_good)
     if what == "inodes":
         return inode_fixes(box, disk, goes_on)
@@ -330,7 +378,7 @@ def from_readings(
             box, disk, next((one for one in previous if one.resource == resource), None)
         )
         if saved is not None:
-            proof += f"; {saved_point(saved)} was still saved"
+            proof += translate("; {saved} was still saved", saved=saved_point(saved))
         yield Finding(
             gotcha=entry.id,
             title=(NEARLY if _has_free_share(disk, what) or saved is not None else TITLES)[what],

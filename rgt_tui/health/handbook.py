@@ -19,6 +19,7 @@ from rgt_tui.health.rows import conditions_queue as queue
 from rgt_tui.health.rows import conditions_runs as runs
 from rgt_tui.health.rows import conditions_space as space
 from rgt_tui.health.rows.conditions_runs import SPIKE_LIMITS, runs_of
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, RunState
 
 NEWEST, WINDOW, LEAST = 3, 20, 60
@@ -81,7 +82,7 @@ def _find_odd_newest(figures: MetricFigures, odd: Callable[[float], bool], why: 
 
 def _perplexity(figures: MetricFigures) -> str | None:
     return _find_odd_newest(
-        figures, lambda value: value < 1.05 or value > 1e5, "impossible for real text"
+        figures, lambda value: value < 1.05 or value > 1e5, translate("impossible for real text")
     )
 
 
@@ -107,14 +108,16 @@ def _map_zero(figures: MetricFigures) -> str | None:
     falls = len(known) >= least and median(known[-window:]) < median(known[:window])
     if _is_early(figures, 500, 5.0) or not falls:
         return None
-    return _find_odd_newest(figures, lambda value: value == 0.0, "exactly 0, while the loss falls")
+    return _find_odd_newest(
+        figures, lambda value: value == 0.0, translate("exactly 0, while the loss falls")
+    )
 
 
 def _miou_zero(figures: MetricFigures) -> str | None:
     if _is_early(figures, 200, 2.0):
         return None
     return _find_odd_newest(
-        figures, lambda value: value == 0.0 or math.isnan(value), "0 or no number"
+        figures, lambda value: value == 0.0 or math.isnan(value), translate("0 or no number")
     )
 
 
@@ -125,13 +128,17 @@ def _minority_ignored(figures: MetricFigures) -> str | None:
     if accuracy is None or not accuracy.values or not accuracy.values[-1] > 0.8:
         return None
     return _find_odd_newest(
-        figures, lambda value: value < 0.02, f"while {accuracy.name} is {accuracy.values[-1]:.4g}"
+        figures,
+        lambda value: value < 0.02,
+        translate("while {name} is {values:.4g}", name=accuracy.name, values=accuracy.values[-1]),
     )
 
 
 def _latents_off_scale(figures: MetricFigures) -> str | None:
     return _find_odd_newest(
-        figures, lambda value: not 0.5 <= value <= 2.0, "far from 1, which the schedule expects"
+        figures,
+        lambda value: not 0.5 <= value <= 2.0,
+        translate("far from 1, which the schedule expects"),
     )
 
 
@@ -148,9 +155,13 @@ def _preferences(figures: MetricFigures) -> str | None:
     scatter = SPIKE_LIMITS.to_sigma * median([abs(value - last) for value in margins.values[-200:]])
     if figures.current_level() >= 0.55 or abs(last - first) > max(scatter, 1e-12):
         return None
-    return (
-        f"{figures.name} {figures.current_level():.3g} at {figures.position}, and "
-        f"{margins.name} stays at {last:.3g}"
+    return translate(
+        "{name} {figures:.3g} at {position}, and {name_2} stays at {last:.3g}",
+        name=figures.name,
+        figures=figures.current_level(),
+        position=figures.position,
+        name_2=margins.name,
+        last=last,
     )
 
 
@@ -171,7 +182,13 @@ def _fallen_below_half(figures: MetricFigures) -> str | None:
     level, now = median(usual), figures.current_level()
     if not _has_fallen(usual, level, now):
         return None
-    return f"{figures.name} {now:.4g} at {figures.position}, before {level:.4g}"
+    return translate(
+        "{name} {now:.4g} at {position}, before {level:.4g}",
+        name=figures.name,
+        now=now,
+        position=figures.position,
+        level=level,
+    )
 
 
 def _fallen_at_resume(figures: MetricFigures) -> str | None:
@@ -184,7 +201,12 @@ def _fallen_at_resume(figures: MetricFigures) -> str | None:
     )
     if not _has_fallen(figures.values[max(0, at - 200) : at], level, now):
         return None
-    return f"{figures.name} {now:.4g} since the resume, {level:.4g} before it"
+    return translate(
+        "{name} {now:.4g} since the resume, {level:.4g} before it",
+        name=figures.name,
+        now=now,
+        level=level,
+    )
 
 
 def _divergence(figures: MetricFigures) -> str | None:
@@ -193,13 +215,24 @@ def _divergence(figures: MetricFigures) -> str | None:
     usual = figures.usual_values()
     if len(usual) < LEAST or figures.current_level() <= 5.0 * median(usual) or median(usual) <= 0.0:
         return None
-    return f"{figures.name} {figures.current_level():.4g} at {figures.position}, it was {median(usual):.4g}"
+    return translate(
+        "{name} {figures:.4g} at {position}, it was {usual:.4g}",
+        name=figures.name,
+        figures=figures.current_level(),
+        position=figures.position,
+        usual=median(usual),
+    )
 
 
 def _advantages(figures: MetricFigures) -> str | None:
     if len(figures.values) < 50 or (spread := pstdev(figures.values[-50:])) <= 10.0:
         return None
-    return f"{figures.name} scatters by {spread:.4g} over 50 points, up to {figures.position}"
+    return translate(
+        "{name} scatters by {spread:.4g} over 50 points, up to {position}",
+        name=figures.name,
+        spread=spread,
+        position=figures.position,
+    )
 
 
 _REWARD = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import Alert, BoxSpec, FleetEvent, MachineLife, clean_text, time_of_day
 
 DAY_S = 86400.0
@@ -76,12 +77,19 @@ def mute_changes(
         if mute in after or (mute.box, mute.what) in anew:
             continue
         over = mute.until is not None and now >= mute.until
-        why = ", its time has passed" if over else ""
+        why = translate(", its time has passed") if over else ""
         if over and mute.until is not None:
             at = mute.until
         else:
             at = now
-        found.append((mute.box, at, mute.what, f"no longer muted: {_muted_name(mute.what)}{why}"))
+        found.append(
+            (
+                mute.box,
+                at,
+                mute.what,
+                translate("no longer muted: {what}{why}", what=_muted_name(mute.what), why=why),
+            )
+        )
     for mute in said:
         found.append(
             (
@@ -107,7 +115,7 @@ def _muted_name(what: str) -> str:
 
 def _mute_end_text(until: float | None, now: float) -> str:
     if until is None:
-        return "until it is over"
+        return translate("until it is over")
     return f"until {time_of_day(until, now)}"
 
 
@@ -231,7 +239,9 @@ def load_alerts(path: Path) -> StoredAlerts:
         return StoredAlerts()
     try:
         if msgspec.json.decode(data, type=_Version).version > VERSION:
-            raise OSError("written by a newer rgt: update this one; the file was not changed")
+            raise OSError(
+                translate("written by a newer rgt: update this one; the file was not changed")
+            )
         return msgspec.json.decode(data, type=StoredAlerts)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         with contextlib.suppress(OSError):

@@ -24,6 +24,7 @@ from rgt_tui.handbook import collectives
 from rgt_tui.handbook.collectives import CollectiveVerdict
 from rgt_tui.health.condition import EntryProof
 from rgt_tui.health.facts import BoxFacts
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Finding,
     FixStep,
@@ -132,7 +133,7 @@ def find_stuck_trainings(view: BoxFacts) -> list[StuckTraining]:
 def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining | None:
     there = sorted(ranks, key=_rank_number)
     if there[0].dist:
-        away = [(lost.rank, lost.pid, "is gone") for lost in there[0].dist.lost]
+        away = [(lost.rank, lost.pid, translate("is gone")) for lost in there[0].dist.lost]
     else:
         away = []
     stopped = [
@@ -167,7 +168,7 @@ def _judge_ranks(view: BoxFacts, ranks: list[TrainingProcess]) -> StuckTraining 
             (
                 _rank_number(proc),
                 proc.pid,
-                f"is stopped by a signal (state T){_activity_suffix(proc)}",
+                translate("is stopped by a signal (state T){proc}", proc=_activity_suffix(proc)),
             )
             for proc in stopped
         ]
@@ -207,7 +208,7 @@ def _by_record(shown: CollectiveVerdict, ranks: Sequence[TrainingProcess]) -> St
     away = tuple(
         (rank, here[rank].pid, _describe_rank(here[rank]))
         if rank in here
-        else (rank, None, "is not on this machine")
+        else (rank, None, translate("is not on this machine"))
         for rank in shown.ranks
     )
     return StuckTraining(AWAY, ranks[0].run, away, wait, shown.confidence, told=shown.text)
@@ -348,16 +349,16 @@ def _describe_activity(proc: TrainingProcess) -> str:
         where = None
     told = f" ({where})" if where else ""
     if proc.state == "D":
-        return f"waits for a disk or a file server (state D){told}"
+        return translate("waits for a disk or a file server (state D){told}", told=told)
     if _still_seconds(proc) >= RANK_LIMITS.waited_s:
         what = next(
             (words for names, words in ELSEWHERE if _waits_in(proc, names)),
-            "waits for something else",
+            translate("waits for something else"),
         )
         return f"{what}{told}"
     if _spin_seconds(proc) >= RANK_LIMITS.waited_s:
-        return "computes by itself"
-    return "works by itself"
+        return translate("computes by itself")
+    return translate("works by itself")
 
 
 def _rank_number(proc: TrainingProcess) -> int:
@@ -420,7 +421,7 @@ def _format_ranks(numbers: Sequence[int]) -> str:
     shown = ", ".join(map(str, numbers[: RANK_LIMITS.named]))
     more = ""
     if len(numbers) > RANK_LIMITS.named:
-        more = f" and {len(numbers) - RANK_LIMITS.named} more"
+        more = translate(" and {numbers} more", numbers=len(numbers) - RANK_LIMITS.named)
     return f"{noun(len(numbers), 'rank')} {shown}{more}"
 
 
@@ -442,10 +443,16 @@ def _build_proof(found: StuckTraining) -> EntryProof:
     if found.told:
         by_record = f"; {found.told}"
     if not found.away:
-        text = f"all {len(waiting)} ranks here wait{at}, and {_describe_stall(found)}{by_record}"
+        text = translate(
+            "all {waiting} ranks here wait{at}, and {found}{by_record}",
+            waiting=len(waiting),
+            at=at,
+            found=_describe_stall(found),
+            by_record=by_record,
+        )
         return EntryProof(
             text,
-            resource=f"all ranks of {first.world}",
+            resource=translate("all ranks of {world}", world=first.world),
             run=found.run,
             fixes=_list_fixes(found),
             confidence=found.confidence,
@@ -456,8 +463,16 @@ def _build_proof(found: StuckTraining) -> EntryProof:
     )
     rank, pid, _ = found.away[0]
     return EntryProof(
-        f"{told}; {_format_ranks(waiting)} {verb} for it{at}{by_record}",
-        resource=f"rank {rank} of {first.world}" + (f" (pid {pid})" if pid is not None else ""),
+        translate(
+            "{told}; {waiting} {verb} for it{at}{by_record}",
+            told=told,
+            waiting=_format_ranks(waiting),
+            verb=verb,
+            at=at,
+            by_record=by_record,
+        ),
+        resource=translate("rank {rank} of {world}", rank=rank, world=first.world)
+        + (f" (pid {pid})" if pid is not None else ""),
         run=found.run,
         fixes=_list_fixes(found),
         confidence=found.confidence,
@@ -471,16 +486,18 @@ def _describe_stall(found: StuckTraining) -> str:
         told.setdefault(describe_phase(proc), []).append(_rank_number(proc))
     if "" in told:
         if found.told:
-            return f"no progress for {found.age:.0f} s"
-        return f"nothing has been logged for {RANK_LIMITS.patient_s / 60:.0f} min"
+            return translate("no progress for {age:.0f} s", age=found.age)
+        return translate(
+            "nothing has been logged for {patient_s:.0f} min", patient_s=RANK_LIMITS.patient_s / 60
+        )
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
-    return f"no progress for {found.age:.0f} s: " + "; ".join(
+    return translate("no progress for {age:.0f} s: ", age=found.age) + "; ".join(
         [
             f"{_format_ranks(ranks)} {words}"
             for words, ranks in list(told.items())[: RANK_LIMITS.named]
         ]
-        + ["the one that they wait for may be on another machine"] * missing
+        + [translate("the one that they wait for may be on another machine")] * missing
     )
 
 
@@ -497,9 +514,13 @@ def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
     others = [proc.pid for proc in found.wait if proc.pid > 1]
     keep = [
         FixStep(
-            f"Save the stack of {whose} before you restart anything", f"py-spy dump --pid {pid}"
+            translate("Save the stack of {whose} before you restart anything", whose=whose),
+            f"py-spy dump --pid {pid}",
         )
-        for whose, known in (("it", [] if found.page == GONE else pids), ("one that waits", others))
+        for whose, known in (
+            ("it", [] if found.page == GONE else pids),
+            (translate("one that waits"), others),
+        )
         for pid in known[:1]
     ]
     dumps = [proc.dist.dump for proc in found.wait if proc.dist is not None and proc.dist.dump]
@@ -509,25 +530,29 @@ def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
         compare = f"torchfrtrace {shlex.quote(folder)} --prefix {shlex.quote(prefix)}"
         keep.append(
             FixStep(
-                "The flight recorder has written: compare which collective each rank reached",
+                translate(
+                    "The flight recorder has written: compare which collective each rank reached"
+                ),
                 compare,
             )
         )
     ps = ",".join(map(str, (*pids, *others)))
-    look = FixStep("See what state each rank is in", _SHOW_RANKS.replace("{n}", ps))
-    last = FixStep("Then stop the launch and start it again: it resumes from its newest checkpoint")
+    look = FixStep(translate("See what state each rank is in"), _SHOW_RANKS.replace("{n}", ps))
+    last = FixStep(
+        translate("Then stop the launch and start it again: it resumes from its newest checkpoint")
+    )
     if found.page == STOPPED and pids:
         return (
             look,
             FixStep(
-                "Let the stopped rank continue: the others only wait",
+                translate("Let the stopped rank continue: the others only wait"),
                 f"kill -CONT {' '.join(map(str, pids))}",
             ),
             *keep[1:],
         )
     if found.page == GONE:
         why = FixStep(
-            "Find out why it ended: its first error in the log, or a kill by the kernel",
+            translate("Find out why it ended: its first error in the log, or a kill by the kernel"),
             _SHOW_KILLS,
         )
         return (why, look, *keep, last)  # fmt: skip
@@ -535,7 +560,8 @@ def _list_fixes(found: StuckTraining) -> tuple[FixStep, ...]:
         look,
         *keep,
         FixStep(
-            "Where NCCL's own client is installed, it names the rank that is missing", "ncclras"
+            translate("Where NCCL's own client is installed, it names the rank that is missing"),
+            "ncclras",
         ),
         last,
     )
@@ -596,7 +622,9 @@ def _find_recorded_verdict(
             continue
         stands = stands or _stands_since_dump(proc, quiet, silent)
     if stands:
-        found = [("flight recorder", verdict) for verdict in collectives.compare_dumps(dumps)]
+        found = [
+            (translate("flight recorder"), verdict) for verdict in collectives.compare_dumps(dumps)
+        ]
     else:
         found = []
     if quiet is None or quiet >= RANK_LIMITS.waited_s:
@@ -723,9 +751,9 @@ def describe_phase(proc: TrainingProcess) -> str:
     if beat is None or beat.phase not in WORDS:
         return ""
     if beat.phase in ORDER:
-        of = f" of step {beat.step + 1}"
+        of = translate(" of step {step}", step=beat.step + 1)
     else:
-        of = f" after step {beat.step}"
+        of = translate(" after step {step}", step=beat.step)
     return f"{WORDS[beat.phase]}{of} for {beat.for_s:.0f} s"
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import LIMITS, contested, provider_word
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, ClockMode, Lifecycle, MeterKind, MoneyAmount
 from rgt_tui.profiles import (
     find_hourly_cost,
@@ -45,25 +46,36 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
     if meter.kind is MeterKind.NONE and meter.at is not None:
         if provider_word(box, now) in _OFF:
             return _build_worst_case(
-                MoneyAmount(0.0, meter.currency), None, "nothing bills it any more"
+                MoneyAmount(0.0, meter.currency), None, translate("nothing bills it any more")
             )
         if not box.spec.provider:
-            return _build_worst_case(MoneyAmount(0.0, meter.currency), None, "nothing bills it")
+            return _build_worst_case(
+                MoneyAmount(0.0, meter.currency), None, translate("nothing bills it")
+            )
     known = find_hourly_cost(meter)
     if known is None or (known.at_least and known.value <= 0.0):
-        return _build_worst_case(None, None, "price unknown", meter.currency)
+        return _build_worst_case(None, None, translate("price unknown"), meter.currency)
     doubt = _rate_doubt(box, now)
     if doubt is not None:
         known = msgspec.structs.replace(known, at_least=True)
     until = _first_certain_end([one for one in readings if not one.of_run])
     if until is None or until.most_left is None:
         return _build_worst_case(
-            known, None, f"no limit: {_format_amount(known)}/h until you stop it"
+            known,
+            None,
+            translate("no limit: {known}/h until you stop it", known=_format_amount(known)),
         )
     amount = project_cost(known, until.most_left)
-    sign = "" if amount.at_least else "at most "
+    sign = "" if amount.at_least else translate("at most ")
     about = "about " if until.approx else ""
-    text = f"{sign}{about}{_format_amount(amount)} until {until.what} in {about}{format_duration(until.most_left)}"
+    text = translate(
+        "{sign}{about}{amount} until {what} in {about}{most_left}",
+        sign=sign,
+        about=about,
+        amount=_format_amount(amount),
+        what=until.what,
+        most_left=format_duration(until.most_left),
+    )
     return _build_worst_case(known, until, f"{text} ({doubt})" if doubt is not None else text)
 
 
@@ -116,15 +128,21 @@ def _rate_doubt(box: BoxState, now: float) -> str | None:
     """Return why the rate may be higher than known; None if it is fully known."""
     meter = box.meter
     if contested(box, now):
-        return f"{meter.source} reports {meter.lifecycle.value}, but it answers"
+        return translate(
+            "{source} reports {value}, but it answers",
+            source=meter.source,
+            value=meter.lifecycle.value,
+        )
     if meter.at_least:
         if meter.unpriced:
-            return f"the price of {' and '.join(meter.unpriced)} is not known"
-        return "some prices are unknown"
+            return translate(
+                "the price of {unpriced} is not known", unpriced=" and ".join(meter.unpriced)
+            )
+        return translate("some prices are unknown")
     if meter.kind is MeterKind.UNKNOWN:
-        return "unknown whether it is billed now"
+        return translate("unknown whether it is billed now")
     if meter.at is None or now - meter.at > LIMITS.meter_lost_s:
-        return "the meter was last read " + (
+        return translate("the meter was last read ") + (
             "never" if meter.at is None else f"{format_duration(now - meter.at)} ago"
         )
     return None

@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import msgspec
 from rgt_wire.shared_text import memory_text, size_text
 
+from rgt_tui.language import translate
+
 T = TypeVar("T")
 
 EXACT = msgspec.Meta(extra={"exact": True})
@@ -214,8 +216,8 @@ def noun(count: int, one: str, many: str = "") -> str:
 
 
 def how_many(count: int, one: str, many: str = "") -> str:
-    """Return e.g. ``1 cell``, ``2,310 cells``."""
-    return f"{count:,} {noun(count, one, many)}"
+    """Return e.g. ``1 cell``, ``2,310 cells``, with the noun in the person's language."""
+    return f"{count:,} {translate(noun(count, one, many))}"
 
 
 def moment(at: float) -> str:

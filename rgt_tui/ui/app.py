@@ -25,6 +25,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.fleet import FirstSteps, FleetSource
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState, LinkState, Profile, ScreenPosition, is_gone
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
@@ -271,7 +272,7 @@ class RgtApp(FaultTolerant, App[None]):
             return "rgt has quit"
         more = ""
         if len(names) > 6:
-            more = f" and {len(names) - 6} more"
+            more = translate(" and {names} more", names=len(names) - 6)
         return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
 
     @work(
@@ -394,7 +395,7 @@ class RgtApp(FaultTolerant, App[None]):
             return
         self.pop_screen()
         cast("FleetAwareScreen", self.screen_stack[0]).hint(
-            f"{name} is no longer in the fleet file"
+            translate("{name} is no longer in the fleet file", name=name)
         )
 
     def _is_typing(self) -> bool:
@@ -445,7 +446,7 @@ class RgtApp(FaultTolerant, App[None]):
         assert self._met is not None
         if (trouble := await self._met.record_seen(profile)) is not None:
             cast("FleetAwareScreen", self.screen).hint(
-                f"could not save that it was read: {trouble}"
+                translate("could not save that it was read: {trouble}", trouble=trouble)
             )
 
     def show_next_question(self, *, again: bool = False) -> bool:
@@ -501,9 +502,9 @@ class RgtApp(FaultTolerant, App[None]):
             self.log.error(failed)
             path = report_path(os.environ)
             if append_traceback(path, f"{place}: {type(who).__name__}", error):
-                where = f"reported in {shorten_path(path)}"
+                where = translate("reported in {path}", path=shorten_path(path))
             else:
-                where = f"and {shorten_path(path)} cannot be written"
+                where = translate("and {path} cannot be written", path=shorten_path(path))
             self._reports[failed] = where
         if not stays:
             self._taken_away.add(screen)
@@ -651,7 +652,7 @@ class RgtApp(FaultTolerant, App[None]):
         """Handle ctrl+c: show on the event line how to quit."""
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
-            hint(f"{key_for('app.quit')} quits; the boxes keep running")
+            hint(translate("{key} quits; the boxes keep running", key=key_for("app.quit")))
 
     async def action_quit(self) -> None:
         """Disconnect and quit. The boxes keep running."""

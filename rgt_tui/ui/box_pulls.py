@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, PullResult
+from rgt_tui.language import translate
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import make_displayable
 
@@ -174,8 +175,13 @@ class BoxPulls:
                 shown = True
         pull = self._pulls[box]
         if not shown and pull.asks is not None:
-            page = f"the tear-down page ({key_for('box.teardown')})"
-            text = f"{box}: fetch {pull.asks.size_and_price}? Answer on {page}"
+            page = translate("the tear-down page ({key})", key=key_for("box.teardown"))
+            text = translate(
+                "{box}: fetch {size_and_price}? Answer on {page}",
+                box=box,
+                size_and_price=pull.asks.size_and_price,
+                page=page,
+            )
             self._app.notify(make_displayable(text), severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui import health
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxHealth,
     BoxState,
@@ -115,9 +116,9 @@ def is_limited(box: BoxState, verdict: Assessment) -> bool:
 def status_label(box: BoxState, verdict: Assessment) -> tuple[str, str, Tone]:
     """Return the glyph and the word of a box, and their tone."""
     if is_limited(box, verdict):
-        return current_glyphs().limited, "limited", Tone.TEXT
+        return current_glyphs().limited, translate("limited"), Tone.TEXT
     glyph, tone = health_mark(verdict.health)
-    return glyph, verdict.word, tone
+    return glyph, translate(verdict.word), tone
 
 
 def level_tone(level: str) -> Tone:
@@ -181,7 +182,9 @@ def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
     parts += spend_parts(state)
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
-        parts.append((5, make_line(dim_span(f"{unknown} without a price"))))
+        parts.append(
+            (5, make_line(dim_span(translate("{unknown} without a price", unknown=unknown))))
+        )
     return parts
 
 
@@ -193,26 +196,43 @@ def spend_parts(state: FleetState) -> Parts:
     spend = state.spend
     if spend is None:
         spent = format_sums(prices.fleet_spent(box.meter for box in state.boxes), none=NONE)
-        return [(4, make_line(dim_span("spent "), Span(spent)))]
+        return [(4, make_line(dim_span(translate("spent ")), Span(spent)))]
     parts: Parts = [
-        (4, make_line(dim_span("today "), Span(_format_sum(spend, "today", spend.today))))
+        (
+            4,
+            make_line(
+                dim_span(translate("today ")), Span(_format_sum(spend, "today", spend.today))
+            ),
+        )
     ]
     if any(amount > 0 for _, amount in spend.idle_today):
         parts.append(
-            (4, make_line(dim_span("idle "), Span(_format_sum(spend, "today", spend.idle_today))))
+            (
+                4,
+                make_line(
+                    dim_span(translate("idle ")),
+                    Span(_format_sum(spend, "today", spend.idle_today)),
+                ),
+            )
         )
     if any(amount > 0 for _, amount in spend.yesterday):
         parts.append(
             (
                 7,
                 make_line(
-                    dim_span("yesterday "), Span(_format_sum(spend, "yesterday", spend.yesterday))
+                    dim_span(translate("yesterday ")),
+                    Span(_format_sum(spend, "yesterday", spend.yesterday)),
                 ),
             )
         )
     if spend.month and spend.month != spend.today:
         parts.append(
-            (8, make_line(dim_span("month "), Span(_format_sum(spend, "month", spend.month))))
+            (
+                8,
+                make_line(
+                    dim_span(translate("month ")), Span(_format_sum(spend, "month", spend.month))
+                ),
+            )
         )
     return parts
 
@@ -233,19 +253,24 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     if box.sample is not None:
         up = box.sample.session.uptime_s
         if up is not None and not verdict.stale:
-            parts.append((5, make_line(dim_span("up "), compact_time(up))))
+            parts.append((5, make_line(dim_span(translate("up ")), compact_time(up))))
         if box.sample.gpus:
             name = box.sample.gpus[0].name
             platform = f"{platform}  {name} {current_glyphs().times}{len(box.sample.gpus)}"
     parts.append((6, make_line(dim_span(platform))))
     meter = box.meter
     if meter.per_hour is None:
-        parts.append((2, make_line(dim_span("price unknown"))))
+        parts.append((2, make_line(dim_span(translate("price unknown")))))
     else:
         parts.append((2, make_line(amount_or_dash(prices.find_hourly_cost(meter)), dim_span("/h"))))
     if meter.spent is not None:
         parts.append(
-            (3, make_line(dim_span("spent "), amount_or_dash(prices.find_cost_so_far(meter))))
+            (
+                3,
+                make_line(
+                    dim_span(translate("spent ")), amount_or_dash(prices.find_cost_so_far(meter))
+                ),
+            )
         )
     if clock is not None:
         parts.append((4 if clock.tone is not Tone.DIM else 7, make_line(clock)))
@@ -262,7 +287,13 @@ def clock_of(profile: Profile, box: BoxState, now: float) -> Span | None:
         return Span(f"{reading.what}{left}", level_tone(reading.level))
     for pending in health.pending_readings(profile)[:1]:
         if pending.seconds_left is not None:
-            return dim_span(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
+            return dim_span(
+                translate(
+                    "if stopped: {what} in {seconds_left}",
+                    what=pending.what,
+                    seconds_left=compact_time(pending.seconds_left),
+                )
+            )
     return None
 
 

@@ -16,6 +16,7 @@ import msgspec
 from textual.app import App
 
 from rgt_tui.files import here_or, note_written, replace_file, state_directory, write_new
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ui.enduring import shorten_path
 
@@ -44,7 +45,7 @@ def copy_to_clipboard(
     """Copy a text to the terminal's clipboard and to the file; return a message about it."""
     text = "\n".join(clean_text(row) for row in copied.text.splitlines())
     if not text:
-        return "nothing to copy here"
+        return translate("nothing to copy here")
     small = len(text.encode()) <= MOST_OSC52_BYTES
     if small:
         app.copy_to_clipboard(text)
@@ -55,11 +56,15 @@ def copy_to_clipboard(
     except OSError as error:
         if small:
             return f"copied {copied.what}"
-        return f"{copied.what} is too long for a terminal's clipboard, and {error}"
+        return translate(
+            "{what} is too long for a terminal's clipboard, and {error}",
+            what=copied.what,
+            error=error,
+        )
     if small:
-        where = f"also in {shorten_path(path)}"
+        where = translate("also in {path}", path=shorten_path(path))
     else:
-        where = f"too long for the clipboard: in {shorten_path(path)}"
+        where = translate("too long for the clipboard: in {path}", path=shorten_path(path))
     return f"copied {copied.what}; {where}"
 
 
@@ -74,8 +79,8 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
         except OSError as error:
             why = why or f"{place}: {error.strerror or str(error)}"
             continue
-        said = f"the screen was saved to {shorten_path(path)}"
+        said = translate("the screen was saved to {path}", path=shorten_path(path))
         if why:
             return f"{said} ({why})"
         return said
-    return f"no screenshot could be written: {why}"
+    return translate("no screenshot could be written: {why}", why=why)

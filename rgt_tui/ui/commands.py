@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.keys import _character_to_key as character_key
 
+from rgt_tui.language import translate
+
 _KEYS: dict[str, tuple[str, ...]] = {}
 """The declared keys of every command, by its id."""
 _CHOSEN: dict[str, tuple[str, ...]] = {}
@@ -84,6 +86,16 @@ class Command(msgspec.Struct, frozen=True):
         return self.action or self.id.rpartition(".")[2].replace("-", "_")
 
     @property
+    def shown_title(self) -> str:
+        """The title in the person's language."""
+        return translate(self.title)
+
+    @property
+    def shown_help(self) -> str:
+        """The sentence for the help in the person's language."""
+        return translate(self.help)
+
+    @property
     def shown_key(self) -> str:
         """The first key as shown to a person."""
         return key_name(self.keys[0])
@@ -141,11 +153,11 @@ def build_bindings(commands: Iterable[Command]) -> list[BindingType]:
         Binding(
             ",".join(command.keys),
             command.textual_action,
-            command.title,
+            command.shown_title,
             show=bool(command.footer),
             key_display=command.shown_key,
             priority=command.priority,
-            tooltip=command.help,
+            tooltip=command.shown_help,
             id=command.id,
         )
         for command in commands

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rgt_tui.health import assess_box
+from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, training_of
 from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import old_mark, status_label
@@ -58,7 +59,7 @@ def curve_parts(
         log = frame.log
     y = "log" if log else "linear"
     if settings.is_log and not log:
-        y = "linear (nothing above 0)"
+        y = translate("linear (nothing above 0)")
     if settings.smooth:
         smooth = f"{settings.smooth:.2f}"
     else:
@@ -70,20 +71,26 @@ def curve_parts(
         (1, _label_value("", settings.metric)),
         (4, _label_value("x ", settings.axis.value)),
         (2, _label_value("y ", y)),
-        (3, _label_value("smooth ", smooth)),
+        (3, _label_value(translate("smooth "), smooth)),
         (
             5,
             _label_value(
-                "", f"{count} of {how_many(boxes, 'box', 'boxes')}" if boxes > 1 else count
+                "",
+                translate("{count} of {boxes}", count=count, boxes=how_many(boxes, "box", "boxes"))
+                if boxes > 1
+                else count,
             ),
         ),
     ]
     if seeds is not None and seeds.summary is not None:
-        parts[-1] = (1, _label_value("over ", f"{seeds.summary.runs} runs"))
+        parts[-1] = (
+            1,
+            _label_value(translate("over "), translate("{runs} runs", runs=seeds.summary.runs)),
+        )
         parts.append((2, _label_value("", seeds.summary.describe_range(seeds.names))))
-        parts.append((3, _label_value("band ", "95% bootstrap")))
+        parts.append((3, _label_value(translate("band "), translate("95% bootstrap"))))
     elif settings.reference is not None:
-        parts.append((5, _label_value("pinned ", settings.reference.run)))
+        parts.append((5, _label_value(translate("pinned "), settings.reference.run)))
     if frame is not None:
         parts.append((6, _label_value("", describe_density(frame.per_dot, settings.axis))))
         if not settings.view.is_all:
@@ -94,8 +101,10 @@ def curve_parts(
                 (
                     5,
                     _label_value(
-                        "window ",
-                        window if settings.view.right is not None else f"{window}, following",
+                        translate("window "),
+                        window
+                        if settings.view.right is not None
+                        else translate("{window}, following", window=window),
                     ),
                 )
             )
@@ -136,9 +145,9 @@ def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
     if axis in (XAxis.SINCE, XAxis.CLOCK):
         if per_dot >= 1:
             return f"1 dot = {compact_time(per_dot)}"
-        return f"1 dot = {per_dot * 1000:,.0f} ms"
+        return translate("1 dot = {per_dot:,.0f} ms", per_dot=per_dot * 1000)
     if axis is XAxis.EPOCH:
-        return f"1 dot = {per_dot:.2g} epochs"
+        return translate("1 dot = {per_dot:.2g} epochs", per_dot=per_dot)
     if axis is XAxis.TOKENS:
         one = "token"
     else:
@@ -161,41 +170,54 @@ def nothing_to_draw(
 ) -> tuple[str, ...]:
     """Return why the plot is empty, and what to do."""
     if box is None:
-        return (f"{name} is no longer in the fleet.", f"{key_for('screen.back')} goes back.")
+        return (
+            translate("{name} is no longer in the fleet.", name=name),
+            translate("{key} goes back.", key=key_for("screen.back")),
+        )
     if listed is None:
         runs = box.runs
     else:
         runs = tuple(each.run for each in listed)
     if not runs and box.sample is None:
         return (
-            f"No data from {name} yet: {box.reason or box.link.value}.",
-            f"{key_for('box.connect')} connects now.",
+            translate(
+                "No data from {name} yet: {reason}.", name=name, reason=box.reason or box.link.value
+            ),
+            translate("{key} connects now.", key=key_for("box.connect")),
         )
     if not runs and no_agent(box):
         return (
-            f"No curves from {name}: no agent runs there.",
+            translate("No curves from {name}: no agent runs there.", name=name),
             f"rgt doctor {name} says what is missing.",
         )
     if not runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
         if waiting:
-            queue = f"{how_many(waiting, 'cell')} waiting in the queue."
+            queue = translate("{waiting} waiting in the queue.", waiting=how_many(waiting, "cell"))
         else:
-            queue = "Start a queue on the box, or name its job directory in the fleet file."
+            queue = translate(
+                "Start a queue on the box, or name its job directory in the fleet file."
+            )
         return (
-            f"No run of {name} has logged a point yet.",
+            translate("No run of {name} has logged a point yet.", name=name),
             queue,
-            f"{key_for('box.log')} shows the log, {key_for('box.phases')} the phases.",
+            translate(
+                "{key} shows the log, {key_2} the phases.",
+                key=key_for("box.log"),
+                key_2=key_for("box.phases"),
+            ),
         )
     metrics = metrics_of(runs)
     if not metrics:
         return (
-            f"The runs of {name} have started, but none has logged a point yet.",
-            f"{key_for('box.log')} shows the log.",
+            translate(
+                "The runs of {name} have started, but none has logged a point yet.", name=name
+            ),
+            translate("{key} shows the log.", key=key_for("box.log")),
         )
     if settings.metric not in metrics:
         return (
-            f"No run of {name} has {settings.metric}.",
+            translate("No run of {name} has {metric}.", name=name, metric=settings.metric),
             f"{key_for('curves.metric')} shows {metrics[0]}.",
         )
     if listed is None:
@@ -204,13 +226,19 @@ def nothing_to_draw(
         keys = [each.key for each in listed]
     if settings.axis is not XAxis.STEP and not all(key in settings.hidden for key in keys):
         return (
-            f"No shown run can be drawn on an axis of {settings.axis.value}.",
-            f"{key_for('curves.axis')} switches to the next axis.",
+            translate(
+                "No shown run can be drawn on an axis of {value}.", value=settings.axis.value
+            ),
+            translate("{key} switches to the next axis.", key=key_for("curves.axis")),
         )
     return (
-        "Every run with this metric is hidden.",
-        f"{key_for('curves.hide')} shows the selected one, {key_for('curves.only')} all of them, "
-        f"{key_for('curves.metric')} another metric.",
+        translate("Every run with this metric is hidden."),
+        translate(
+            "{key} shows the selected one, {key_2} all of them, {key_3} another metric.",
+            key=key_for("curves.hide"),
+            key_2=key_for("curves.only"),
+            key_3=key_for("curves.metric"),
+        ),
     )
 
 
@@ -252,7 +280,7 @@ def build_legend_entries(
             differs = "pinned"
         elif known is not None and each.key in shown:
             found = list_differences(known, settings_of(boxes.get(each.box), each.run))
-            differs = "  ".join(found) or "no known difference"
+            differs = "  ".join(found) or translate("no known difference")
         entry = _read_entry(
             each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown
         )
@@ -331,7 +359,12 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
         found.append(
             (
                 float(resume.step),
-                f"{up} resumed from {format_thousands(resume.step)}{reason}",
+                translate(
+                    "{up} resumed from {step}{reason}",
+                    up=up,
+                    step=format_thousands(resume.step),
+                    reason=reason,
+                ),
                 Tone.DIM,
             )
         )
@@ -339,7 +372,7 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
         steps = ""
         if gap.count > 1:
             steps = f", {format_thousands(gap.count)} steps"
-        undone = ", since redone" if gap.lost else ""
+        undone = translate(", since redone") if gap.lost else ""
         text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
     found.sort(key=lambda note: note[0])
@@ -351,7 +384,15 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     best = board.best_point(each.key)
     if best is not None and each.key in (board.selected, board.settings.reference):
         shown.append(
-            (f"{star} best {number_or_dash(best[1])} at {format_thousands(best[0])}", Tone.DIM)
+            (
+                translate(
+                    "{star} best {best} at {best_2}",
+                    star=star,
+                    best=number_or_dash(best[1]),
+                    best_2=format_thousands(best[0]),
+                ),
+                Tone.DIM,
+            )
         )
     return tuple(shown)
 
@@ -365,8 +406,8 @@ def _off_the_axis(key: RunKey, board: Board, frame: PlotFrame | None) -> str:
     if not low <= 0:
         return ""
     if high > 0:
-        return "partly not above 0"
-    return "not above 0"
+        return translate("partly not above 0")
+    return translate("not above 0")
 
 
 def copied_table(title: str, made: Sequence[LegendEntry]) -> str:
@@ -481,7 +522,7 @@ def list_differences(reference: Mapping[str, str], other: Mapping[str, str]) -> 
         said.append(f"{key} {_shorten_value(one, two)} {arrow} {_shorten_value(two, one)}")
     most_said = 3
     if len(said) > most_said:
-        return (*said[:most_said], f"{len(said) - most_said} more differ")
+        return (*said[:most_said], translate("{said} more differ", said=len(said) - most_said))
     return tuple(said)
 
 

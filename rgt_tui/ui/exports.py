@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rgt_tui.files import here_or, note_written, state_directory, write_new
+from rgt_tui.language import translate
 from rgt_tui.model import EPOCH, TIME, CheckResult, clean_text
 from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.plot.view import ShownRun
@@ -40,11 +41,18 @@ def check_suffix(name: str) -> str:
     ending = Path(name).suffix.lower()
     if ending not in ENDINGS:
         raise NotExported(
-            f"nothing written: the name must end with {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+            translate(
+                "nothing written: the name must end with {endings} or {endings_2}",
+                endings=", ".join(ENDINGS[:-1]),
+                endings_2=ENDINGS[-1],
+            )
         )
     if ending == ".png" and importlib.util.find_spec(PNG_NEEDS) is None:
         raise NotExported(
-            "nothing written: PNG needs resvg-py (pip install resvg-py); .svg and .csv need nothing"
+            translate(
+                "nothing written: PNG needs resvg-py (pip install resvg-py); .svg and .csv "
+                "need nothing"
+            )
         )
     return ending
 
@@ -113,7 +121,9 @@ def render_png(svg: str) -> bytes:
     try:
         return bytes(importlib.import_module(PNG_NEEDS).svg_to_bytes(svg_string=svg))
     except Exception as error:  # the library may raise anything
-        raise NotExported(f"nothing written: no PNG can be made ({error}); .svg can") from error
+        raise NotExported(
+            translate("nothing written: no PNG can be made ({error}); .svg can", error=error)
+        ) from error
 
 
 def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
@@ -124,7 +134,12 @@ def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
     out = [
         f"# Phases of {escape_markdown(box)}",
         "",
-        f"{written}: {proved} of {len(checks)} proved.",
+        translate(
+            "{written}: {proved} of {checks} proved.",
+            written=written,
+            proved=proved,
+            checks=len(checks),
+        ),
         "",
     ]
     for phase in phases:
@@ -140,7 +155,7 @@ def format_task_item(check: CheckResult, now: float) -> str:
     """Return a check as an item of a task list."""
     done = WORDS[check.status] == "proved"
     if check.by:
-        word = f"ticked by {escape_markdown(check.by)}"
+        word = translate("ticked by {by}", by=escape_markdown(check.by))
     else:
         word = WORDS[check.status]
     if check.at is None:
@@ -189,4 +204,4 @@ def write_export(name: str, content: bytes, env: Mapping[str, str] = os.environ)
             return path
         except OSError as error:
             why = why or f"{(folder / given).parent}: {error.strerror or error}"
-    raise NotExported(f"nothing written: {why}")
+    raise NotExported(translate("nothing written: {why}", why=why))

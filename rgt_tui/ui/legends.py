@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth
 from rgt_tui.ui.box_status import SEVERITIES, STATES, UNSEEN
 from rgt_tui.ui.notation import current_glyphs
@@ -28,7 +29,7 @@ def state_legend() -> tuple[LegendRow, ...]:
 
 def _fleet_legend() -> Legend:
     g = current_glyphs()
-    columns = tuple(LegendRow(column.title.strip(), column.means) for column in COLUMNS)
+    columns = tuple(LegendRow(column.shown_title.strip(), column.means) for column in COLUMNS)
     signs = (
         LegendRow("SIM", "the GPU is simulated, as in rgt demo"),
         LegendRow(f"{g.stale} 42s", "a value that is no longer fresh, and its age"),
@@ -89,7 +90,7 @@ def _curves_legend() -> Legend:
     return (
         ("marks", rows),
         ("runs", run_legend()),
-        ("before a run's age: why it is not visible", lost),
+        (translate("before a run's age: why it is not visible"), lost),
     )
 
 
@@ -135,7 +136,7 @@ def _handbook_legend() -> Legend:
     severities = tuple(
         LegendRow(look.glyph_and_tone[0], look.means) for look in SEVERITIES.values()
     )
-    return (("before a page: a box shows it now", severities),)
+    return ((translate("before a page: a box shows it now"), severities),)
 
 
 _LEGENDS = {

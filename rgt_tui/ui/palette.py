@@ -13,6 +13,7 @@ from typing import Any
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState, ScreenPosition
 from rgt_tui.ui.box_status import health_mark, old_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
@@ -114,8 +115,10 @@ class PaletteProvider(Provider):
     def _of_commands(self) -> list[PaletteEntry]:
         return [
             PaletteEntry(
-                f"{current_glyphs().warn} {command.title}" if command.dangerous else command.title,
-                command.help,
+                f"{current_glyphs().warn} {command.shown_title}"
+                if command.dangerous
+                else command.shown_title,
+                command.shown_help,
                 partial(self.screen.run_action, command.textual_action),
                 command.id,
                 command.shown_key,
@@ -149,7 +152,13 @@ class PaletteProvider(Provider):
                 getattr(self.app, "return_to", lambda *_: None), "fleet", None
             )
             out.append(
-                PaletteEntry("fleet", "Every box on one screen.", back, "screen boxes", rank=0.4)
+                PaletteEntry(
+                    "fleet",
+                    translate("Every box on one screen."),
+                    back,
+                    translate("screen boxes"),
+                    rank=0.4,
+                )
             )
         for place, (title, *_) in SCREENS.items():
             if place in NOT_BY_NAME or f"open_for_box('{place}')" in here:
@@ -160,14 +169,14 @@ class PaletteProvider(Provider):
                 out.append(
                     PaletteEntry(
                         title.lower(),
-                        "Screen, of all boxes.",
+                        translate("Screen, of all boxes."),
                         self._open_action(place, None),
                         "screen",
                         rank=0.3,
                     )
                 )
             elif box is not None:
-                text = f"Screen of {box}."
+                text = translate("Screen of {box}.", box=box)
                 out.append(
                     PaletteEntry(
                         title.lower(), text, self._open_action(place, box), "screen", rank=0.3
@@ -219,9 +228,9 @@ class PaletteProvider(Provider):
         return [
             PaletteEntry(
                 run.name,
-                f"Run of {box.spec.name}: its curve.",
+                translate("Run of {name}: its curve.", name=box.spec.name),
                 self._open_action("curves", box.spec.name, ScreenPosition(run=run.name)),
-                "run curve",
+                translate("run curve"),
                 rank=0.1,
             )
             for box in (state.boxes if state is not None else ())

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from rgt_tui.files import config_directory, locked_file, replace_file
+from rgt_tui.language import translate
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
 from rgt_tui.ui.enduring import shorten_path
 from rgt_tui.ui.themes import THEMES
@@ -93,9 +94,11 @@ def read_preferences(path: Path) -> Preferences:
         if isinstance(error, OSError):
             why = error.strerror
         else:
-            why = "it is not UTF-8"
+            why = translate("it is not UTF-8")
         raise PreferencesError(
-            f"{shorten_path(path)}: {why}; correct it, or move it away"
+            translate(
+                "{path}: {why}; correct it, or move it away", path=shorten_path(path), why=why
+            )
         ) from error
     return parse_preferences(text, shorten_path(path))
 
@@ -112,7 +115,9 @@ def parse_preferences(text: str, name: str) -> Preferences:
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise PreferencesError(f"{name}: this is not TOML: {error}") from error
+        raise PreferencesError(
+            translate("{name}: this is not TOML: {error}", name=name, error=error)
+        ) from error
     faults = _FaultList(text, name)
     for key in found:
         if key not in {"ui", "keys"}:
@@ -176,7 +181,11 @@ def _parse_theme(table: object, faults: _FaultList) -> str | None:
     theme = table.get("theme")
     names = [one.name for one in THEMES]
     if theme is not None and theme not in names:
-        words = f"[ui] theme: no theme is called {str(theme)!r}; there are: {', '.join(names)}"
+        words = translate(
+            "[ui] theme: no theme is called {theme!r}; there are: {names}",
+            theme=str(theme),
+            names=", ".join(names),
+        )
         faults.add_fault(("ui", "theme"), words)
         return None
     return theme
@@ -205,9 +214,9 @@ def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]
         if id_ not in known:
             near = difflib.get_close_matches(id_, known, 1)
             if near:
-                hint = f"did you mean {near[0]!r}?"
+                hint = translate("did you mean {near!r}?", near=near[0])
             else:
-                hint = "docs/screens/keys.md lists them"
+                hint = translate("docs/screens/keys.md lists them")
             faults.add_fault(where, f"no command has this id; {hint}")
             continue
         shown = [value] if isinstance(value, str) else value
@@ -235,15 +244,25 @@ def _why_not(key: str, command: Command) -> str | None:
     """
     shown = key_name(key)
     if key in ALIASES:
-        return f"{shown} is {key_name(ALIASES[key])} to a terminal; choose another key"
+        return translate(
+            "{shown} is {aliases} to a terminal; choose another key",
+            shown=shown,
+            aliases=key_name(ALIASES[key]),
+        )
     if key in TAKEN:
-        return f"{shown} cannot be used: {TAKEN[key]}; choose another key"
+        return translate(
+            "{shown} cannot be used: {taken}; choose another key", shown=shown, taken=TAKEN[key]
+        )
     if not is_key(key):
-        return f"{shown!r} is not a key; write one as docs/screens/keys.md does"
+        return translate(
+            "{shown!r} is not a key; write one as docs/screens/keys.md does", shown=shown
+        )
     if command.dangerous and len(key) == 1 and not key.isupper():
-        return (
-            f"{command.title!r} leads to an action that cannot be undone: only a capital letter "
-            f"or a key with ctrl, not {shown!r}"
+        return translate(
+            "{title!r} leads to an action that cannot be undone: only a capital letter "
+            "or a key with ctrl, not {shown!r}",
+            title=command.title,
+            shown=shown,
         )
     return None
 
@@ -339,5 +358,7 @@ def remember_theme(path: Path, theme: str) -> str:
             # resolve, because it may be a link into the person's dotfiles
             replace_file(path.resolve(), changed.encode())
     except (OSError, ValueError) as error:
-        return f"theme {theme}, until rgt ends: {name}: {error}"
-    return f"theme {theme}; remembered in {name}"
+        return translate(
+            "theme {theme}, until rgt ends: {name}: {error}", theme=theme, name=name, error=error
+        )
+    return translate("theme {theme}; remembered in {name}", theme=theme, name=name)

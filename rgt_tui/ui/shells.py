@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from textual.app import SuspendNotSupported
 
 from rgt_tui.fleet import FleetSource, NotOffered
+from rgt_tui.language import translate
 from rgt_tui.model import LOOPBACK, BoxSpec, BoxState, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.ui.box_status import choose_log
 from rgt_tui.ui.commands import key_for
@@ -65,19 +66,27 @@ async def open_in_terminal(
             )
             _, errors = await process.communicate()
             if process.returncode == 0:
-                return f"{title}: a shell in a new tmux window"
-            raise CannotOpenShell(f"tmux: {errors.decode(errors='replace').strip()}")
+                return translate("{title}: a shell in a new tmux window", title=title)
+            raise CannotOpenShell(
+                translate("tmux: {errors}", errors=errors.decode(errors="replace").strip())
+            )
         with app.batch_update(), app.suspend():
-            print(f"rgt: {title}; exit brings rgt back", file=sys.__stdout__, flush=True)
+            print(
+                translate("rgt: {title}; exit brings rgt back", title=title),
+                file=sys.__stdout__,
+                flush=True,
+            )
             process = await asyncio.create_subprocess_exec(*words)
             status = await process.wait()
     except SuspendNotSupported:
-        raise CannotOpenShell("this terminal belongs to another program: use rgt ssh") from None
+        raise CannotOpenShell(
+            translate("this terminal belongs to another program: use rgt ssh")
+        ) from None
     except OSError as error:
         raise CannotOpenShell(f"{words[0]}: {error.strerror or error}") from error
     if status == 255:  # of ssh itself, not of the shell
-        return f"{title}: ssh could not connect, or lost the connection"
-    return f"{title}: the shell has ended"
+        return translate("{title}: ssh could not connect, or lost the connection", title=title)
+    return translate("{title}: the shell has ended", title=title)
 
 
 class ShellScreen(Protocol):
@@ -114,7 +123,11 @@ class ShellKeys:
         """
         log = choose_log(box, None)
         if log is None or not is_exact_path(log.path):
-            raise CannotOpenShell(f"no run of {box.spec.name} is known: {key_for('box.shell')}")
+            raise CannotOpenShell(
+                translate(
+                    "no run of {name} is known: {key}", name=box.spec.name, key=key_for("box.shell")
+                )
+            )
         return shell_in(posixpath.dirname(log.path))
 
     def action_shell(self, at_run: bool) -> None:
@@ -128,7 +141,7 @@ class ShellKeys:
             command = self.find_shell_command(box) if at_run else ""
             words = list(screen.fleet.shell_words(name, command))
         except (CannotOpenShell, NotOffered) as error:
-            screen.hint(str(error) or "there is no box to connect to here")
+            screen.hint(str(error) or translate("there is no box to connect to here"))
         else:
             screen.app.run_worker(_open_and_report(screen, name, words), group="shell")
 
@@ -137,7 +150,7 @@ class ShellKeys:
         screen = cast("ShellScreen", self)
         box = screen.find_target()
         if box is not None:
-            label = f"port of {box.spec.name} (6006, 8080:6006, socks:1080)"
+            label = translate("port of {name} (6006, 8080:6006, socks:1080)", name=box.spec.name)
             screen.open_entry(label, done=partial(self._forward_typed_port, box))
 
     def _forward_typed_port(self, box: BoxState, text: str) -> None:
@@ -168,10 +181,24 @@ async def _forward_port(app: App[Any], spec: BoxSpec, tunnel: Tunnel) -> None:
         ((_, port),) = await work.listen()
         scheme = "http" if tunnel.host else "socks5"
         where = f"{scheme}://{LOOPBACK}:{port}/"
-        say(f"connecting for {where}")
-        await work.run(lambda: say(f"{where} leads to {tunnel.remote_end}, until rgt quits"))
+        say(translate("connecting for {where}", where=where))
+        await work.run(
+            lambda: say(
+                translate(
+                    "{where} leads to {remote_end}, until rgt quits",
+                    where=where,
+                    remote_end=tunnel.remote_end,
+                )
+            )
+        )
     except Exception as error:  # whatever ended it, the person must hear that it has
-        say(f"port {tunnel.local} is not forwarded: {error or type(error).__name__}")
+        say(
+            translate(
+                "port {local} is not forwarded: {error}",
+                local=tunnel.local,
+                error=error or type(error).__name__,
+            )
+        )
     finally:
         await work.close()
 

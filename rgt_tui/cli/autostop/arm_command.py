@@ -37,6 +37,7 @@ from rgt_tui.fleet.autostop.self_stops import known_objections
 from rgt_tui.gate import AuditFailed, AuditLog
 from rgt_tui.gate.audit import default_path
 from rgt_tui.health import describe_clock, story_lines
+from rgt_tui.language import translate
 from rgt_tui.model import (
     AutostopMode,
     AutostopReading,
@@ -130,12 +131,16 @@ async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
             ) as way:
                 status = await keeping.disarm_box(way)
     except AuditFailed as failed:
-        print_error(f"{failed}. Nothing was sent.")
+        print_error(translate("{failed}. Nothing was sent.", failed=failed))
         return FAILED
     if arguments.json:
         print_json({**status_body(spec.name, status, ()), "exit": OK})
     else:
-        print_lines(f"{spec.name}: disarmed: it no longer stops itself and is still billed")
+        print_lines(
+            translate(
+                "{name}: disarmed: it no longer stops itself and is still billed", name=spec.name
+            )
+        )
     return OK
 
 
@@ -162,7 +167,7 @@ async def _start_rehearsal(arguments: ArmingArguments, spec: BoxSpec, wish: Armi
     try:
         async with settled_fleet(
             spec,
-            f"asking {spec.name} and its provider …",
+            translate("asking {name} and its provider …", name=spec.name),
             arguments.timeout,
             accept_new_host_keys=arguments.accept_new_host_key,
             readonly=readonly,
@@ -192,8 +197,10 @@ async def _rehearse_and_arm(
     if typed is None:
         show_rehearsal(found, fleet.now())
         typed, shown = spec.name, clean_text(spec.name)
-        if not confirm_phrase(typed, f'type "{shown}" to arm it, anything else to cancel: '):
-            print_error("nothing was armed")
+        if not confirm_phrase(
+            typed, translate('type "{shown}" to arm it, anything else to cancel: ', shown=shown)
+        ):
+            print_error(translate("nothing was armed"))
             return FAILED
     try:
         answer = await arming.arm_box(found, typed)
@@ -201,7 +208,7 @@ async def _rehearse_and_arm(
         if isinstance(closed, GateClosed):
             reasons = closed.reasons
         else:
-            reasons = (f"{closed}. Nothing was sent.",)
+            reasons = (translate("{closed}. Nothing was sent.", closed=closed),)
         return _print_refusal(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
         why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
@@ -248,7 +255,7 @@ def _print_refusal(
         show_rehearsal(found, time.time())
     for reason in reasons:
         print_error(reason)
-    print_error(f"{spec.name}: nothing was armed")
+    print_error(translate("{name}: nothing was armed", name=spec.name))
     return code
 
 
@@ -270,7 +277,7 @@ async def _postpone_stop(arguments: KeepArguments, spec: BoxSpec) -> int:
         if isinstance(closed, GateClosed):
             reasons = closed.reasons
         else:
-            reasons = (f"{closed}. Nothing was sent.",)
+            reasons = (translate("{closed}. Nothing was sent.", closed=closed),)
         if arguments.json:
             body = {"ok": False, "box": spec.name, "reasons": reasons, "exit": FAILED}
             print_json(body)
@@ -334,30 +341,47 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     else:
         status = AutostopStatus()
     if wish.mode is AutostopMode.IDLE:
-        when = f"when idle for {format_duration(wish.limit_s)}"
+        when = translate("when idle for {limit_s}", limit_s=format_duration(wish.limit_s))
     else:
         when = f"after {format_duration(wish.limit_s)}"
     if wish.action is EndAction.PARK:
-        does = "parks itself"
+        does = translate("parks itself")
     else:
-        does = "notifies you and stops nothing,"
+        does = translate("notifies you and stops nothing,")
     label = ""
     if review is not None and wish.action is EndAction.PARK:
         label = f" ({review.native_label})"
     yield found.spec.name, (f"{does}{label} {when}",)
     if request is not None:
-        yield "for", (f"instance {request.instance or 'none'}, boot {request.boot}, and no other",)
+        yield (
+            "for",
+            (
+                translate(
+                    "instance {instance}, boot {boot}, and no other",
+                    instance=request.instance or "none",
+                    boot=request.boot,
+                ),
+            ),
+        )
         yield (
             "warns",
             (
-                f"{format_duration(request.warn_s)} before; rgt keep {found.spec.name} 2h puts it off",
+                translate(
+                    "{warn_s} before; rgt keep {name} 2h puts it off",
+                    warn_s=format_duration(request.warn_s),
+                    name=found.spec.name,
+                ),
             ),
         )
     if wish.action is EndAction.ASK:
         yield (
             "notifies",
             (
-                f"the address of rgt notify {found.spec.name}; without one, only rgt and terminals there show it",
+                translate(
+                    "the address of rgt notify {name}; without one, only rgt and terminals there "
+                    "show it",
+                    name=found.spec.name,
+                ),
             ),
         )
     yield "holds", found.promise_lines
@@ -365,36 +389,38 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         if status.key is not None:
             proof = status.key.text
         else:
-            proof = f"not asked; it would be {found.key_proof}"
-        yield "its own key", (found.key_words, f"proof: {proof}")
+            proof = translate("not asked; it would be {key_proof}", key_proof=found.key_proof)
+        yield translate("its own key"), (found.key_words, f"proof: {proof}")
     if found.answer is not None and wish.mode is AutostopMode.IDLE:
-        yield "blocks it now", status.why or ("nothing: it is idle",)
+        yield translate("blocks it now"), status.why or (translate("nothing: it is idle"),)
         yield (
-            "holds memory",
+            translate("holds memory"),
             tuple(
                 _describe_holder(one, request.accept_holders if request else ())
                 for one in status.holders
             ),
         )
     if wish.mode is AutostopMode.LEASE and wish.action is EndAction.PARK:
-        yield "saves at SIGTERM", status.saving or ("no run is known to",)
+        yield translate("saves at SIGTERM"), status.saving or (translate("no run is known to"),)
         yield (
-            "does not",
+            translate("does not"),
             tuple(
                 f"{one}: accepted"
                 if one in wish.accept
-                else f"{one}, as far as known: {UNACCEPTED}"
+                else translate(
+                    "{one}, as far as known: {unaccepted}", one=one, unaccepted=UNACCEPTED
+                )
                 for one in status.unsaving
             ),
         )
     if review is not None and wish.action is EndAction.PARK:
-        yield "lost by the park", review.lost or ("nothing, by the profile",)
-        yield "only copy", found.erased_results
+        yield translate("lost by the park"), review.lost or (translate("nothing, by the profile"),)
+        yield translate("only copy"), found.erased_results
         yield "kept", review.kept or ("nothing",)
-        yield "keeps billing", review.keeps_billing or ("nothing found",)
-        yield "then without you", review.dangers
+        yield translate("keeps billing"), review.keeps_billing or (translate("nothing found"),)
+        yield translate("then without you"), review.dangers
         now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
-        yield "costs now", (now,)
+        yield translate("costs now"), (now,)
 
 
 def _describe_holder(one: IdleHolder, accepted: Sequence[object]) -> str:
@@ -428,7 +454,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
         if one is not None and (one.armed or one.state != "none")
     ]
     if not shown:
-        print_lines(f"{box}: not armed: it does not stop itself")
+        print_lines(translate("{box}: not armed: it does not stop itself", box=box))
     for one in shown:
         print_lines(f"{box}: {describe_clock(reading_of(one))}")
         if one.boot:
@@ -436,15 +462,23 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
                 since = ""
             else:
                 since = f", since {time_of_day(one.since)}"
-            _print_line("for", f"instance {one.instance or 'none'}, boot {one.boot}{since}")
+            _print_line(
+                "for",
+                translate(
+                    "instance {instance}, boot {boot}{since}",
+                    instance=one.instance or "none",
+                    boot=one.boot,
+                    since=since,
+                ),
+            )
         for why in one.why:
-            _print_line("blocks it now", why)
+            _print_line(translate("blocks it now"), why)
         for holder in one.holders:
-            _print_line("holds memory", _describe_holder(holder, ()))
+            _print_line(translate("holds memory"), _describe_holder(holder, ()))
         for run in one.unsaving:
-            _print_line("does not save", run)
+            _print_line(translate("does not save"), run)
         if one.key is not None:
-            _print_line("its own key", one.key.text)
+            _print_line(translate("its own key"), one.key.text)
         if one.last is not None and not story:
             _print_line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
     for line in story_lines(tuple(story)):

@@ -13,6 +13,7 @@ from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.autostop.autostop_verbs import run_sink_verb
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Secret, clean_text
 from rgt_tui.ssh import extract_record
 
@@ -40,7 +41,11 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
     longest = 4096
     for what in ("address", *(["token"] if with_token else [])):
         if sys.stdin.isatty():
-            lines.append(getpass.getpass(f"{what}, which is not shown: ", sys.stderr).strip())
+            lines.append(
+                getpass.getpass(
+                    translate("{what}, which is not shown: ", what=what), sys.stderr
+                ).strip()
+            )
         else:
             lines.append(sys.stdin.readline(longest).strip())
     address = lines[0]
@@ -100,7 +105,9 @@ def _answer_text(text: str) -> str:
     if not isinstance(said, dict):
         return text
     if said.get("set") is False:
-        return "it has no address to notify"
+        return translate("it has no address to notify")
     if said.get("set") is True and said.get("host"):
-        return clean_text(f"it notifies {said['host']} ({said.get('kind')})")
+        return clean_text(
+            translate("it notifies {said} ({get})", said=said["host"], get=said.get("kind"))
+        )
     return clean_text(str(said.get("text") or text))

@@ -24,6 +24,7 @@ from rgt_tui.fleet.pushes import (
     push_tree,
     versions_of,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import format_duration, how_many, load_profile, size
 from rgt_tui.ssh import BoxTransport, DeployedAgent
@@ -47,7 +48,9 @@ def run_push(arguments: PushArguments) -> int:
         work = _manage_versions(arguments, spec)
     else:
         work = _push_paths(arguments, spec, config.path)
-    return running.run_on_box(spec.name, work, hint="; what has arrived is kept: push again")
+    return running.run_on_box(
+        spec.name, work, hint=translate("; what has arrived is kept: push again")
+    )
 
 
 def _find_argument_fault(arguments: PushArguments) -> str:
@@ -131,10 +134,19 @@ async def noted_push(
             line.show_progress(done, total)
 
         arrived = await push_tree(*way, profile, path, choice, tree=tree, progress=report_progress)
-        what = f"{how_many(arrived.files, 'file')}, {size(arrived.bytes)} verified, {arrived.same:,} there already"
+        what = translate(
+            "{files}, {bytes} verified, {same:,} there already",
+            files=how_many(arrived.files, "file"),
+            bytes=size(arrived.bytes),
+            same=arrived.same,
+        )
         refused = ""
         if arrived.refused:
-            refused = f"{len(arrived.refused):,} not replaced: {arrived.refused[0][0]}"
+            refused = translate(
+                "{refused:,} not replaced: {refused_2}",
+                refused=len(arrived.refused),
+                refused_2=arrived.refused[0][0],
+            )
         page.record_result(refused or what, whole=not arrived.refused, to=arrived.path)
         return arrived
 
@@ -181,17 +193,23 @@ def describe_push(box: str, arrived: PushResult) -> list[str]:
     """Return the printed result of a push, one line per item."""
     would = ""
     if arrived.dry_run:
-        would = "would be "
+        would = translate("would be ")
     sent = f"{size(arrived.sent)} {would}sent"
     found = [
         f"{box}: {arrived.path}",
         f"  sha256    {arrived.digest}",
-        f"  files     {arrived.files:,} ({size(arrived.bytes)}); {sent}, {arrived.same:,} there already",
+        translate(
+            "  files     {files:,} ({bytes}); {sent}, {same:,} there already",
+            files=arrived.files,
+            bytes=size(arrived.bytes),
+            sent=sent,
+            same=arrived.same,
+        ),
     ]
     if arrived.link:
         found.append(f"  link      {arrived.link}")
     found += [
-        f"  left out  {left_out.path} ({left_out.why})"
+        translate("  left out  {path} ({why})", path=left_out.path, why=left_out.why)
         for left_out in _limit_left_out(arrived.left_out)
     ]
     rest = len(arrived.left_out) - len(_limit_left_out(arrived.left_out))
@@ -207,7 +225,10 @@ def _limit_left_out(left_out: tuple[ExcludedPath, ...]) -> tuple[ExcludedPath, .
 
 def list_push_warnings(arrived: PushResult) -> list[str]:
     """Return warnings about a push that the person must see."""
-    found = [f"not replaced: {path}: {why}" for path, why in arrived.refused]
+    found = [
+        translate("not replaced: {path}: {why}", path=path, why=why)
+        for path, why in arrived.refused
+    ]
     secrets = [each.path for each in arrived.left_out if each.secret]
     if secrets:
         found.append(
@@ -240,7 +261,10 @@ async def _manage_versions(arguments: PushArguments, spec: BoxSpec) -> int:
         if not arguments.yes and not arguments.json:
             _print_versions(arguments, spec, found)
         if not box_files.ask_consent(
-            arguments, f"Remove {how_many(len(going), 'version')} from {spec.name}?"
+            arguments,
+            translate(
+                "Remove {going} from {name}?", going=how_many(len(going), "version"), name=spec.name
+            ),
         ):
             return FAILED
         return _print_versions(
@@ -254,11 +278,18 @@ def _print_versions(arguments: PushArguments, spec: BoxSpec, found: PushedVersio
     if arguments.json:
         print_json({"box": spec.name, **msgspec.to_builtins(found)})
         return OK
-    print_lines(f"{spec.name}: {how_many(len(found.versions), 'version')} of code in {found.place}")
+    print_lines(
+        translate(
+            "{name}: {versions} of code in {place}",
+            name=spec.name,
+            versions=how_many(len(found.versions), "version"),
+            place=found.place,
+        )
+    )
     now = time.time()
     for each in found.versions:
         if each.pushed is None:
-            when = "at an unknown time"
+            when = translate("at an unknown time")
         else:
             when = f"{format_duration(max(0.0, now - each.pushed))} ago"
         if each.removed:
@@ -274,5 +305,12 @@ def _print_versions(arguments: PushArguments, spec: BoxSpec, found: PushedVersio
             word = "removed"
         else:
             word = "unused"
-        print_lines(f"  {word:<8}  {part.path}  {size(part.bytes)}, interrupted and never resumed")
+        print_lines(
+            translate(
+                "  {word:<8}  {path}  {bytes}, interrupted and never resumed",
+                word=word,
+                path=part.path,
+                bytes=size(part.bytes),
+            )
+        )
     return OK

@@ -27,6 +27,7 @@ from rgt_tui.fleet.box_settings import (
     send_platform_settings,
 )
 from rgt_tui.fleet.work.launching import job_directory
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Profile, Secret
 from rgt_tui.profiles import how_many, load_profile
 
@@ -60,7 +61,7 @@ def run_secret(arguments: SecretArguments) -> int:
     if not arguments.list_only and not arguments.remove:
         value = read_value(arguments.name or "")
         if value is None:
-            print_error("no value was given: it is read from standard input")
+            print_error(translate("no value was given: it is read from standard input"))
             return USAGE
     return running.run_on_box(spec.name, _send_secret(arguments, spec, value))
 
@@ -126,8 +127,8 @@ ALL_JOBS = "*"
 
 def _describe_owner(row: StoredSecret) -> str:
     if row.job == ALL_JOBS:
-        return "cells of every job"
-    return f"cells of {row.job}"
+        return translate("cells of every job")
+    return translate("cells of {job}", job=row.job)
 
 
 def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
@@ -135,9 +136,9 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
     found = []
     if answer.put is not None:
         if answer.put.job:
-            whose = f"for the {_describe_owner(answer.put)}"
+            whose = translate("for the {put}", put=_describe_owner(answer.put))
         else:
-            whose = "in a file"
+            whose = translate("in a file")
         found.append(f"{box}: {answer.put.name} {whose}: {answer.put.path}")
     found += [f"{box}: removed {row.path}" for row in answer.removed]
     for row in answer.secrets:
@@ -153,7 +154,9 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
             f"{box}: found {token.path}: {token.why}; {token.open or 'only you can read it'}"
         )
     return found or (
-        [] if answer.refused else [f"{box}: no stored secret, and none in the usual places"]
+        []
+        if answer.refused
+        else [translate("{box}: no stored secret, and none in the usual places", box=box)]
     )
 
 
@@ -235,7 +238,11 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
         if lacking or not any(fact.is_settable for fact in facts.values()):
             if not lacking:
                 print_error(
-                    f"{spec.name}: no mirror is known for {profile.name} that rgt could turn on"
+                    translate(
+                        "{name}: no mirror is known for {name_2} that rgt could turn on",
+                        name=spec.name,
+                        name_2=profile.name,
+                    )
                 )
             return FAILED
     return running.run_on_box(spec.name, _turn_mirrors(arguments, spec, profile, facts, kinds))
@@ -244,8 +251,13 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
 def explain_unavailable(kind: str, fact: MirrorFact | None, profile: Profile) -> str:
     """Return why a kind cannot be turned on."""
     if fact is None:
-        return f"no mirror is known for {profile.name}: {kind}"
-    return f"{kind}: you have to do this yourself on {profile.name}: {'; '.join(fact.by_hand)}"
+        return translate("no mirror is known for {name}: {kind}", name=profile.name, kind=kind)
+    return translate(
+        "{kind}: you have to do this yourself on {name}: {by_hand}",
+        kind=kind,
+        name=profile.name,
+        by_hand="; ".join(fact.by_hand),
+    )
 
 
 async def _turn_mirrors(
@@ -295,9 +307,18 @@ def mirror_lines(
     name: str, profile: Profile, facts: dict[str, MirrorFact], state: MirrorState
 ) -> list[str]:
     """Return the printed result, one line per item."""
-    found = [f"{name}: {profile.name}, {how_many(len(facts), 'kind')} of mirror or proxy known"]
+    found = [
+        translate(
+            "{name}: {name_2}, {facts} of mirror or proxy known",
+            name=name,
+            name_2=profile.name,
+            facts=how_many(len(facts), "kind"),
+        )
+    ]
     if not facts:
-        found = [f"{name}: no mirror is known for {profile.name}"]
+        found = [
+            translate("{name}: no mirror is known for {name_2}", name=name, name_2=profile.name)
+        ]
     for fact in facts.values():
         what = [
             *(f"{key}={shlex.quote(value)}" for key, value in fact.env.items()),
@@ -316,11 +337,20 @@ def mirror_lines(
             )
         if fact.no_proxy:
             found.append(
-                f"  {'':<6} {'not proxied':<20} loopback, the box, MASTER_ADDR, {', '.join(fact.no_proxy)}"
+                translate(
+                    "  {value:<6} {value_2:<20} loopback, the box, MASTER_ADDR, {no_proxy}",
+                    value="",
+                    value_2="not proxied",
+                    no_proxy=", ".join(fact.no_proxy),
+                )
             )
         found += [f"  {fact.kind:<6} {'do it yourself':<20} {text}" for text in fact.by_hand]
     if state.login.sourced_by:
         found.append(
-            f"  login shells source {state.login.file} (a block in {', '.join(state.login.sourced_by)})"
+            translate(
+                "  login shells source {file} (a block in {sourced_by})",
+                file=state.login.file,
+                sourced_by=", ".join(state.login.sourced_by),
+            )
         )
     return found

@@ -14,6 +14,7 @@ from rgt_tui.cli.printing import print_error, print_lines
 from rgt_tui.cli.set_up.adding import find_target_file, import_hosts, show_or_write
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
 from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, load_fleet, loading, open_place
+from rgt_tui.language import translate
 from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, UnlistedItem, clean_text
 from rgt_tui.profiles import all_profiles, describe_unlisted_item, thing_price
 from rgt_tui.providers import KINDS
@@ -46,7 +47,7 @@ def import_machines(arguments: ImportArguments) -> int:
         print_error(error)
         return USAGE
     except OSError as error:
-        print_error(f"cannot read the fleet file: {error}")
+        print_error(translate("cannot read the fleet file: {error}", error=error))
         return FAILED
     # Imported here, because it imports the SSH library, which listing ssh_config's hosts does not
     # need.
@@ -65,7 +66,10 @@ def import_machines(arguments: ImportArguments) -> int:
         _print_costs(bills)
     if not tables:
         print_error(
-            f"nothing to import: every machine of {', '.join(sources)} that matches is a box already"
+            translate(
+                "nothing to import: every machine of {sources} that matches is a box already",
+                sources=", ".join(sources),
+            )
         )
         return FAILED
     return show_or_write(arguments, {name: values for name, (_, values) in tables.items()})
@@ -80,7 +84,11 @@ def check_kinds(kinds: Sequence[str]) -> None:
     for kind in kinds:
         if kind not in KINDS:
             raise FleetFileError(
-                f"there is no provider {clean_text(kind)!r}; there are: {', '.join(KINDS)}"
+                translate(
+                    "there is no provider {kind!r}; there are: {kinds}",
+                    kind=clean_text(kind),
+                    kinds=", ".join(KINDS),
+                )
             )
 
 
@@ -131,7 +139,11 @@ def tables_of(
                 continue
             if bill.kind not in profiles:
                 print_error(
-                    f"{thing.id} was left out: there is no profile {bill.kind!r} yet; rgt profiles lists them"
+                    translate(
+                        "{id} was left out: there is no profile {kind!r} yet; rgt profiles lists them",
+                        id=thing.id,
+                        kind=bill.kind,
+                    )
                 )
                 continue
             name = _choose_free_name(thing, found, taken)

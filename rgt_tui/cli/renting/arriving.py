@@ -46,6 +46,7 @@ from rgt_tui.fleet.renting.acceptance import (
     measure_box,
 )
 from rgt_tui.fleet.renting.rental import Creation
+from rgt_tui.language import translate
 from rgt_tui.model import (
     MACHINE,
     AccountBill,
@@ -115,7 +116,7 @@ def find_name_objection(place: FleetFilePlace, name: str, kind: str) -> str:
     except (FleetFileError, ProfileError) as error:
         return str(error)
     except UnicodeDecodeError:
-        return f"{place.path} is not UTF-8 text"
+        return translate("{path} is not UTF-8 text", path=place.path)
     return ""
 
 
@@ -137,7 +138,7 @@ async def add_rented_machine(
     async def confirm_seen(machine: Instance) -> None:
         await rental.record_confirmed(creation, name, token, machine)
 
-    say(f"{newcomer.machine.id} is rented and billed; waiting for its SSH")
+    say(translate("{id} is rented and billed; waiting for its SSH", id=newcomer.machine.id))
     arrival = await wait_for_ssh(
         market,
         newcomer.machine,
@@ -159,12 +160,18 @@ async def add_rented_machine(
         )
     except FleetFileError as error:
         print_error(
-            f"{machine.id} is rented and BILLED, but could not be written to the fleet file: {error}"
+            translate(
+                "{id} is rented and BILLED, but could not be written to the fleet file: {error}",
+                id=machine.id,
+                error=error,
+            )
         )
-        print_error(f"fix that; then rgt up {name} resumes without renting again")
+        print_error(
+            translate("fix that; then rgt up {name} resumes without renting again", name=name)
+        )
         return ArrivalResult(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
     await rental.record_listed(creation, name, token, machine.id, str(place.path))
-    say(f"{place.path}: {name} is a box now")
+    say(translate("{path}: {name} is a box now", path=place.path, name=name))
     for doubt in doubts:
         if doubt and place.lies_there:
             print_error(doubt)
@@ -219,8 +226,11 @@ async def _log_in_first(
         return UNREACHABLE, (arrival.why, *arrival.differs)
     link, why = await _log_in(arguments, spec)
     if link is not LinkState.LIVE:
-        return UNREACHABLE, (f"its SSH answers, but the login failed: {why}", *arrival.differs)
-    say(f"{spec.name} answers")
+        return UNREACHABLE, (
+            translate("its SSH answers, but the login failed: {why}", why=why),
+            *arrival.differs,
+        )
+    say(translate("{name} answers", name=spec.name))
     reasons = (
         *arrival.differs,
         *(await _test_machine(arguments, spec, say) if arguments.check else ()),
@@ -249,14 +259,27 @@ async def _test_machine(
         NoCommands,
         NoPython,
     ) as error:
-        say(f"{spec.name} could not be checked ({error}); to check it: rgt check-box {spec.name}")
+        say(
+            translate(
+                "{name} could not be checked ({error}); to check it: rgt check-box {name}",
+                name=spec.name,
+                error=error,
+            )
+        )
         return ()
     rows = judge_measurements(
         found, expected_of(spec), load_checks(checks_path(os.environ)), spec.profile
     )
     for row in rows:
         if row.verdict is RowVerdict.DOUBTFUL:
-            say(f"doubtful: {row.id}: {row.text}; {row.advice}")
+            say(
+                translate(
+                    "doubtful: {id}: {words}; {advice}",
+                    id=row.id,
+                    words=row.text,
+                    advice=row.advice,
+                )
+            )
     return tuple(
         f"{row.id}: {row.text}; {row.advice}" for row in rows if row.verdict is RowVerdict.REFUSE
     )
@@ -293,7 +316,7 @@ async def _log_in(arguments: UpArguments, spec: BoxSpec) -> tuple[LinkState, str
 
 async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
     """Wait until a box is live, with retries while the machine is still being set up."""
-    link, why = LinkState.CONNECTING, "no answer"
+    link, why = LinkState.CONNECTING, translate("no answer")
     loop = asyncio.get_running_loop()
     # Time for the first login: sshd may answer before the machine has the key.
     meet_seconds = 120.0
@@ -326,7 +349,9 @@ async def _offer_end(
         print_error(f"{spec.name}: {reason}")
     if (
         prompt_line(
-            'it is new and has no results: type "end" to destroy it, anything else to keep it: '
+            translate(
+                'it is new and has no results: type "end" to destroy it, anything else to keep it: '
+            )
         )
         != "end"
     ):
@@ -415,14 +440,22 @@ def review_lines(review: RentReview) -> Iterator[str]:
     """Yield what a person must see before a machine is rented."""
     offer = review.offer
     yield (
-        clean_text(f"rent {review.box} at {offer.kind} ({review.account}): offer {offer.id}")
+        clean_text(
+            translate(
+                "rent {box} at {kind} ({account}): offer {id}",
+                box=review.box,
+                kind=offer.kind,
+                account=review.account,
+                id=offer.id,
+            )
+        )
         + "\n\n"
     )
     parts = (
         ("costs", review.costs),
         ("platform", _list_platform_notes(offer.kind)),
         ("note", offer.notes),
-        ("will send", (review.will_send,)),
+        (translate("will send"), (review.will_send,)),
     )
     subject_width = 13
     for title, texts in parts:
@@ -438,7 +471,7 @@ def _list_platform_notes(kind: str) -> tuple[str, ...]:
     try:
         return before_renting(load_profile(kind))
     except ProfileError:
-        return ("unknown: it has no profile",)
+        return (translate("unknown: it has no profile"),)
 
 
 def answer_json(

@@ -30,6 +30,7 @@ from rgt_tui.gate import (
     bid_review,
 )
 from rgt_tui.gate.audit import default_path
+from rgt_tui.language import translate
 from rgt_tui.model import BidReview, ProviderRef, RentPermit, steady_time
 from rgt_tui.providers import Bidder, ProviderError, Providers, UnknownProvider, bidder_of
 
@@ -45,7 +46,11 @@ def run_bid(arguments: BidArguments) -> int:
     run = _BidCommand(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
     if spec.provider is None:
         return run.print_result(
-            USAGE, f"{spec.name} has no provider in the fleet file, so its bid cannot be read"
+            USAGE,
+            translate(
+                "{name} has no provider in the fleet file, so its bid cannot be read",
+                name=spec.name,
+            ),
         )
     return running.run_on_box(spec.name, run.change_bid(spec.provider))
 
@@ -67,7 +72,10 @@ class _BidCommand:
             bidder = bidder_of(providers.find_account(ref))
             if bidder is None:
                 return self.print_result(
-                    FAILED, f"{ref.kind} has no call that changes a bid; use its console"
+                    FAILED,
+                    translate(
+                        "{kind} has no call that changes a bid; use its console", kind=ref.kind
+                    ),
                 )
             return await self._change_bid(bidder, ref)
         except UnknownProvider as error:
@@ -78,10 +86,12 @@ class _BidCommand:
     async def _change_bid(self, bidder: Bidder, ref: ProviderRef) -> int:
         arguments, price = self._arguments, float(self._arguments.price)
         try:
-            with wait_indicator("reading the bid …"):
+            with wait_indicator(translate("reading the bid …")):
                 bid = await bidder.read_bid(ref.instance)
         except ProviderError as error:
-            return self.print_result(UNREACHABLE, f"the bid cannot be read: {error}")
+            return self.print_result(
+                UNREACHABLE, translate("the bid cannot be read: {error}", error=error)
+            )
         case = BidCase(
             box=self._box,
             account=ref.account,
@@ -95,10 +105,13 @@ class _BidCommand:
         sends = bidder.describe_bid(ref.instance, price)
         review = self._review = bid_review(case, steady_time(), will_send=sends)
         if not arguments.json:
-            for line in (*review.lines, f"will send: {review.will_send}"):
+            for line in (
+                *review.lines,
+                translate("will send: {will_send}", will_send=review.will_send),
+            ):
                 print_lines(line)
         if review.refusals:
-            return self.print_result(FAILED, *review.refusals, "nothing was sent")
+            return self.print_result(FAILED, *review.refusals, translate("nothing was sent"))
         if arguments.dry_run:
             return self.print_result(OK)
         typed = arguments.confirm
@@ -110,13 +123,16 @@ class _BidCommand:
                     "what it prints: --confirm PHRASE --evidence DIGEST",
                 )
             typed = prompt_line(
-                f'type "{review.phrase}" to change the bid, anything else to cancel: '
+                translate(
+                    'type "{phrase}" to change the bid, anything else to cancel: ',
+                    phrase=review.phrase,
+                )
             )
         token = f"bid-{secrets.token_hex(8)}"
         permit = bid_permit(case, token, steady_time(), typed=typed, digest=arguments.evidence)
         if not isinstance(permit, RentPermit):
             self._try_record_event(AuditEvent.REFUSED, ref.instance, "; ".join(permit.reasons))
-            return self.print_result(FAILED, *permit.reasons, "nothing was sent")
+            return self.print_result(FAILED, *permit.reasons, translate("nothing was sent"))
         return await self._send_bid(bidder, case, token, permit)
 
     async def _send_bid(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
@@ -127,16 +143,19 @@ class _BidCommand:
                 bidder.describe_bid(case.bid.instance, case.price),
             )
         except AuditFailed as error:
-            return self.print_result(FAILED, str(error), "nothing was sent")
+            return self.print_result(FAILED, str(error), translate("nothing was sent"))
         try:
             said = await bidder.change_bid(bid_offer(case), token, permit)
         except ProviderError as error:
             refused = bidder.is_refused(error)
             self._try_record_event(AuditEvent.ANSWER, case.bid.instance, str(error))
             if refused:
-                return self.print_result(FAILED, f"refused, the bid is unchanged: {error}")
+                return self.print_result(
+                    FAILED, translate("refused, the bid is unchanged: {error}", error=error)
+                )
             return self.print_result(
-                UNCONFIRMED, f"sent, outcome unknown; run rgt bid again: {error}"
+                UNCONFIRMED,
+                translate("sent, outcome unknown; run rgt bid again: {error}", error=error),
             )
         self._try_record_event(AuditEvent.ANSWER, case.bid.instance, said)
         return await self._confirm_bid(bidder, case)
@@ -153,19 +172,24 @@ class _BidCommand:
             try:
                 bid = await bidder.read_bid(case.bid.instance)
             except ProviderError as error:
-                why = f"it cannot be read back: {error}"
+                why = translate("it cannot be read back: {error}", error=error)
                 continue
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
                     if bid.outbid:
-                        state = "OUTBID: it is stopped, and its disk is charged"
+                        state = translate("OUTBID: it is stopped, and its disk is charged")
                     else:
                         state = bid.status
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.print_result(OK)
-            why = f"the platform shows {bid.per_hour} {bid.currency}/h"
+            why = translate(
+                "the platform shows {per_hour} {currency}/h",
+                per_hour=bid.per_hour,
+                currency=bid.currency,
+            )
         return self.print_result(
-            UNCONFIRMED, f"the platform accepted the bid but does not show it: {why}"
+            UNCONFIRMED,
+            translate("the platform accepted the bid but does not show it: {why}", why=why),
         )
 
     def _record_event(self, event: AuditEvent, instance: str, text: str) -> None:

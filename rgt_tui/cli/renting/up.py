@@ -52,6 +52,7 @@ from rgt_tui.gate import (
     read_boot_id,
 )
 from rgt_tui.gate.audit import default_path
+from rgt_tui.language import translate
 from rgt_tui.model import ProviderRef, RentalRequest, RentReview, steady_time
 from rgt_tui.providers import KINDS, ProviderError, Providers
 
@@ -76,7 +77,7 @@ def run_up(arguments: UpArguments) -> int:
         print_error(error)
         return USAGE
     except OSError as error:
-        print_error(f"cannot read the fleet file: {error}")
+        print_error(translate("cannot read the fleet file: {error}", error=error))
         return USAGE
     refs = [spec.provider for spec in every if spec.provider is not None]
     return running.run_coroutine(_rent_or_resume(arguments, place, refs))
@@ -128,7 +129,10 @@ def _find_contradiction(arguments: UpArguments) -> str:
     if not arguments.name:
         return "name the new box: rgt up NAME --gpu A100, or rgt up --job job.toml"
     if not loading.NAME.fullmatch(arguments.name):
-        return f"{arguments.name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
+        return translate(
+            "{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
+            name=arguments.name,
+        )
     if (arguments.confirm is None) != (arguments.evidence is None):
         return "--confirm and --evidence are used together: --dry-run --json prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
@@ -191,7 +195,10 @@ def public_key(named: str | None, home: Path) -> str:
         ) from None
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
         raise FleetFileError(
-            f"{path} is not a public key (one line such as `ssh-ed25519 AAAA… you@here`)"
+            translate(
+                "{path} is not a public key (one line such as `ssh-ed25519 AAAA… you@here`)",
+                path=path,
+            )
         )
     return text
 
@@ -203,9 +210,18 @@ def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
     """
     reasons: list[str] = []
     if found.answered:
-        reasons.append(f"nothing that fits is offered now by {', '.join(found.answered)}")
+        reasons.append(
+            translate(
+                "nothing that fits is offered now by {answered}", answered=", ".join(found.answered)
+            )
+        )
     if found.unanswered:
-        reasons.append(f"no answer from {', '.join(found.unanswered)}: their offers are unknown")
+        reasons.append(
+            translate(
+                "no answer from {unanswered}: their offers are unknown",
+                unanswered=", ".join(found.unanswered),
+            )
+        )
         return tuple(reasons), UNREACHABLE
     unfit = [one.kind for one in found.troubles if one.refused and not one.no_market]
     keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
@@ -215,7 +231,7 @@ def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
             "(rgt up --on NAME shows the variable's name)"
         )
         return tuple(reasons), UNREACHABLE
-    return tuple(reasons) or ("no queried provider can offer this",), FAILED
+    return tuple(reasons) or (translate("no queried provider can offer this"),), FAILED
 
 
 async def _rent_or_resume(
@@ -238,11 +254,15 @@ async def _rent_or_resume(
         print_error(error)
         return USAGE
     except InstanceLocked as held:
-        print_error(f"{held}. Nothing was sent")
+        print_error(translate("{held}. Nothing was sent", held=held))
         return FAILED
     except asyncio.CancelledError:
         print_error(
-            f"interrupted: if a call went out, rgt up {arguments.name} resumes it without sending it again"
+            translate(
+                "interrupted: if a call went out, rgt up {name} resumes it without sending "
+                "it again",
+                name=arguments.name,
+            )
         )
         raise
     finally:
@@ -320,20 +340,23 @@ class _RentCommand:
                 continue
             more = number < len(found.candidates)
             typed = prompt_line(
-                f'type "{review.phrase}" to rent it{f", {NEXT} for the next one" if more else ""}, anything else to '
-                "leave it: "
+                translate(
+                    'type "{phrase}" to rent it{more}, anything else to leave it: ',
+                    phrase=review.phrase,
+                    more=f", {NEXT} for the next one" if more else "",
+                )
             )
             if typed == NEXT and more and review.phrase != NEXT:
                 continue
             if typed != review.phrase:
-                print_error("nothing was rented")
+                print_error(translate("nothing was rented"))
                 return FAILED
             code = await self._rent_candidate(
                 candidate, wish, token, typed, review, found, more=more
             )
             if code is not None:
                 return code
-        print_error("nothing was rented")
+        print_error(translate("nothing was rented"))
         return FAILED
 
     async def _rent_candidate(
@@ -370,7 +393,9 @@ class _RentCommand:
             if taken.outcome is CreationOutcome.UNKNOWN:
                 return self._print_unknown(taken, review, found, token)
         if taken.outcome is CreationOutcome.NOTHING and more:
-            print_error(f"nothing was created there: {'; '.join(taken.reasons)}")
+            print_error(
+                translate("nothing was created there: {reasons}", reasons="; ".join(taken.reasons))
+            )
             return None
         return self._print_refusal(taken.reasons, review, found, FAILED)
 
@@ -430,7 +455,12 @@ class _RentCommand:
         rent = action.first.rent
         assert rent is not None
         ref = ref_of(action)
-        print_error(f"{describe_open_action(action)}; searching for it, nothing is sent again")
+        print_error(
+            translate(
+                "{action}; searching for it, nothing is sent again",
+                action=describe_open_action(action),
+            )
+        )
         late = SEARCH_PACES.find_s - action.seconds_since_state(
             time.time(), steady_time(), read_boot_id()
         )
@@ -438,7 +468,7 @@ class _RentCommand:
         seconds = self._arguments.find or max(least_find_seconds, late)
         with self._rental.lock_account(ref, self._name) as creation:
             market = market_of(self._providers, ref)
-            with wait_indicator(f"looking for {rent.token} …"):
+            with wait_indicator(translate("looking for {token} …", token=rent.token)):
                 taken = await self._rental.find_machine(
                     creation, market, self._name, rent.token, seconds=seconds, say=self._say
                 )
@@ -458,7 +488,12 @@ class _RentCommand:
         )
         if action is None:
             print_error(
-                f"no creation of {self._name} with the token {token} is open; rgt audit lists open ones"
+                translate(
+                    "no creation of {name} with the token {token} is open; rgt audit lists open "
+                    "ones",
+                    name=self._name,
+                    token=token,
+                )
             )
             return FAILED
         ref = ref_of(action)
@@ -466,18 +501,24 @@ class _RentCommand:
             try:
                 found = await market_of(self._providers, ref).find_by_token(token)
             except ProviderError as error:
-                print_error(f"the list cannot be read, so it stays open: {error}")
+                print_error(
+                    translate("the list cannot be read, so it stays open: {error}", error=error)
+                )
                 return UNREACHABLE
             if found:
                 ids = ", ".join(one.id for one in found)
                 print_error(
-                    f"{ids} has the token and is billed: rgt up {self._name} adds it to the fleet"
+                    translate(
+                        "{ids} has the token and is billed: rgt up {name} adds it to the fleet",
+                        ids=ids,
+                        name=self._name,
+                    )
                 )
                 return FAILED
             await self._rental.record_nothing_made(
-                creation, self._name, token, "you confirmed that nothing was rented"
+                creation, self._name, token, translate("you confirmed that nothing was rented")
             )
-        self._say(f"{self._name}: written off; rgt audit keeps it")
+        self._say(translate("{name}: written off; rgt audit keeps it", name=self._name))
         return OK
 
     def _print_refusal(
@@ -494,7 +535,7 @@ class _RentCommand:
             write_lines(review_lines(review))
         for reason in reasons:
             print_error(reason)
-        print_error("nothing was rented")
+        print_error(translate("nothing was rented"))
         return code
 
     def _print_review(self, review: RentReview, found: OfferSearch) -> None:

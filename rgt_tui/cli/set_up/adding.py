@@ -29,6 +29,7 @@ from rgt_tui.fleet.config import (
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, FleetFileSource
 from rgt_tui.fleet.config.trusted import default_path, renew_trust
+from rgt_tui.language import translate
 from rgt_tui.model import Profile, pasted_tunnel
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, HostRequest, resolve_host, scan_config, surroundings
@@ -59,12 +60,15 @@ def parse_target(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise NotSshAddress(f"{text!r}: {error}") from error
     if not parts:
-        raise NotSshAddress("no host is named")
+        raise NotSshAddress(translate("no host is named"))
     if re.search(r"(?:^|/)ssh$", parts[0]) and len(parts) > 1:
         return _parse_ssh_command(parts[1:])
     if len(parts) > 1:
         raise NotSshAddress(
-            f"{text!r} is neither a host nor an ssh command; put the command in quotes"
+            translate(
+                "{words!r} is neither a host nor an ssh command; put the command in quotes",
+                words=text,
+            )
         )
     return _parse_address(parts[0])
 
@@ -86,7 +90,7 @@ def _parse_ssh_command(words: list[str]) -> dict[str, Any]:
             else:
                 found.setdefault(key, value)
     if target is None:
-        raise NotSshAddress("the ssh command names no host")
+        raise NotSshAddress(translate("the ssh command names no host"))
     return target | found
 
 
@@ -101,7 +105,7 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
         value = word[place + 1 :]
         if not value:
             if not rest:
-                raise NotSshAddress(f"-{letter} needs a value")
+                raise NotSshAddress(translate("-{letter} needs a value", letter=letter))
             value = rest.pop(0)
         if letter == "p":
             return [("port", _parse_port(value))]
@@ -120,8 +124,11 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
             return [("tunnels", str(tunnel))]
         if letter == "J":
             raise NotSshAddress(
-                f"-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump {value}), "
-                "then: rgt add NAME ALIAS"
+                translate(
+                    "-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump "
+                    "{value}), then: rgt add NAME ALIAS",
+                    value=value,
+                )
             )
         return []
     return []
@@ -132,7 +139,10 @@ def _parse_long_option(value: str) -> list[tuple[str, Any]]:
     key = OPTIONS.get(name.lower())
     if name.lower() in ("proxyjump", "proxycommand"):
         raise NotSshAddress(
-            f"-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS"
+            translate(
+                "-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS",
+                name=name,
+            )
         )
     if key is None:
         return []
@@ -150,11 +160,11 @@ def _parse_address(text: str) -> dict[str, Any]:
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
         if not port:
-            raise NotSshAddress(f"{text!r} has an empty port")
+            raise NotSshAddress(translate("{words!r} has an empty port", words=text))
     else:
         port = None
     if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
-        raise NotSshAddress(f"{text!r} is not a host")
+        raise NotSshAddress(translate("{words!r} is not a host", words=text))
     found["host"] = host
     if port is not None:
         found["port"] = _parse_port(port)
@@ -165,7 +175,7 @@ def _parse_address(text: str) -> dict[str, Any]:
 
 def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise NotSshAddress(f"{text!r} is not a port")
+        raise NotSshAddress(translate("{words!r} is not a port", words=text))
     return int(text)
 
 
@@ -206,10 +216,14 @@ def trust_written_file(before: FleetFileSource | None, after: FleetFileSource) -
     try:
         if renew_trust(default_path(os.environ), before, after, os.environ):
             return None
-        why = f"{after.path} was not trusted before, and still is not"
+        why = translate("{path} was not trusted before, and still is not", path=after.path)
     except FleetFileError as error:
-        why = f"{after.path} was written, but could not be recorded as trusted: {error}"
-    return f"{why}: rgt trust {shlex.quote(str(after.path))}"
+        why = translate(
+            "{path} was written, but could not be recorded as trusted: {error}",
+            path=after.path,
+            error=error,
+        )
+    return translate("{why}: rgt trust {path}", why=why, path=shlex.quote(str(after.path)))
 
 
 def write_boxes(
@@ -245,8 +259,16 @@ def write_boxes(
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     for id_ in sorted({spec.profile for spec in config.boxes if spec.name in ordered}):
         if told := profile_defaults(load_profile(id_)):
-            print_lines(f"from the profile {id_}, unless the file sets it: {told}")
-    print_lines(f"next: {rgt_with(named)} doctor {' '.join(ordered)}")
+            print_lines(
+                translate(
+                    "from the profile {id}, unless the file sets it: {told}", id=id_, told=told
+                )
+            )
+    print_lines(
+        translate(
+            "next: {named} doctor {ordered}", named=rgt_with(named), ordered=" ".join(ordered)
+        )
+    )
     return OK
 
 
@@ -301,10 +323,17 @@ def run_init(arguments: InitArguments) -> int:
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
-        print_error(f"{path} already exists; not overwritten. Edit it, or use `rgt add NAME HOST`")
+        print_error(
+            translate(
+                "{path} already exists; not overwritten. Edit it, or use `rgt add NAME HOST`",
+                path=path,
+            )
+        )
         return FAILED
     except OSError as error:
-        print_error(f"cannot write {path}: {error.strerror}")
+        print_error(
+            translate("cannot write {path}: {strerror}", path=path, strerror=error.strerror)
+        )
         return FAILED
     note_written([path])
     doubt = trust_written_file(None, FleetFileSource(path, path.resolve(), TEMPLATE.encode()))
@@ -314,7 +343,11 @@ def run_init(arguments: InitArguments) -> int:
         print_lines(json.dumps({"path": str(path)}))
     else:
         rgt = rgt_with(arguments.path or arguments.fleet)
-        sys.stdout.write(f"{path}: written\nnext: {rgt} add NAME HOST, or {rgt} import\n")
+        sys.stdout.write(
+            translate(
+                "{path}: written\nnext: {rgt} add NAME HOST, or {rgt} import\n", path=path, rgt=rgt
+            )
+        )
     return OK
 
 
@@ -348,7 +381,7 @@ def run_add(arguments: AddArguments) -> int:
     there = [*values.get("jobs", ()), *values.get("runs", ()), *values.get("logs", ())]
     for where in there if values.get("user") != Path.home().name else ():
         if hint := hint_expanded_tilde(where):
-            print_error(f"{where} is a path on the box{hint}")
+            print_error(translate("{where} is a path on the box{hint}", where=where, hint=hint))
     return write_boxes(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
 
 
@@ -372,12 +405,16 @@ def import_hosts(arguments: ImportArguments) -> int:
         print_error(error)
         return USAGE
     except OSError as error:
-        print_error(f"cannot read the fleet file: {error}")
+        print_error(translate("cannot read the fleet file: {error}", error=error))
         return FAILED
     if not tables:
         where = arguments.config or "ssh_config"
         print_error(
-            f"nothing to import: no host in {where} matches, or all that match are in the fleet file"
+            translate(
+                "nothing to import: no host in {where} matches, or all that match are in the "
+                "fleet file",
+                where=where,
+            )
         )
         return FAILED
     return show_or_write(arguments, tables)
@@ -450,7 +487,11 @@ def host_tables(
             continue
         if (wrong := loading.BOX["host"](alias)) is not None:
             print_error(
-                f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config"
+                translate(
+                    "{alias!r} was left out: {wrong}; give that host a plain name in ssh_config",
+                    alias=alias,
+                    wrong=wrong,
+                )
             )
             continue
         if (host := hosts[alias]) in GIT_HOSTS and alias not in patterns:

@@ -27,6 +27,7 @@ from rgt_tui.fleet import noted_transfer, push_trainer
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import RemovalResult, remove_agent
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile, size
 from rgt_tui.ssh import (
@@ -41,10 +42,10 @@ def run_push_trainer(arguments: PushArguments) -> int:
 
     async def push_and_print() -> int:
         accept = arguments.accept_new_host_key
-        async with noted_transfer(spec.name, "push trainer") as page:
+        async with noted_transfer(spec.name, translate("push trainer")) as page:
             pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
             page.record_result(
-                pushed.training_problem or "it is there",
+                pushed.training_problem or translate("it is there"),
                 whole=not pushed.training_problem,
                 to=pushed.path,
             )
@@ -78,14 +79,16 @@ def print_pushed(pushed: DeployedTrainer, job: dict[str, Any], as_json: bool) ->
         if pushed.torch:
             torch = f"torch {pushed.torch}"
         else:
-            torch = "no torch"
+            torch = translate("no torch")
         python, path = shlex.quote(pushed.python), shlex.quote(pushed.path)
         for line in (
             f"{pushed.box}: {pushed.path}  sha256 {pushed.sha256[:16]}…",
             f"python    {pushed.python} ({torch})",
             f"launch    {pushed.launch}",
             f"try it    {python} {path} --smoke 2",
-            f"your loop {pushed.library} {python} train.py",
+            translate(
+                "your loop {library} {python} train.py", library=pushed.library, python=python
+            ),
             f"job.json  {json_line(job).decode().strip()}",
         ):
             print_lines(line)
@@ -109,9 +112,18 @@ def run_agent(arguments: AgentArguments) -> int:
         with os.fdopen(fd, "wb") as file:
             file.write(bundle.data)
     except OSError as error:
-        print_error(f"cannot write {arguments.out}: {error.strerror}")
+        print_error(
+            translate("cannot write {out}: {strerror}", out=arguments.out, strerror=error.strerror)
+        )
         return FAILED
-    print_lines(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}")
+    print_lines(
+        translate(
+            "{out}  {data:,} bytes  sha256 {digest}",
+            out=arguments.out,
+            data=len(bundle.data),
+            digest=bundle.digest,
+        )
+    )
     return OK
 
 
@@ -122,7 +134,7 @@ def run_remove(arguments: RemoveArguments) -> int:
     if arguments.only_forget:
         nothing = RemovalResult((), (), 0)
         if not arguments.dry_run and not ask_consent(
-            arguments, f"Remove {spec.name} from {config.path}?"
+            arguments, translate("Remove {name} from {path}?", name=spec.name, path=config.path)
         ):
             return FAILED
         return _forget_box(arguments, spec, nothing)
@@ -142,7 +154,7 @@ async def _remove_files(arguments: RemoveArguments, spec: BoxSpec) -> int:
     ):
         if not arguments.yes and not arguments.json:
             _print_removal(spec.name, found, dry_run=True)
-        if not ask_consent(arguments, f"Remove this from {spec.name}?"):
+        if not ask_consent(arguments, translate("Remove this from {name}?", name=spec.name)):
             return FAILED
         found = await _request_removal(arguments, spec, dry_run=False)
     if arguments.forget and not found.refused and not found.failed:
@@ -171,7 +183,7 @@ def ask_consent(arguments: RemoveArguments | PushArguments, question: str) -> bo
         return False
     if confirm_yes(question):
         return True
-    print_error("nothing was removed")
+    print_error(translate("nothing was removed"))
     return False
 
 
@@ -214,16 +226,18 @@ def _report_removal(
 
 def _print_removal(name: str, found: RemovalResult, *, dry_run: bool) -> None:
     for why in found.refused:
-        print_error(f"{name}: nothing was removed: {why}")
+        print_error(translate("{name}: nothing was removed: {why}", name=name, why=why))
     if found.refused:
         return
     going = [thing for thing in found.things if thing.kept is None]
     if dry_run:
-        said = "would be removed"
+        said = translate("would be removed")
     else:
         said = "removed"
     sys.stdout.write(
-        f"{name}: {size(found.bytes)} {said}\n" if going else f"{name}: nothing to remove\n"
+        f"{name}: {size(found.bytes)} {said}\n"
+        if going
+        else translate("{name}: nothing to remove\n", name=name)
     )
     for thing in found.things:
         if thing.kept is None:
@@ -232,4 +246,4 @@ def _print_removal(name: str, found: RemovalResult, *, dry_run: bool) -> None:
         if thing.kept is not None:
             print_lines(f"  kept      {thing.path}  ({thing.what}): {thing.kept}")
     for why in found.failed:
-        print_error(f"{name}: not removed: {why}")
+        print_error(translate("{name}: not removed: {why}", name=name, why=why))

@@ -23,6 +23,7 @@ from rgt_tui.cli.set_up.doctor_box import BoxDoctor
 from rgt_tui.cli.set_up.doctor_here import DoctorFinding
 from rgt_tui.cli.set_up.set_up_arguments import DoctorArguments
 from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, ProviderRef
 from rgt_tui.providers import KINDS, ProviderError, Providers, UnknownProvider
 from rgt_tui.providers.recording import Recording, record_account
@@ -125,7 +126,7 @@ def run_record(arguments: DoctorArguments) -> int:
         return USAGE
     path = Path(arguments.record or "")
     if path.exists():
-        print_error(f"{path} exists already; name another file")
+        print_error(translate("{path} exists already; name another file", path=path))
         return USAGE
     return running.run_coroutine(_record_account(arguments, ref, path))
 
@@ -148,14 +149,18 @@ def account_of(arguments: DoctorArguments, named: str) -> ProviderRef:
     if named in KINDS:
         return ProviderRef(kind=named, instance="")
     raise FleetFileError(
-        f"there is no box with a provider and no provider called {named!r}; providers: {', '.join(KINDS)}"
+        translate(
+            "there is no box with a provider and no provider called {named!r}; providers: {kinds}",
+            named=named,
+            kinds=", ".join(KINDS),
+        )
     )
 
 
 async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Path) -> int:
     providers = Providers()
     try:
-        with wait_indicator(f"reading the account at {ref.kind} …"):
+        with wait_indicator(translate("reading the account at {kind} …", kind=ref.kind)):
             found = await record_account(
                 providers.find_account(ref),
                 ref.instance,
@@ -165,15 +170,19 @@ async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Pa
             )
         write_new(path, found)
     except (ProviderError, UnknownProvider) as error:
-        print_error(f"nothing was recorded: {error}")
+        print_error(translate("nothing was recorded: {error}", error=error))
         return FAILED
     except OSError as error:
-        print_error(f"{path} cannot be written: {error.strerror or error}")
+        print_error(
+            translate(
+                "{path} cannot be written: {strerror}", path=path, strerror=error.strerror or error
+            )
+        )
         return FAILED
     finally:
         await providers.close()
     for failure in found.failed:
-        print_error(f"not answered as expected: {failure}")
+        print_error(translate("not answered as expected: {failure}", failure=failure))
     if arguments.json:
         print_json(
             {
@@ -185,8 +194,13 @@ async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Pa
         )
         return OK
     print_lines(
-        f"{len(found.exchanges)} answers of {ref.kind} are in {path}; ids, names, addresses, keys and "
-        "balances are replaced. Read it before you share it."
+        translate(
+            "{exchanges} answers of {kind} are in {path}; ids, names, addresses, keys "
+            "and balances are replaced. Read it before you share it.",
+            exchanges=len(found.exchanges),
+            kind=ref.kind,
+            path=path,
+        )
     )
     return OK
 

@@ -14,6 +14,7 @@ import msgspec
 from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, DoctorFinding, DoctorStatus, box_id
 from rgt_tui.fleet import find_moved_address, meter_text, provider_word
 from rgt_tui.gate import GENERIC, SAID, describe_recognised, recognised
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, clean_text
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
@@ -90,24 +91,29 @@ def judge_sample(
 def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
     """Check the bytes and inodes of every writable file system."""
     shares = [
-        (share, f"{disk.mount} {pct(share)} of its {what}")
+        (
+            share,
+            translate(
+                "{mount} {share} of its {what}", mount=disk.mount, share=pct(share), what=what
+            ),
+        )
         for disk in disks
         if not disk.read_only and disk.error is None
         for share, what in ((byte_pct(disk), "bytes"), (inode_pct(disk), "inodes"))
         if share is not None
     ]
     if not shares:
-        return DoctorStatus.WARN, "no file system could be read", ""
+        return DoctorStatus.WARN, translate("no file system could be read"), ""
     worst, text = max(shares)
     if worst >= FULL_PCT:
         return (
             DoctorStatus.FAIL,
             f"{text} used",
-            "free some space, or enlarge it: a checkpoint would not fit",
+            translate("free some space, or enlarge it: a checkpoint would not fit"),
         )
     if worst >= NEARLY_PCT:
-        return DoctorStatus.WARN, f"{text} used", "free some space before the next run"
-    return DoctorStatus.OK, f"fullest: {text} used", ""
+        return DoctorStatus.WARN, f"{text} used", translate("free some space before the next run")
+    return DoctorStatus.OK, translate("fullest: {words} used", words=text), ""
 
 
 def check_clock(at: float, before: float, after: float) -> Judged:
@@ -119,13 +125,13 @@ def check_clock(at: float, before: float, after: float) -> Judged:
     if abs(skew) >= SKEW_FAIL_S:
         return (
             DoctorStatus.FAIL,
-            f"{skew:+.0f} s against this machine",
-            "set the box's clock (chrony), or this machine's",
+            translate("{skew:+.0f} s against this machine", skew=skew),
+            translate("set the box's clock (chrony), or this machine's"),
         )
     if abs(skew) >= SKEW_WARN_S:
         return (
             DoctorStatus.WARN,
-            f"{skew:+.1f} s against this machine",
+            translate("{skew:+.1f} s against this machine", skew=skew),
             "rgt corrects ages for it; TLS and Slurm do not",
         )
     return DoctorStatus.OK, f"{skew:+.1f} s", ""
@@ -136,7 +142,7 @@ def check_mounts(disks: tuple[DiskReading, ...], named: tuple[str, ...], by_pers
     found = {disk.mount: disk for disk in disks}
     missing = [mount for mount in named if mount not in found or found[mount].error is not None]
     if not missing:
-        return DoctorStatus.OK, ", ".join(named) or "none named", ""
+        return DoctorStatus.OK, ", ".join(named) or translate("none named"), ""
     reasons = [
         f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing
     ]
@@ -144,12 +150,12 @@ def check_mounts(disks: tuple[DiskReading, ...], named: tuple[str, ...], by_pers
         return (
             DoctorStatus.FAIL,
             "; ".join(reasons),
-            "mount it, or correct `mounts` for this box",
+            translate("mount it, or correct `mounts` for this box"),
         )
     return (
         DoctorStatus.WARN,
         "; ".join(reasons),
-        "the profile expects it; set `mounts` to the mount points that exist",
+        translate("the profile expects it; set `mounts` to the mount points that exist"),
     )
 
 
@@ -158,19 +164,21 @@ def check_gpus(sample: Sample) -> Judged:
     if not sample.gpus:
         return (
             DoctorStatus.WARN,
-            "no GPU found",
-            "is this a box without a GPU, or is the driver missing?",
+            translate("no GPU found"),
+            translate("is this a box without a GPU, or is the driver missing?"),
         )
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in sample.gpus))
     text = f"{len(sample.gpus)} × {names}" + (
-        " (replayed from a trace)" if sample.gpus[0].sim else ""
+        translate(" (replayed from a trace)") if sample.gpus[0].sim else ""
     )
     if broken:
         return (
             DoctorStatus.FAIL,
             f"{text}; {'; '.join(broken)}",
-            "run `nvidia-smi` on the box; it may need a reset, or you may need another box",
+            translate(
+                "run `nvidia-smi` on the box; it may need a reset, or you may need another box"
+            ),
         )
     return DoctorStatus.OK, text, ""
 
@@ -205,20 +213,27 @@ class BoxDoctor:
         except TimeoutError:
             advice = "try again with a longer --timeout"
             if self._cost.is_slow:
-                advice = f"the start-up files of the login shell {self._cost.cost_text} for each command; {advice}"
-            self._broke_off(f"no result within {seconds:g} s", advice)
+                advice = translate(
+                    "the start-up files of the login shell {cost_text} for each command; {advice}",
+                    cost_text=self._cost.cost_text,
+                    advice=advice,
+                )
+            self._broke_off(translate("no result within {seconds:g} s", seconds=seconds), advice)
         except (asyncssh.Error, OSError, BoxError) as error:
             self._broke_off(
-                str(error) or type(error).__name__, "try again; the connection was lost here"
+                str(error) or type(error).__name__,
+                translate("try again; the connection was lost here"),
             )
         except Exception as error:  # a failure on one box must not hide the findings of the others
             self._broke_off(
                 f"rgt: {type(error).__name__}: {error}",
-                "this is a bug in rgt; please report this line",
+                translate("this is a bug in rgt; please report this line"),
             )
         for check in BOX_CHECKS:
             if check not in self._found:
-                self._add_finding(check, DoctorStatus.SKIP, "not checked: an earlier check failed")
+                self._add_finding(
+                    check, DoctorStatus.SKIP, translate("not checked: an earlier check failed")
+                )
         return [self._found[check] for check in BOX_CHECKS]
 
     def _broke_off(self, text: str, advice: str) -> None:
@@ -252,12 +267,16 @@ class BoxDoctor:
     async def _check_pod(self) -> BoxTransport | None:
         """Check that kubectl finds the pod and may run commands in it; the errors say what to do."""
         for check in ("dns", "tcp", "hostkey"):
-            self._add_finding(check, DoctorStatus.SKIP, "reached with kubectl exec, not with SSH")
+            self._add_finding(
+                check, DoctorStatus.SKIP, translate("reached with kubectl exec, not with SSH")
+            )
         try:
             connection = await connect_box(self._spec)
             await run_command(connection, "true", name="the first command")
         except BoxError as error:
-            self._add_finding("login", DoctorStatus.FAIL, str(error), "then run rgt doctor again")
+            self._add_finding(
+                "login", DoctorStatus.FAIL, str(error), translate("then run rgt doctor again")
+            )
             return None
         label = connection.get_extra_info("rgt_label")
         self._add_finding("login", DoctorStatus.OK, f"kubectl exec runs commands in {label}")
@@ -272,7 +291,7 @@ class BoxDoctor:
                 "dns",
                 DoctorStatus.FAIL,
                 str(error),
-                "correct the entry in ssh_config or in the fleet file",
+                translate("correct the entry in ssh_config or in the fleet file"),
             )
             return None
         if not await self._check_first_hop(steps[0].host, alone=len(steps) == 1):
@@ -286,7 +305,9 @@ class BoxDoctor:
         """
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
-                self._add_finding(check, DoctorStatus.SKIP, "reached through a ProxyCommand")
+                self._add_finding(
+                    check, DoctorStatus.SKIP, translate("reached through a ProxyCommand")
+                )
             return True
         where = f"{first.host}:{first.port}"
         try:
@@ -295,16 +316,22 @@ class BoxDoctor:
                     first.host, first.port, type=socket.SOCK_STREAM
                 )
         except (OSError, TimeoutError, UnicodeError) as error:
-            words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
-            advice = "check the spelling; an alias needs an entry in ~/.ssh/config"
+            words = getattr(error, "strerror", None) or translate(
+                "no answer within {step_seconds:g} s", step_seconds=STEP_SECONDS
+            )
+            advice = translate("check the spelling; an alias needs an entry in ~/.ssh/config")
             return await self._add_address_failure("dns", f"{first.host}: {words}", advice, alone)
         self._add_finding("dns", DoctorStatus.OK, f"{first.host} is {found[0][4][0]}")
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 await self._check_banner(first, where)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
-            advice = "is the box running, and is this still its port? See the provider's console"
+            words = getattr(error, "strerror", None) or translate(
+                "no answer within {step_seconds:g} s", step_seconds=STEP_SECONDS
+            )
+            advice = translate(
+                "is the box running, and is this still its port? See the provider's console"
+            )
             return await self._add_address_failure("tcp", f"{where}: {words}", advice, alone)
         return True
 
@@ -329,7 +356,12 @@ class BoxDoctor:
             self._add_finding(check, DoctorStatus.FAIL, text + told, advice)
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"
-        text = f"{text}; {meter.source} reports that it is now at {place}"
+        text = translate(
+            "{words}; {source} reports that it is now at {place}",
+            words=text,
+            source=meter.source,
+            place=place,
+        )
         self._add_finding(
             check,
             DoctorStatus.WARN,
@@ -337,7 +369,9 @@ class BoxDoctor:
             "rgt finds it there; put that host and port into the fleet file",
         )
         if check == "dns":
-            self._add_finding("tcp", DoctorStatus.SKIP, f"trying {place} instead")
+            self._add_finding(
+                "tcp", DoctorStatus.SKIP, translate("trying {place} instead", place=place)
+            )
         return True
 
     async def _check_banner(self, first: SshHost, where: str) -> None:
@@ -349,9 +383,12 @@ class BoxDoctor:
         if greeting and greeting[0].startswith("SSH-"):
             self._add_finding("tcp", DoctorStatus.OK, f"{where} answers: {greeting[0]}")
         else:
-            advice = "something else listens there; check the SSH port"
+            advice = translate("something else listens there; check the SSH port")
             self._add_finding(
-                "tcp", DoctorStatus.WARN, f"{where} does not answer as an SSH server", advice
+                "tcp",
+                DoctorStatus.WARN,
+                translate("{where} does not answer as an SSH server", where=where),
+                advice,
             )
 
     async def _check_login(self) -> BoxTransport | None:
@@ -367,21 +404,23 @@ class BoxDoctor:
             self._add_finding("hostkey", DoctorStatus.FAIL, str(error), advice)
             return None
         except AuthFailed as error:
-            self._add_finding("hostkey", DoctorStatus.OK, "as known")
+            self._add_finding("hostkey", DoctorStatus.OK, translate("as known"))
             self._add_finding(
                 "login",
                 DoctorStatus.FAIL,
                 str(error),
-                "put your public key on the box, or name the right `identity`",
+                translate("put your public key on the box, or name the right `identity`"),
             )
             return None
         except BoxError as error:
-            self._add_finding("hostkey", DoctorStatus.SKIP, "the login did not get that far")
             self._add_finding(
-                "login", DoctorStatus.FAIL, str(error), "try `ssh -v` on the same host"
+                "hostkey", DoctorStatus.SKIP, translate("the login did not get that far")
+            )
+            self._add_finding(
+                "login", DoctorStatus.FAIL, str(error), translate("try `ssh -v` on the same host")
             )
             return None
-        self._add_finding("hostkey", DoctorStatus.OK, "as known")
+        self._add_finding("hostkey", DoctorStatus.OK, translate("as known"))
         self._add_finding("login", DoctorStatus.OK, f"as {connection.get_extra_info('username')}")
         return connection
 
@@ -390,23 +429,26 @@ class BoxDoctor:
         try:
             deployed = await deploy_agent(connection, build_agent(), pythons)
         except AuthFailed as error:
-            self._add_finding("shell", DoctorStatus.FAIL, str(error), "change the password there")
+            self._add_finding(
+                "shell", DoctorStatus.FAIL, str(error), translate("change the password there")
+            )
             return None
         except CommandFailed as error:
             self._add_finding(
                 "shell",
                 DoctorStatus.FAIL,
                 str(error),
-                f"put {GUARD} in front of the slow line there",
+                translate("put {guard} in front of the slow line there", guard=GUARD),
             )
             return None
         except CommandNotRun as error:
             if GUARD in str(error):
                 advice = ""
             else:
-                advice = (
-                    f"if a start-up file ends or replaces the shell, put {GUARD} in front of that line; on a platform "
-                    "with proxied SSH, use its full SSH (a public port)"
+                advice = translate(
+                    "if a start-up file ends or replaces the shell, put {guard} in front of that "
+                    "line; on a platform with proxied SSH, use its full SSH (a public port)",
+                    guard=GUARD,
                 )
             self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
             return None
@@ -414,14 +456,16 @@ class BoxDoctor:
             await self._check_shell(connection)
             status, advice = (
                 DoctorStatus.FAIL,
-                "install Python 3.8 or newer, or name one with `python`",
+                translate("install Python 3.8 or newer, or name one with `python`"),
             )
             if self._spec.python == NO_AGENT:
                 status, advice = DoctorStatus.WARN, ""
             self._add_finding("python", status, str(error), advice)
             return None
         except NoCommands as error:
-            advice = "use the platform's full SSH (a public port) instead of its proxied one"
+            advice = translate(
+                "use the platform's full SSH (a public port) instead of its proxied one"
+            )
             self._add_finding("shell", DoctorStatus.FAIL, str(error), advice)
             return None
         except DeployFailed as error:
@@ -430,12 +474,14 @@ class BoxDoctor:
                 "agent",
                 DoctorStatus.FAIL,
                 str(error),
-                "free some bytes and inodes in ~/.cache, or make it writable",
+                translate("free some bytes and inodes in ~/.cache, or make it writable"),
             )
             return None
         await self._check_shell(connection)
         version = await self._run_sh(
-            connection, f"{shlex.quote(deployed.python)} -V 2>&1", "asking for its version"
+            connection,
+            f"{shlex.quote(deployed.python)} -V 2>&1",
+            translate("asking for its version"),
         )
         self._add_finding("python", DoctorStatus.OK, f"{deployed.python}: {version.strip()[:200]}")
         self._add_finding("agent", DoctorStatus.OK, deployed.path)
@@ -446,7 +492,7 @@ class BoxDoctor:
         replaced = reads_commands_from_stdin(connection)
         self._cost = start_up_cost(connection) or self._cost
         if not replaced and not self._cost.cost_text:
-            self._add_finding("shell", DoctorStatus.OK, "the login shell runs commands")
+            self._add_finding("shell", DoctorStatus.OK, translate("the login shell runs commands"))
             return
         done = await run_command(connection, TRACE_COMMAND, name="tracing the start-up files")
         _, _, home = done.out.partition(b"RGT-HOME ")
@@ -455,20 +501,25 @@ class BoxDoctor:
         )
         found, lines = [], []
         if replaced:
-            found.append("end or replace the login shell, or read its input")
+            found.append(translate("end or replace the login shell, or read its input"))
             lines.append(trace.ending or find_ending_line(await read_start_up_files(connection)))
         elif self._cost.cost_text:
-            found.append(f"{self._cost.cost_text} before each command")
+            found.append(
+                translate("{cost_text} before each command", cost_text=self._cost.cost_text)
+            )
             if self._cost.is_slow:
                 lines.append(trace.slowest)
             else:
                 lines.append(trace.loudest)
         named = [line.place_text for line in lines if line is not None]
-        text = f"its start-up files {' and '.join(found)}"
+        text = translate("its start-up files {found}", found=" and ".join(found))
         if named:
             text += f": {', '.join(named)}"
         self._add_finding(
-            "shell", DoctorStatus.WARN, text, f"put {GUARD} in front of that line on the box"
+            "shell",
+            DoctorStatus.WARN,
+            text,
+            translate("put {guard} in front of that line on the box", guard=GUARD),
         )
 
     async def _check_sample(self, connection: BoxTransport, deployed: DeployedAgent) -> None:
@@ -495,7 +546,9 @@ class BoxDoctor:
             line = done.out.strip().rpartition(b"\n")[2]
             sample = clean_decoded(msgspec.json.decode(extract_record(line) or line, type=Sample))
         except CommandFailed as error:
-            advice = "a disk or network file system there may hang; does ~/.bashrc print anything?"
+            advice = translate(
+                "a disk or network file system there may hang; does ~/.bashrc print anything?"
+            )
             self._add_finding("agent", DoctorStatus.FAIL, str(error), advice)
             return
         except (msgspec.DecodeError, RecursionError) as error:
@@ -503,8 +556,8 @@ class BoxDoctor:
             self._add_finding(
                 "agent",
                 DoctorStatus.FAIL,
-                f"the agent sends no sample: {said}",
-                "please report this line",
+                translate("the agent sends no sample: {said}", said=said),
+                translate("please report this line"),
             )
             return
         for check, (status, text, advice) in judge_sample(
@@ -530,13 +583,17 @@ class BoxDoctor:
             self._add_finding(
                 "recorders",
                 DoctorStatus.WARN,
-                f"the agent sends no list: {error}",
-                "please report this line",
+                translate("the agent sends no list: {error}", error=error),
+                translate("please report this line"),
             )
             return
         if done.status != 0:
-            text = f"the agent sends no list: {done.words or f'exit status {done.status}'}"
-            self._add_finding("recorders", DoctorStatus.WARN, text, "please report this line")
+            text = translate(
+                "the agent sends no list: {words}", words=done.words or f"exit status {done.status}"
+            )
+            self._add_finding(
+                "recorders", DoctorStatus.WARN, text, translate("please report this line")
+            )
             return
         status, text, advice = judge_recorders(found, deployed.build_command)
         self._add_finding("recorders", status, text, advice)
@@ -544,34 +601,43 @@ class BoxDoctor:
     async def _check_platform(self, connection: BoxTransport) -> None:
         if self._spec.profile != GENERIC or self._spec.untrusted:
             self._add_finding(
-                "platform", DoctorStatus.OK, f"{self._profile.name}, as in the fleet file"
+                "platform",
+                DoctorStatus.OK,
+                translate("{name}, as in the fleet file", name=self._profile.name),
             )
             return
-        told = (await self._run_sh(connection, WHERE, "detecting the platform")).splitlines()
+        told = (
+            await self._run_sh(connection, WHERE, translate("detecting the platform"))
+        ).splitlines()
         found = recognised(told, told)
         if found is None:
-            self._add_finding("platform", DoctorStatus.OK, "the platform was not detected")
+            self._add_finding(
+                "platform", DoctorStatus.OK, translate("the platform was not detected")
+            )
             return
         self._add_finding(
             "platform",
             DoctorStatus.WARN,
             describe_recognised(*found),
-            f'set profile = "{found[0]}"',
+            translate('set profile = "{found}"', found=found[0]),
         )
 
     async def _check_tmux(self, connection: BoxTransport) -> None:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
-        found = (await self._run_sh(connection, script, "looking for tmux")).split()
+        found = (await self._run_sh(connection, script, translate("looking for tmux"))).split()
         if "tmux" in found:
             self._add_finding("tmux", DoctorStatus.OK, f"there: {', '.join(found)}")
         elif found:
-            text = f"no tmux; detached work uses {found[0]}"
+            text = translate("no tmux; detached work uses {found}", found=found[0])
             self._add_finding(
-                "tmux", DoctorStatus.WARN, text, "install tmux to attach to a running queue"
+                "tmux",
+                DoctorStatus.WARN,
+                text,
+                translate("install tmux to attach to a running queue"),
             )
         else:
-            text = "neither tmux nor setsid: processes end with the connection"
-            self._add_finding("tmux", DoctorStatus.FAIL, text, "install tmux")
+            text = translate("neither tmux nor setsid: processes end with the connection")
+            self._add_finding("tmux", DoctorStatus.FAIL, text, translate("install tmux"))
 
     @staticmethod
     async def _run_sh(connection: BoxTransport, command: str, name: str) -> str:
@@ -618,7 +684,12 @@ def judge_recorders(
         return DoctorStatus.OK, f"{len(found)} running", ""
     most_named = 5
     named = [
-        f"{recorder.folder} (pid {recorder.pid}, no client for {(recorder.unwatched_s or 0) / 3600:.0f} h)"
+        translate(
+            "{folder} (pid {pid}, no client for {unwatched_s:.0f} h)",
+            folder=recorder.folder,
+            pid=recorder.pid,
+            unwatched_s=(recorder.unwatched_s or 0) / 3600,
+        )
         for recorder in unneeded[:most_named]
     ]
     ends = [
@@ -628,5 +699,14 @@ def judge_recorders(
     more = len(unneeded) - len(named)
     if more:
         named.append(f"{more} more")
-    text = f"{len(unneeded)} of {len(found)} not needed: {'; '.join(named)}"
-    return DoctorStatus.WARN, text, f"to stop them, on the box: {' ; '.join(ends)}"
+    text = translate(
+        "{unneeded} of {found} not needed: {named}",
+        unneeded=len(unneeded),
+        found=len(found),
+        named="; ".join(named),
+    )
+    return (
+        DoctorStatus.WARN,
+        text,
+        translate("to stop them, on the box: {ends}", ends=" ; ".join(ends)),
+    )

@@ -20,6 +20,7 @@ from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.files import find_in_env_files
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place
 from rgt_tui.fleet.config.loading import usual_name
+from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.providers import ProviderError, Providers, UnknownProvider
 from rgt_tui.ssh import (
@@ -91,7 +92,11 @@ SMALLEST = (80, 24)
 def check_python() -> DoctorFinding:
     """Check the Python that runs rgt."""
     version = ".".join(map(str, sys.version_info[:3]))
-    return DoctorFinding("client.python", DoctorStatus.OK, f"Python {version} at {sys.executable}")
+    return DoctorFinding(
+        "client.python",
+        DoctorStatus.OK,
+        translate("Python {version} at {executable}", version=version, executable=sys.executable),
+    )
 
 
 def check_terminal() -> DoctorFinding:
@@ -99,7 +104,9 @@ def check_terminal() -> DoctorFinding:
     name = "client.terminal"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return DoctorFinding(
-            name, DoctorStatus.SKIP, "not a terminal; the dashboard needs one, the commands do not"
+            name,
+            DoctorStatus.SKIP,
+            translate("not a terminal; the dashboard needs one, the commands do not"),
         )
     kind = os.environ.get("TERM", "")
     size = shutil.get_terminal_size()
@@ -107,19 +114,24 @@ def check_terminal() -> DoctorFinding:
         return DoctorFinding(
             name,
             DoctorStatus.FAIL,
-            f"TERM is {kind!r}",
-            "set TERM, e.g. export TERM=xterm-256color",
+            translate("TERM is {kind!r}", kind=kind),
+            translate("set TERM, e.g. export TERM=xterm-256color"),
         )
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":
-        advice = "use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8"
+        advice = translate("use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8")
         return DoctorFinding(
-            name, DoctorStatus.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice
+            name,
+            DoctorStatus.WARN,
+            translate("the terminal's encoding is {encoding}", encoding=encoding or "unknown"),
+            advice,
         )
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM declares'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
-        return DoctorFinding(name, DoctorStatus.WARN, text, "make the window at least 80×24")
+        return DoctorFinding(
+            name, DoctorStatus.WARN, text, translate("make the window at least 80×24")
+        )
     return DoctorFinding(name, DoctorStatus.OK, text)
 
 
@@ -129,7 +141,7 @@ async def check_ssh_agent() -> DoctorFinding:
     path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
         return DoctorFinding(
-            name, DoctorStatus.SKIP, "SSH_AUTH_SOCK is not set; keys are read from their files",
+            name, DoctorStatus.SKIP, translate("SSH_AUTH_SOCK is not set; keys are read from their files"),
             "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
         )  # fmt: skip
     agent_seconds = 5.0
@@ -138,16 +150,21 @@ async def check_ssh_agent() -> DoctorFinding:
             async with asyncssh.connect_agent(path) as agent:
                 keys = list(await agent.get_keys())
     except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
-        words = str(error) or f"no answer within {agent_seconds:g} s"
+        words = str(error) or translate(
+            "no answer within {agent_seconds:g} s", agent_seconds=agent_seconds
+        )
         return DoctorFinding(
             name,
             DoctorStatus.WARN,
-            f"the agent at {path} does not answer: {words}",
-            "start a new ssh-agent",
+            translate("the agent at {path} does not answer: {words}", path=path, words=words),
+            translate("start a new ssh-agent"),
         )
     if not keys:
         return DoctorFinding(
-            name, DoctorStatus.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519"
+            name,
+            DoctorStatus.WARN,
+            translate("the agent has no key"),
+            "ssh-add ~/.ssh/id_ed25519",
         )
     return DoctorFinding(name, DoctorStatus.OK, how_many(len(keys), "key"))
 
@@ -164,7 +181,7 @@ def check_ssh_config() -> DoctorFinding:
             name,
             DoctorStatus.FAIL,
             str(error),
-            "correct that line; `ssh -G HOST` shows what OpenSSH makes of it",
+            translate("correct that line; `ssh -G HOST` shows what OpenSSH makes of it"),
         )
     text = "; ".join((f"{how_many(len(found), 'host')} named", *notes))
     if NO_SSH in notes:
@@ -172,7 +189,7 @@ def check_ssh_config() -> DoctorFinding:
             name,
             DoctorStatus.WARN,
             text,
-            "install OpenSSH's client, e.g. apt install openssh-client",
+            translate("install OpenSSH's client, e.g. apt install openssh-client"),
         )
     return DoctorFinding(name, DoctorStatus.OK, text)
 
@@ -202,7 +219,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
             name,
             DoctorStatus.FAIL,
             str(error),
-            "correct that line; docs/fleet-file.md has every key",
+            translate("correct that line; docs/fleet-file.md has every key"),
         ), None
     if config.doubt is not None:
         return DoctorFinding(name, DoctorStatus.WARN, config.doubt, UNTRUSTED), config
@@ -212,7 +229,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
             name,
             DoctorStatus.WARN,
             f"{count}; {'; '.join(config.warnings)}",
-            "remove one of the two",
+            translate("remove one of the two"),
         ), config
     return DoctorFinding(name, DoctorStatus.OK, count), config
 
@@ -221,7 +238,7 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
     """Check that the variables and files that the file names for secrets exist; show no value."""
     name = "config.secrets"
     if config is None:
-        return DoctorFinding(name, DoctorStatus.SKIP, "there is no usable fleet file")
+        return DoctorFinding(name, DoctorStatus.SKIP, translate("there is no usable fleet file"))
     named = list(_list_named_sources(config))
     found = [problem for item in named if (problem := _find_problem(item, env)) is not None]
     missing = [text for status, text in found if status is DoctorStatus.FAIL]
@@ -230,7 +247,7 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
             name,
             DoctorStatus.FAIL,
             "; ".join(missing),
-            "export the variable, or create the file, before rgt starts",
+            translate("export the variable, or create the file, before rgt starts"),
         )
     if found:
         loose = "; ".join(text for _, text in found)
@@ -238,10 +255,14 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
             name,
             DoctorStatus.WARN,
             loose,
-            "chmod 600 the file; name the right one if it is not a key",
+            translate("chmod 600 the file; name the right one if it is not a key"),
         )
     return DoctorFinding(
-        name, DoctorStatus.OK, f"{len(named)} named, all present" if named else "none named"
+        name,
+        DoctorStatus.OK,
+        translate("{named} named, all present", named=len(named))
+        if named
+        else translate("none named"),
     )
 
 
@@ -310,8 +331,8 @@ def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorSta
         if usual_name(item.value):
             shown = f"{item.value!r}, which"
         else:
-            shown = "a variable that"
-        return DoctorStatus.FAIL, f"{who} names {shown} is not set"
+            shown = translate("a variable that")
+        return DoctorStatus.FAIL, translate("{who} names {shown} is not set", who=who, shown=shown)
     if item.what == "identity":
         found = _key_problem(item.value, env)
     else:
@@ -331,7 +352,7 @@ def _key_problem(value: str, env: Mapping[str, str]) -> tuple[DoctorStatus, str]
     if found.missing:
         if found.public is not None:
             return None
-        return (DoctorStatus.FAIL, found.problem or "there is no such file")
+        return (DoctorStatus.FAIL, found.problem or translate("there is no such file"))
     if found.problem is None:
         return None
     return (DoctorStatus.WARN, found.problem)
@@ -344,7 +365,7 @@ def _file_problem(value: str) -> tuple[DoctorStatus, str] | None:
     except (OSError, RuntimeError) as error:
         return DoctorStatus.FAIL, getattr(error, "strerror", None) or str(error)
     if not os.access(file, os.R_OK):
-        return DoctorStatus.FAIL, "cannot be read"
+        return DoctorStatus.FAIL, translate("cannot be read")
     if mode & 0o077:
-        return (DoctorStatus.WARN, f"others can read it (mode {mode:o})")
+        return (DoctorStatus.WARN, translate("others can read it (mode {mode:o})", mode=mode))
     return None

@@ -20,6 +20,7 @@ from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, loading, open_place
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
+from rgt_tui.language import translate
 from rgt_tui.profiles import all_profiles, how_many
 from rgt_tui.providers import USUAL_KEYS
 from rgt_tui.ssh import ConfigError
@@ -81,8 +82,10 @@ class FirstFleet:
         else:
             self._made = make_real_demo
         if why:
-            return f"a recording of the demo: {why.partition(';')[0]}"
-        return "the demo's boxes are starting"
+            return translate(
+                "a recording of the demo: {partition}", partition=why.partition(";")[0]
+            )
+        return translate("the demo's boxes are starting")
 
     async def take_hosts(self) -> str:
         """Write all hosts of ssh_config."""
@@ -103,7 +106,9 @@ class FirstFleet:
             raise FleetFileError("; ".join(failed))
         tables = {name: values for name, (_, values) in tables_of(bills, (), ()).items()}
         if not tables:
-            raise FleetFileError(f"the account at {kind} has no machine; nothing was written")
+            raise FleetFileError(
+                translate("the account at {kind} has no machine; nothing was written", kind=kind)
+            )
         return await self._write_tables(tables)
 
     async def paste(self, text: str) -> str:
@@ -125,10 +130,14 @@ class FirstFleet:
             for name, table in tables.items()
         }
         if not ordered:
-            raise FleetFileError("nothing was selected; nothing was written")
+            raise FleetFileError(translate("nothing was selected; nothing was written"))
         config = await asyncio.to_thread(self._write_file, ordered)
         self._made = lambda: self._make_fleet(config)
-        return f"{how_many(len(ordered), 'box', 'boxes')} in {self.path}; rgt doctor checks what is missing"
+        return translate(
+            "{ordered} in {path}; rgt doctor checks what is missing",
+            ordered=how_many(len(ordered), "box", "boxes"),
+            path=self.path,
+        )
 
     def _write_file(self, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -22,6 +22,7 @@ from rgt_tui.fleet.config.trusted import (
     read_book,
     revoke_trust,
 )
+from rgt_tui.language import translate
 
 
 def run_trust(arguments: TrustArguments) -> int:
@@ -71,9 +72,11 @@ def _revoke_trust(book: Path, path: Path, *, as_json: bool) -> int:
     real = Path(os.path.realpath(path))
     was = revoke_trust(book, real)
     if as_json:
-        _print_entry(str(real), trusted=False, since=None, why=None if was else "was not trusted")
+        _print_entry(
+            str(real), trusted=False, since=None, why=None if was else translate("was not trusted")
+        )
     elif was:
-        print_lines(f"{real} is no longer trusted")
+        print_lines(translate("{real} is no longer trusted", real=real))
     else:
         print_error(f"{real} was not trusted; rgt trust --list shows trusted files")
     if was:
@@ -88,18 +91,18 @@ def _trust_file(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     why = trusted.describe_difference(known, entry)
     out = sys.stderr if as_json else sys.stdout
     if why is None:
-        print_lines(f"{source.real} is already trusted", out=out)
+        print_lines(translate("{real} is already trusted", real=source.real), out=out)
     else:
         for line in _review_lines(str(source.real), known, entry):
             out.write(line + "\n")
-        out.write("\nTrusted, it\n")
+        out.write(translate("\nTrusted, it\n"))
         for line in trusted.list_local_actions(config) or (
-            "watches its boxes, and does nothing else on this machine",
+            translate("watches its boxes, and does nothing else on this machine"),
         ):
             out.write(f"  - {escape_invisible(line)}\n")
         out.flush()
         if not yes and not _ask_consent(source.real):
-            print_error(f"{source.real} is not trusted; nothing was changed")
+            print_error(translate("{real} is not trusted; nothing was changed", real=source.real))
             return FAILED
         # Trust what was shown, not the file's current content.
         trusted.trust_file(book, source.real, entry)
@@ -121,7 +124,7 @@ def _ask_consent(path: Path) -> bool:
     if not is_interactive():
         print_error(f"cannot prompt here; once you have read {path}: rgt trust --yes")
         return False
-    return confirm_yes("Trust it?")
+    return confirm_yes(translate("Trust it?"))
 
 
 def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) -> Iterator[str]:
@@ -141,20 +144,31 @@ def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) ->
 def _diff_lines(path: str, before: SeenFile | None, now: SeenFile) -> Iterator[str]:
     shown = escape_invisible(path)
     if not now.sha256:
-        yield f"{shown} is missing or cannot be read"
+        yield translate("{shown} is missing or cannot be read", shown=shown)
     elif not now.text:
-        yield f"{shown} is not text, or too long to show: sha256 {now.sha256}"
+        yield translate(
+            "{shown} is not text, or too long to show: sha256 {sha256}",
+            shown=shown,
+            sha256=now.sha256,
+        )
     elif before is None or not before.text:
         yield f"{shown}, whole:"
         yield from (f"  {escape_invisible(line)}" for line in now.text.rstrip("\n").split("\n"))
     else:
         old, new = before.text.split("\n"), now.text.split("\n")
         lines = list(
-            unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm="")
+            unified_diff(
+                old,
+                new,
+                translate("{path} as it was trusted", path=path),
+                translate("{path} as it is now", path=path),
+                lineterm="",
+            )
         )
         yield from (
             escape_invisible(line)
-            for line in lines or [f"{path}: only its line endings have changed"]
+            for line in lines
+            or [translate("{path}: only its line endings have changed", path=path)]
         )
 
 

@@ -38,6 +38,7 @@ from rgt_tui.gate import (
     receipt_title,
 )
 from rgt_tui.gate.audit import default_path
+from rgt_tui.language import translate
 from rgt_tui.model import moment
 from rgt_tui.store import FleetHistory, history_path
 
@@ -81,7 +82,11 @@ def run_receipt(arguments: ReceiptArguments) -> int:
         return OK
     found = book.find_newest(arguments.box)
     if found is None:
-        print_error(f"no receipt for {arguments.box}: rgt has not stopped or destroyed it")
+        print_error(
+            translate(
+                "no receipt for {box}: rgt has not stopped or destroyed it", box=arguments.box
+            )
+        )
         return FAILED
     return running.run_coroutine(_print_with_costs(book, found, arguments))
 
@@ -134,7 +139,7 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
     found, problems = journal.open_actions()
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
-        for problem in problems or (f"{box} has no open action",):
+        for problem in problems or (translate("{box} has no open action", box=box),):
             print_error(problem)
         if problems:
             return USAGE
@@ -145,7 +150,9 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
         state = ActionState.FAILED
     for one in mine:
         first = one.first
-        text = f"{state}, seen on the console by a person: it is {seen}"
+        text = translate(
+            "{state}, seen on the console by a person: it is {seen}", state=state, seen=seen
+        )
         try:
             with journal.lock_instance(first.target, first.box, first.verb) as held:
                 line = log.record_entry(
@@ -181,7 +188,7 @@ def _print_audit_line(line: AuditLine, *, as_json: bool) -> None:
     print_lines(
         _format_entry(line.entry)
         if line.entry is not None
-        else f"line {line.number}: it cannot be read"
+        else translate("line {number}: it cannot be read", number=line.number)
     )
 
 
@@ -202,7 +209,10 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
         print_json(body)
         return
     print_lines(
-        f"OPEN: {describe_open_action(action)}; rgt polls the provider while it runs, and sends nothing again"
+        translate(
+            "OPEN: {action}; rgt polls the provider while it runs, and sends nothing again",
+            action=describe_open_action(action),
+        )
     )
 
 

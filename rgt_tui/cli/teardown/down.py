@@ -27,6 +27,7 @@ from rgt_tui.cli.teardown.auditing import print_receipt
 from rgt_tui.cli.teardown.money_arguments import DownArguments
 from rgt_tui.fleet import ActionTerms, Fleet, GateClosed
 from rgt_tui.gate import RESULTS
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -91,7 +92,9 @@ def _find_contradiction(arguments: DownArguments) -> str:
 
 async def _stop_billing(arguments: DownArguments, spec: BoxSpec, verb: BillingVerb) -> int:
     ordered_at = steady_time()
-    async with _settled_fleet(arguments, spec, f"asking {spec.name} and its provider …") as fleet:
+    async with _settled_fleet(
+        arguments, spec, translate("asking {name} and its provider …", name=spec.name)
+    ) as fleet:
         return await _review_and_send(arguments, fleet, spec, verb, ordered_at)
 
 
@@ -111,7 +114,7 @@ async def _confirm_done(arguments: DownArguments, spec: BoxSpec) -> int:
     """Settle a stop on the console by the person's confirmation, unless the box still answers."""
     try:
         async with _settled_fleet(
-            arguments, spec, f"checking whether {spec.name} still answers …"
+            arguments, spec, translate("checking whether {name} still answers …", name=spec.name)
         ) as fleet:
             step = await fleet.confirm_done(spec.name)
             if arguments.json:
@@ -152,7 +155,9 @@ async def _review_and_send(
         unprotect=arguments.unprotect,
     )
     try:
-        with wait_indicator(f"{spec.name}: listing files that could be lost …"):
+        with wait_indicator(
+            translate("{name}: listing files that could be lost …", name=spec.name)
+        ):
             review = await fleet.review_action(spec.name, verb, patience=None, **given)
     except GateClosed as closed:
         profile, reasons = fleet.profile_of(spec.name), closed.reasons
@@ -160,7 +165,10 @@ async def _review_and_send(
             action = action_for(profile, verb)
             told = tuple(f"{label}: {text}" for label, text in list_manual_steps(action))
             if told:
-                old = (f"old facts: {one}" for one in list_old_facts(profile, action, time.time()))
+                old = (
+                    translate("old facts: {one}", one=one)
+                    for one in list_old_facts(profile, action, time.time())
+                )
                 told = (*told, f"facts: {describe_check_months(profile, action)}", *old)
             reasons = (*reasons, *(told or (describe_missing_verb(profile, verb),)))
         return _print_refusal(arguments, spec, verb, reasons, None, FAILED)
@@ -171,7 +179,12 @@ async def _review_and_send(
     if unknown and arguments.evidence is None:
         known = ", ".join(item.key for item in review.items if item.is_blocking or item.forfeited)
         print_error(
-            f"{spec.name}: the evidence has no item {', '.join(unknown)}; there are: {known}"
+            translate(
+                "{name}: the evidence has no item {unknown}; there are: {known}",
+                name=spec.name,
+                unknown=", ".join(unknown),
+                known=known,
+            )
         )
         return USAGE
     if review.refusals:
@@ -190,13 +203,25 @@ async def _review_and_send(
         _print_review(review, sys.stderr if arguments.json else sys.stdout)
         typed, shown = review.phrase, clean_text(review.phrase)
         does, undone = (
-            ("continue to your click", "begun") if review.by_hand else ("send it", "sent")
+            (translate("continue to your click"), "begun")
+            if review.by_hand
+            else (translate("send it"), "sent")
         )
-        if not confirm_phrase(typed, f'type "{shown}" to {does}, anything else to cancel: '):
-            print_error(f"nothing was {undone}")
+        if not confirm_phrase(
+            typed,
+            translate(
+                'type "{shown}" to {does}, anything else to cancel: ', shown=shown, does=does
+            ),
+        ):
+            print_error(translate("nothing was {undone}", undone=undone))
             if arguments.json:
                 print_json(
-                    {**_build_json_body(review, False, (f"nothing was {undone}",)), "exit": FAILED}
+                    {
+                        **_build_json_body(
+                            review, False, (translate("nothing was {undone}", undone=undone),)
+                        ),
+                        "exit": FAILED,
+                    }
                 )
             return FAILED
     return await _execute_stop(arguments, fleet, review, typed, given, ordered_at)
@@ -223,7 +248,7 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
         fresh_seconds = 20.0
         async with settled_fleet(
             spec,
-            f"asking {spec.name} and its provider …",
+            translate("asking {name} and its provider …", name=spec.name),
             fresh_seconds,
             accept_new_host_keys=accept_new_host_keys,
             readonly=readonly,
@@ -337,7 +362,7 @@ def _print_refusal(
     if review is not None:
         for line in _list_remedies(review):
             print_error(line)
-    print_error("nothing was sent")
+    print_error(translate("nothing was sent"))
     return code
 
 
@@ -349,7 +374,7 @@ def _list_remedies(review: ActionReview) -> list[str]:
         firm = [item.key for item in blocking if not item.forfeitable]
         but = ""
         if firm:
-            but = f" (all that block but {', '.join(firm)})"
+            but = translate(" (all that block but {firm})", firm=", ".join(firm))
         lines.append(f"to give up an item by name: --forfeit KEY{but}")
     if any(item.ignorable for item in blocking):
         lines.append("unclaimed files that are not results: --ignore KEY")
@@ -399,35 +424,48 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
     out = sys.stdout if out is None else out
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     if review.by_hand:
-        says = "seen from here:"
+        says = translate("seen from here:")
     else:
-        says = "from the provider"
+        says = translate("from the provider")
     print_lines(f"{name}: {says} {review.status}", "", out=out)
     now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
     spent = format_money(
         review.spent, review.currency, review.spent_at_least, estimated=review.spent_estimated
     )
-    so_far = f"{spent} so far"
+    so_far = translate("{spent} so far", spent=spent)
     for title, texts in (
         ("now", (f"{now}, {so_far}",)),
-        *((("first", (f"{review.first} (rgt pull {review.box})",)),) if review.first else ()),
+        *(
+            (
+                (
+                    "first",
+                    (translate("{first} (rgt pull {box})", first=review.first, box=review.box),),
+                ),
+            )
+            if review.first
+            else ()
+        ),
         ("lost", review.lost),
         ("kept", review.kept),
-        ("keeps billing", review.keeps_billing),
-        *((("without you", review.dangers),) if review.dangers else ()),
+        (translate("keeps billing"), review.keeps_billing),
+        *(((translate("without you"), review.dangers),) if review.dangers else ()),
         *((("note", (review.note,)),) if review.note else ()),
         *((("facts", (review.checked,)),) if review.checked else ()),
-        *((("old facts", review.outdated),) if review.outdated else ()),
+        *(((translate("old facts"), review.outdated),) if review.outdated else ()),
     ):
-        for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
-            out.write(format_row([(title, 13, "dim")], text))
-            title = ""
+        if title == "keeps billing":
+            nothing = translate("nothing found")
+        else:
+            nothing = translate("nothing")
+        for number, text in enumerate(texts or (nothing,)):
+            label = translate(title) if number == 0 else ""
+            out.write(format_row([(label, 13, "dim")], text))
     out.write("\n")
     for item in sorted(review.items, key=lambda item: not item.is_blocking):
         if item.kind != "name":
             out.write(_format_item(review, item))
-    out.write("\n" + format_row([("will send", 13, "dim")], review.will_send))
-    title = "or by hand"
+    out.write("\n" + format_row([(translate("will send"), 13, "dim")], review.will_send))
+    title = translate("or by hand")
     for way in review.how:
         out.write(format_row([(title, 13, "dim")], way))
         title = ""
@@ -439,7 +477,7 @@ def _format_item(review: ActionReview, item: EvidenceItem) -> str:
     if item.ok and item.doubt:
         state = "doubt"
     elif item.forfeited:
-        state = "given up"
+        state = translate("given up")
     elif not item.ok:
         state = "blocks"
     lost = ""

@@ -38,6 +38,7 @@ from rgt_tui.cli.autostop.autostop_arguments import (
     NotifyArguments,
 )
 from rgt_tui.cli.set_up.set_up_arguments import complete_profiles
+from rgt_tui.language import translate
 
 __all__ = [
     "AuditArguments",
@@ -58,13 +59,17 @@ def parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-22") from None
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a day such as 2026-11-22", words=text)
+        ) from None
 
 
 def parse_months(text: str) -> int:
     """Parse a number of months."""
     if not text.isdecimal() or len(text) > 4:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of months")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a number of months", words=text)
+        )
     return int(text)
 
 
@@ -78,7 +83,9 @@ def byte_rate(text: str) -> float:
     with contextlib.suppress(argparse.ArgumentTypeError):
         found = byte_count(text)
     if not 1 <= found < 1e15:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 500K, 20M or 1G")
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not a rate such as 500K, 20M or 1G", words=text)
+        )
     return found
 
 

@@ -13,6 +13,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.teardown.money_arguments import ProfilesArguments
 from rgt_tui.health import BY_ID
+from rgt_tui.language import translate
 from rgt_tui.model import DangerClock, Profile
 from rgt_tui.profiles import (
     PageRow,
@@ -49,7 +50,11 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         print_error("--as-of and --max-age are for rgt profiles check")
         return USAGE
     if action == "show" and not names:
-        print_error(f"which platform? there are: {', '.join(all_profiles())}")
+        print_error(
+            translate(
+                "which platform? there are: {all_profiles}", all_profiles=", ".join(all_profiles())
+            )
+        )
         return USAGE
     try:
         profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
@@ -96,7 +101,7 @@ def overview_row(profile: Profile) -> dict[str, Any]:
 def _format_overview_row(profile: Profile) -> str:
     own = ""
     if own_profile(profile.id) is not None:
-        own = " (your own file)"
+        own = translate(" (your own file)")
     return f"{profile.id:<19} {profile.name:<26} {profile.top_danger}{own}"
 
 
@@ -109,14 +114,21 @@ def _print_pages(profiles: Sequence[Profile], arguments: ProfilesArguments) -> i
         try:
             mark_seen(profile, time.time())
         except OSError as error:
-            print_error(f"could not record that you have read it: {error.strerror or error}")
+            print_error(
+                translate(
+                    "could not record that you have read it: {strerror}",
+                    strerror=error.strerror or error,
+                )
+            )
     return OK
 
 
 def page_lines(profile: Profile) -> Iterator[str]:
     """Yield the page of a platform as lines."""
     own = own_profile(profile.id)
-    yield f"{profile.name} ({profile.id})" + (f", your own file {own}" if own is not None else "")
+    yield f"{profile.name} ({profile.id})" + (
+        translate(", your own file {own}", own=own) if own is not None else ""
+    )
     for section in platform_sections(profile, alert_title):
         yield ""
         yield section.title
@@ -157,8 +169,22 @@ def _check_facts(profiles: Sequence[Profile], arguments: ProfilesArguments) -> i
         )
         failed = sum(one.fails for one in found.shortfalls)
         warned = len(found.shortfalls) - failed
-        counted = f"{found.facts} facts about money or data in {len(profiles)} profiles"
-        _print_all([f"{counted}, as of {as_of.isoformat()}: {failed} fail, {warned} warnings"])
+        counted = translate(
+            "{facts} facts about money or data in {profiles} profiles",
+            facts=found.facts,
+            profiles=len(profiles),
+        )
+        _print_all(
+            [
+                translate(
+                    "{counted}, as of {as_of}: {failed} fail, {warned} warnings",
+                    counted=counted,
+                    as_of=as_of.isoformat(),
+                    failed=failed,
+                    warned=warned,
+                )
+            ]
+        )
     if found.has_failures:
         return FAILED
     return OK

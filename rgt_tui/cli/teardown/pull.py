@@ -20,6 +20,7 @@ from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet import noted_transfer
 from rgt_tui.fleet.pulls.pull_stream import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull_box
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, clean_text, pct
 from rgt_tui.profiles import format_duration, how_many, size
 from rgt_tui.transfer.copying import BoxListing, PullPlan, PullProgress, RefusedFile
@@ -48,7 +49,7 @@ def run_pull(arguments: PullArguments) -> int:
     if arguments.dry_run:
         hint = ""
     else:
-        hint = "; what has arrived is kept, and the next rgt pull resumes"
+        hint = translate("; what has arrived is kept, and the next rgt pull resumes")
     return running.run_on_box(
         spec.name, _run_pull(spec, request, as_json=arguments.json), hint=hint
     )
@@ -103,14 +104,20 @@ def in_short(report: PullReport) -> str:
     if not report.is_complete:
         reasons = [f"{row.path}: {row.reason}" for row in report.incomplete]
         if report.unconfirmed:
-            reasons.append(f"the box did not confirm it: {report.unconfirmed}")
+            reasons.append(
+                translate(
+                    "the box did not confirm it: {unconfirmed}", unconfirmed=report.unconfirmed
+                )
+            )
         if report.too_much_unclaimed:
-            reasons.append(f"{report.unclaimed[0].path} and others belong to no job")
+            reasons.append(
+                translate("{path} and others belong to no job", path=report.unclaimed[0].path)
+            )
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
     same = ""
     if report.same:
-        same = f", {report.same:,} already here"
+        same = translate(", {same:,} already here", same=report.same)
     return f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)} verified{same}"
 
 
@@ -149,11 +156,16 @@ class PullDisplay:
         if self._json:
             return
         said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.total_bytes)}"
-        said += (
-            f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
+        said += translate(
+            "; here already: {same:,}; to fetch: {steps:,}, {bytes}",
+            same=len(plan.same),
+            steps=len(plan.steps),
+            bytes=size(plan.bytes),
         )
         if plan.present:
-            said += f" (of that at most {size(plan.present)} from an earlier pull)"
+            said += translate(
+                " (of that at most {present} from an earlier pull)", present=size(plan.present)
+            )
         self._print_line(said)
         if plan.steps:
             self._print_line(f"{self._name}: traffic: {traffic}")
@@ -192,7 +204,9 @@ def describe_progress(progress: PullProgress) -> str:
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
         f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
         f"{size(progress.rate)}/s" if progress.rate is not None else "",
-        f"{format_duration(progress.eta)} to go" if progress.eta is not None else "",
+        translate("{eta} to go", eta=format_duration(progress.eta))
+        if progress.eta is not None
+        else "",
         how_many(progress.problems, "problem") if progress.problems else "",
     ]
     return "  ".join(part for part in parts if part)
@@ -226,41 +240,64 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         return
     name = report.box
     if report.dry_run:
-        verb = "would be fetched"
+        verb = translate("would be fetched")
     else:
-        verb = "verified now"
+        verb = translate("verified now")
     if report.dry_run:
         here = ""
     else:
         here = f", in {report.destination}"
     print_lines(
-        f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} were here "
-        f"already{here}"
+        translate(
+            "{name}: {landed} {verb} ({landed_bytes}), {same:,} were here already{here}",
+            name=name,
+            landed=how_many(report.landed, "file"),
+            verb=verb,
+            landed_bytes=size(report.landed_bytes),
+            same=report.same,
+            here=here,
+        )
     )
     if report.carrier:
-        print_error(f"{name}: over rgt's built-in SSH client, which is slower: {report.carrier}")
+        print_error(
+            translate(
+                "{name}: over rgt's built-in SSH client, which is slower: {carrier}",
+                name=name,
+                carrier=report.carrier,
+            )
+        )
     _print_problems(
-        name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused)
+        name,
+        translate("not pulled"),
+        ((row.path, row.reason) for row in report.refused),
+        len(report.refused),
     )
     _print_problems(
         name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside)
     )
-    links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
+    links = (
+        (path, translate("is a link to {target}: not followed", target=target))
+        for path, target in report.links
+    )
     _print_problems(name, "link", links, len(report.links))
     for folder in report.folders:
-        found = f"complete here, {how_many(folder.files, 'file')}"
+        found = translate("complete here, {files}", files=how_many(folder.files, "file"))
         if folder.missing:
             path, reason = folder.missing[0]
             first = path.removeprefix(folder.path.rstrip("/") + "/")
             more = ""
             if len(folder.missing) > 1:
-                more = f" (and {len(folder.missing) - 1:,} more)"
+                more = translate(" (and {missing:,} more)", missing=len(folder.missing) - 1)
             found = f"incomplete: {first}: {reason}{more}"
         print_lines(f"{name}: {folder.path}: {replace_surrogates(found)}")
     if report.unconfirmed:
         print_error(
-            f"{name}: incomplete: the box could not list its results at the end, so files may be missing here: "
-            f"{report.unconfirmed}; run rgt pull again"
+            translate(
+                "{name}: incomplete: the box could not list its results at the end, so files "
+                "may be missing here: {unconfirmed}; run rgt pull again",
+                name=name,
+                unconfirmed=report.unconfirmed,
+            )
         )
     if report.left_out:
         # Maximum rules that left out files, the largest first; `rgt down` shows all.
@@ -268,12 +305,19 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         largest = sorted(report.left_out, key=lambda rule: -rule.bytes)[:rules_shown]
         rules = ", ".join(f"{rule.rule} ({size(rule.bytes)})" for rule in largest)
         print_lines(
-            f"{name}: not results, by their location: {rules}; `results` in the fleet file adds files"
+            translate(
+                "{name}: not results, by their location: {rules}; `results` in the fleet "
+                "file adds files",
+                name=name,
+                rules=rules,
+            )
         )
     if report.unclaimed:
         _print_unclaimed(report)
     if report.uncounted:
-        print_error(f"{name}: and {report.uncounted:,} more")
+        print_error(
+            translate("{name}: and {uncounted:,} more", name=name, uncounted=report.uncounted)
+        )
 
 
 def _print_unclaimed(report: PullReport) -> None:
@@ -283,12 +327,22 @@ def _print_unclaimed(report: PullReport) -> None:
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
     if not report.too_much_unclaimed:
         print_lines(
-            f"{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull {name} PATH"
+            translate(
+                "{name}: not pulled, claimed by no job, run or `results`: {total}: rgt pull "
+                "{name} PATH",
+                name=name,
+                total=total,
+            )
         )
         return
     print_error(
-        f"{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull {name} PATH brings one, `results` "
-        "in the fleet file always brings it, `ignore` never"
+        translate(
+            "{name}: incomplete: {total} claimed by no job, run or `results`; rgt pull "
+            "{name} PATH brings one, `results` in the fleet file always brings it, "
+            "`ignore` never",
+            name=name,
+            total=total,
+        )
     )
     rows = [
         (group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups

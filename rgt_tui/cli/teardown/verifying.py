@@ -13,6 +13,7 @@ from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import format_row, json_line, print_error
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text, pct
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import (
@@ -44,7 +45,7 @@ def run_verify(arguments: VerifyArguments) -> int:
         print_error(error)
         return USAGE
     except KeyboardInterrupt:
-        print_error("interrupted; nothing was written")
+        print_error(translate("interrupted; nothing was written"))
         os._exit(INTERRUPTED)  # a normal exit would wait for threads that still read a large file
     if arguments.json:
         sys.stdout.buffer.write(json_line(as_json(found)))
@@ -100,25 +101,34 @@ def as_text(found: Verification) -> str:
             shown.append(format_row([(kind, 8, STYLES[kind])], f"{path}: {text}"))
     for kind, count in counts.items():
         if count > most_lines:
-            shown.append(f"… and {count - most_lines} more of the kind {kind}\n")
+            shown.append(
+                translate(
+                    "… and {count} more of the kind {kind}\n", count=count - most_lines, kind=kind
+                )
+            )
     if found.no_torch:
         shown.append(
-            f"files of torch.save were checked, but not loaded: {clean_text(found.no_torch)}\n"
+            translate(
+                "files of torch.save were checked, but not loaded: {no_torch}\n",
+                no_torch=clean_text(found.no_torch),
+            )
         )
     if found.only_hashed:
         if found.only_hashed == 1:
-            files = "1 file was"
+            files = translate("1 file was")
         else:
-            files = f"{found.only_hashed:,} files were"
-        shown.append(f"{files} only hashed: no record of what they should contain\n")
+            files = translate("{only_hashed:,} files were", only_hashed=found.only_hashed)
+        shown.append(
+            translate("{files} only hashed: no record of what they should contain\n", files=files)
+        )
     if found.ok:
         word = "verified"
     else:
-        word = "NOT verified"
+        word = translate("NOT verified")
     counted = (
         (found.files, "file"),
         (found.bytes, "byte"),
-        (len(found.checkpoints), "complete checkpoint"),
+        (len(found.checkpoints), translate("complete checkpoint")),
         (len(found.errors), "error"),
     )
     shown.append(f"{word}: " + ", ".join(how_many(n, what) for n, what in counted) + "\n")

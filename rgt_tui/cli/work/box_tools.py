@@ -40,6 +40,7 @@ from rgt_tui.fleet.work.agent_answers import (
     row_texts,
     rows_of,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, memory
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import format_duration, size
@@ -82,7 +83,7 @@ def _add_gpu_check(row: Row, spec: BoxSpec) -> Row:
             other = describe_gpu_mismatch(
                 asked.gpu, 1, [(row_text(check, "text"), total if isinstance(total, int) else None)]
             )
-            said = other or f"{row_text(check, 'text')}, as asked for"
+            said = other or translate("{check}, as asked for", check=row_text(check, "text"))
             checks.append(
                 {"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said}
             )
@@ -126,13 +127,17 @@ def _reap_lines(row: Row) -> Iterator[str]:
         who = row_text(holder, "cmd") or row_text(holder, "name") or "?"
         yield f"{said:<9} {row_text(holder, 'kill'):<20} {memory(row_count(holder, 'rss')):>9}  {who}"
     if not holders:
-        yield "no process holds a GPU"
+        yield translate("no process holds a GPU")
     if row.get("why"):
-        yield f"unknown which of them are orphans: {row_text(row, 'why')}"
+        yield translate("unknown which of them are orphans: {row}", row=row_text(row, "why"))
     for name in row_texts(row, "ended"):
         yield f"ended     {name}"
     for refusal in rows_of(row, "refused"):
-        yield f"not ended {row_text(refusal, 'kill')}: {row_text(refusal, 'why')}"
+        yield translate(
+            "not ended {refusal}: {refusal_2}",
+            refusal=row_text(refusal, "kill"),
+            refusal_2=row_text(refusal, "why"),
+        )
 
 
 def _grep_words(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
@@ -179,9 +184,11 @@ def _mirror_words(arguments: MirrorArguments, spec: BoxSpec) -> list[str]:
 
 def _mirror_lines(row: Row) -> Iterator[str]:
     if "end" in row:
-        counts = (
-            f"{row_count(row, 'verified')} verified ({row_count(row, 'copied')} copied, "
-            f"{row_count(row, 'same')} the same)"
+        counts = translate(
+            "{row} verified ({row_2} copied, {row_3} the same)",
+            row=row_count(row, "verified"),
+            row_2=row_count(row, "copied"),
+            row_3=row_count(row, "same"),
         )
         yield f"{counts}, {row_count(row, 'failed')} failed, {size(row_count(row, 'bytes'))}"
     elif row.get("status") == "failed":
@@ -205,7 +212,10 @@ def _run_tool(name: str, arguments: ToolArguments) -> int:
     spec = open_box(arguments, trusted=True)
     if isinstance(arguments, GrepArguments) and not arguments.paths and not logs_of(spec):
         print_error(
-            f"{spec.name}: the fleet file names no logs and no jobs there: give a path to search"
+            translate(
+                "{name}: the fleet file names no logs and no jobs there: give a path to search",
+                name=spec.name,
+            )
         )
         return USAGE
     if isinstance(arguments, ReapArguments) and arguments.kill is not None:
@@ -282,12 +292,17 @@ async def _end_process(arguments: ReapArguments, spec: BoxSpec) -> int:
         ]
         if not named:
             print_error(
-                f"{spec.name}: no holder of a GPU is {arguments.kill}: {rgt_with(None)} reap {spec.name}"
+                translate(
+                    "{name}: no holder of a GPU is {kill}: {rgt_with} reap {name}",
+                    name=spec.name,
+                    kill=arguments.kill,
+                    rgt_with=rgt_with(None),
+                )
             )
             return FAILED
         if not arguments.json:
             print_lines(*tool.shown({"holders": named}))
-        if not confirm_box_name(arguments, spec.name, "end this process"):
+        if not confirm_box_name(arguments, spec.name, translate("end this process")):
             return FAILED
         words += ["--kill", arguments.kill or ""] + ["--unverified"] * arguments.unverified
         answer = await query_agent(connection, deployed, words, seconds=arguments.timeout)
@@ -298,7 +313,12 @@ async def _end_process(arguments: ReapArguments, spec: BoxSpec) -> int:
         print_lines(*(f"ended     {name}" for name in ended))
     for refusal in rows_of(answer.last_row, "refused"):
         print_error(
-            f"{spec.name}: {row_text(refusal, 'kill')} was not ended: {row_text(refusal, 'why')}"
+            translate(
+                "{name}: {refusal} was not ended: {refusal_2}",
+                name=spec.name,
+                refusal=row_text(refusal, "kill"),
+                refusal_2=row_text(refusal, "why"),
+            )
         )
     if ended:
         return OK
@@ -314,9 +334,11 @@ def confirm_box_name(arguments: ReapArguments | QueueArguments, name: str, what:
                 f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}"
             )
             return False
-        given = prompt_line(f"Type the name of the box to {what}: ").strip()
+        given = prompt_line(translate("Type the name of the box to {what}: ", what=what)).strip()
     if given != name:
-        print_error(f"{name}: nothing was done: that is not the name of the box")
+        print_error(
+            translate("{name}: nothing was done: that is not the name of the box", name=name)
+        )
         return False
     return True
 
@@ -381,7 +403,12 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
         job = row_text(found, "job").rpartition("/")[2]
         again = f"{rgt_with(arguments.fleet)} queue {spec.name} run --job {job}"
         print_lines(
-            f"{spec.name}: {', '.join(row_texts(found, 'waiting'))} wait; to continue: {again}"
+            translate(
+                "{name}: {found} wait; to continue: {again}",
+                name=spec.name,
+                found=", ".join(row_texts(found, "waiting")),
+                again=again,
+            )
         )
     return done.status
 
@@ -392,7 +419,7 @@ def _is_confirmed(arguments: StopArguments, spec: BoxSpec) -> bool:
         return False
     if confirm_yes(f"{spec.name}: stop {arguments.run}?"):
         return True
-    print_error(f"{spec.name}: nothing was stopped")
+    print_error(translate("{name}: nothing was stopped", name=spec.name))
     return False
 
 
@@ -402,21 +429,37 @@ def lines_of(row: Row) -> Iterator[str]:
     if phase == "found":
         whose = ""
         if row.get("cell"):
-            whose = f"cell {row_text(row, 'cell')} of {row_text(row, 'job')}, "
-        yield f"found  {row_text(row, 'run')}: {whose}pid {row_count(row, 'pid')}"
+            whose = translate(
+                "cell {row} of {row_2}, ", row=row_text(row, "cell"), row_2=row_text(row, "job")
+            )
+        yield translate(
+            "found  {row}: {whose}pid {row_2}",
+            row=row_text(row, "run"),
+            whose=whose,
+            row_2=row_count(row, "pid"),
+        )
         if row.get("command"):
             yield f"       {row_text(row, 'command')[:200]}"
         yield f"saved  {_describe_checkpoint(row)}"
         if row.get("handles_sigterm") is not True:
-            yield "       it does not handle SIGTERM: it ends at once and loses all unsaved progress"
+            yield translate(
+                "       it does not handle SIGTERM: it ends at once and loses all unsaved progress"
+            )
     elif phase == "waits":
-        yield f"waits  for its next checkpoint, at most {format_duration(_read_seconds(row))}"
+        yield translate(
+            "waits  for its next checkpoint, at most {row}", row=format_duration(_read_seconds(row))
+        )
     elif phase == "asked":
-        yield f"asked  SIGTERM was sent; waiting up to {format_duration(_read_seconds(row))} for it to end"
+        yield translate(
+            "asked  SIGTERM was sent; waiting up to {row} for it to end",
+            row=format_duration(_read_seconds(row)),
+        )
     elif phase == "ended":
         took = format_duration(row["took"] if isinstance(row.get("took"), (int, float)) else None)
         if not row.get("ended"):
-            yield f"alive  it has not ended after {took}; nothing else was sent"
+            yield translate(
+                "alive  it has not ended after {took}; nothing else was sent", took=took
+            )
             return
         why = ""
         if row.get("reason"):
@@ -424,11 +467,11 @@ def lines_of(row: Row) -> Iterator[str]:
         state = ""
         if row.get("state"):
             state = f", {row_text(row, 'state')}{why}"
-        yield f"ended  after {took}{state}"
+        yield translate("ended  after {took}{state}", took=took, state=state)
         yield (
             f"saved  {_describe_checkpoint(row)}"
             if row.get("saved")
-            else f"lost   everything after {_describe_checkpoint(row)}"
+            else translate("lost   everything after {row}", row=_describe_checkpoint(row))
         )
 
 
@@ -443,7 +486,7 @@ def _describe_checkpoint(row: Row) -> str:
     """Return a checkpoint: its step, path, size, and its age by the box's clock."""
     newest, now = row.get("newest"), row.get("at")
     if not isinstance(newest, dict):
-        return "no checkpoint that rgt recognises"
+        return translate("no checkpoint that rgt recognises")
     step = ""
     if isinstance(newest.get("step"), int):
         step = f"step {newest['step']:,}, "

@@ -26,6 +26,7 @@ from rgt_tui.files import locked_file, open_regular, replace_file, state_directo
 from rgt_tui.fleet.work.launching import describe_phase, finding_lines, job_name_of
 from rgt_tui.handbook import all_pages
 from rgt_tui.health import log_finding
+from rgt_tui.language import translate
 from rgt_tui.model import Secret
 from rgt_tui.transfer import SourceError, SourceTree
 
@@ -78,7 +79,7 @@ def run_local_smoke(
     passed = _load_passed()
     row: dict[str, Any] = {"ok": True, "before": True}
     if digest not in passed:
-        with wait_indicator("running the smoke command here …"):
+        with wait_indicator(translate("running the smoke command here …")):
             row = _run_smoke(
                 arguments,
                 tree,
@@ -189,7 +190,13 @@ def run_smoke(arguments: SmokeArguments) -> int:
                 _show_output,
             )
         except OSError as error:
-            print_error(f"{words[0]}: cannot be started: {error.strerror}")
+            print_error(
+                translate(
+                    "{words}: cannot be started: {strerror}",
+                    words=words[0],
+                    strerror=error.strerror,
+                )
+            )
             return USAGE
         return _report_smoke(arguments, words, folder, status, time.monotonic() - began)
 
@@ -291,15 +298,19 @@ def _report_smoke(
     if verdict is not None:
         lines.append(f"smoke: {verdict[0]}")
     if reason is None:
-        lines.append(f"smoke: passed on the CPU in {took:.1f} s")
+        lines.append(translate("smoke: passed on the CPU in {took:.1f} s", took=took))
     else:
-        lines.append(f"smoke: FAILED: {reason}, after {took:.1f} s")
+        lines.append(
+            translate("smoke: FAILED: {reason}, after {took:.1f} s", reason=reason, took=took)
+        )
     if status is None:
         lines.append("smoke: nothing had failed until then: --seconds TIME sets the limit")
     if needs_gpu:
         lines.append(
-            "smoke: it requires a GPU, which is hidden here: let it use the CPU if"
-            " torch.cuda.is_available() is false"
+            translate(
+                "smoke: it requires a GPU, which is hidden here: let it use the CPU if "
+                "torch.cuda.is_available() is false"
+            )
         )
     elif reason is not None:
         lines += as_text(LOG, found, advice)
@@ -325,9 +336,18 @@ def _describe_limits(
         changes = ", ".join(
             f"{name}={value}" for name, value in each.changed.items() if value and name != "out"
         )
-        lines.append(f"smoke: limited  {each.framework}: {each.call} with {changes}")
+        lines.append(
+            translate(
+                "smoke: limited  {framework}: {call} with {changes}",
+                framework=each.framework,
+                call=each.call,
+                changes=changes,
+            )
+        )
     if not lines and own_option is not None:
-        lines.append(f"smoke: limited  by the command's own {own_option}")
+        lines.append(
+            translate("smoke: limited  by the command's own {own_option}", own_option=own_option)
+        )
     if not lines:
         lines.append(
             "smoke: the command ran as it is: rgt knows no framework in it that it can limit to"
@@ -403,9 +423,9 @@ def run_limited(
 def describe_status(status: int | None, seconds: float) -> str | None:
     """Return why a command failed: its exit status, or the time limit; None = it did not."""
     if status is None:
-        return f"did not end within {seconds:g} s"
+        return translate("did not end within {seconds:g} s", seconds=seconds)
     if status < 0:
-        return f"killed by signal {-status}"
+        return translate("killed by signal {status}", status=-status)
     if status:
         return f"exit {status}"
     return None

@@ -53,6 +53,7 @@ from rgt_tui.fleet.work.queue_split import (
     seen_in,
     split_queue,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Lifecycle, QueueState, clean_decoded
 from rgt_tui.profiles import format_time_ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
@@ -108,7 +109,7 @@ def run_queue(arguments: QueueArguments) -> int:
 def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str | None:
     action, rest = arguments.action, arguments.rest
     if not names:
-        return "name a box, or several separated by commas: a,b,c"
+        return translate("name a box, or several separated by commas: a,b,c")
     if action == "new" and len(rest) != 1:
         return "new takes the name of the job: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
     if action == "new" and not arguments.words:
@@ -116,26 +117,30 @@ def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str
     if action == "new" and arguments.job is not None:
         return "new takes the name of the job instead of --job"
     if action != "new" and arguments.words:
-        return f"{action} takes no command"
+        return translate("{action} takes no command", action=action)
     only_new = [
         word for word, name in NEW_ALONE.items() if action != "new" and getattr(arguments, name)
     ]
     if only_new:
-        return f"only for new, as part of the job: {' and '.join(only_new)}"
+        return translate(
+            "only for new, as part of the job: {only_new}", only_new=" and ".join(only_new)
+        )
     if action == "add" and (len(names) > 1 or not rest):
-        return (
+        return translate(
             "add takes lines, and one box; several boxes share a file: rgt queue a,b run QUEUEFILE"
         )
     if action == "take-out" and not rest:
-        return "take-out takes the names of cells"
+        return translate("take-out takes the names of cells")
     if action in ("status", "check", "reconcile") and rest:
-        return f"{action} takes no {rest[0]!r}"
+        return translate("{action} takes no {rest!r}", action=action, rest=rest[0])
     if action == "run" and len(rest) > 1:
-        return "run takes one queue file"
+        return translate("run takes one queue file")
     if arguments.hand_over and action != "run":
         return "--hand-over goes with run: rgt queue b,c run --hand-over a"
     if arguments.hand_over in names:
-        return f"{arguments.hand_over} cannot take over its own cells"
+        return translate(
+            "{hand_over} cannot take over its own cells", hand_over=arguments.hand_over
+        )
     if arguments.hand_over and rest:
         return "--hand-over uses the cells of that box: give no file"
     return None
@@ -247,16 +252,21 @@ class QueueCommand:
             self._print_row(
                 spec,
                 answer.last_row,
-                lines + ([f"there already: {', '.join(there)}"] if there else []),
+                lines
+                + ([translate("there already: {there}", there=", ".join(there))] if there else []),
             )
         return self._report_exit(spec, answer)
 
     async def _comment_out_cells(self, spec: BoxSpec) -> int:
         answer = await self._query_agent(
-            spec, comment_out_words(self._first_job(spec), self._arguments.rest, "taken out")
+            spec,
+            comment_out_words(self._first_job(spec), self._arguments.rest, "taken out"),
         )
         if answer.rows:
-            lines = [f"taken out {name}" for name in row_texts(answer.last_row, "out")]
+            lines = [
+                translate("taken out {name}", name=name)
+                for name in row_texts(answer.last_row, "out")
+            ]
             kept = answer.last_row.get("kept")
             lines += (
                 [f"kept {name}: {why}" for name, why in kept.items()]
@@ -266,7 +276,11 @@ class QueueCommand:
             self._print_row(
                 spec,
                 answer.last_row,
-                lines + [f"no cell {name}" for name in row_texts(answer.last_row, "absent")],
+                lines
+                + [
+                    translate("no cell {name}", name=name)
+                    for name in row_texts(answer.last_row, "absent")
+                ],
             )
         return self._report_exit(spec, answer)
 
@@ -307,7 +321,9 @@ class QueueCommand:
             if self._arguments.job is None:
                 known = await query_agent(connection, deployed, ["queue", "list"], seconds=SECONDS)
                 if known.status != OK:
-                    raise CommandFailed(f"its other jobs could not be listed: {known.words}")
+                    raise CommandFailed(
+                        translate("its other jobs could not be listed: {words}", words=known.words)
+                    )
                 others = [
                     job
                     for job in row_texts(known.last_row, "jobs")
@@ -323,7 +339,7 @@ class QueueCommand:
                     if job in named:
                         unnamed = ""
                     else:
-                        unnamed = ", which the fleet file does not name"
+                        unnamed = translate(", which the fleet file does not name")
                     lines = [f"job {job}{unnamed}", *(f"  {line}" for line in lines)]
                 self._print_row(spec, answer.last_row, lines, job)
                 codes.append(self._report_exit(spec, answer))
@@ -341,7 +357,9 @@ class QueueCommand:
         lines = [f"fixed: {path}" for path in row_texts(row, "fixed")] + row_texts(row, "problems")
         lines += [f"note: {note}" for note in row_texts(row, "notes")]
         if row.get("ok"):
-            lines.append(f"{how_many(int(row.get('cells') or 0), 'cell')}, nothing wrong")
+            lines.append(
+                translate("{get}, nothing wrong", get=how_many(int(row.get("cells") or 0), "cell"))
+            )
         self._print_row(spec, row, lines)
         return self._report_exit(spec, answer)
 
@@ -385,7 +403,13 @@ class QueueCommand:
         else:
             print_lines(*(line for entry in entries for line in entry_lines(entry)))
         for part in lost:
-            print_error(f"{part.box}: {part.error}; shown as last seen, it may still run")
+            print_error(
+                translate(
+                    "{box}: {error}; shown as last seen, it may still run",
+                    box=part.box,
+                    error=part.error,
+                )
+            )
         bad = {entry.status for entry in entries} - {WHOLE}
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED
@@ -438,7 +462,9 @@ class QueueCommand:
             path = Path(self._arguments.rest[0])
             lines = parse_lines(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            print_error(f"cannot read {self._arguments.rest[0]}: {error}")
+            print_error(
+                translate("cannot read {rest}: {error}", rest=self._arguments.rest[0], error=error)
+            )
             return USAGE
         except NoQueue as error:
             print_error(error)
@@ -462,7 +488,9 @@ class QueueCommand:
         for box in dict.fromkeys(there.values()):
             names = [line.name for line in lines if there.get(line.name) == box]
             if names:
-                self._print_words(f"{box}: there already: {', '.join(names)}")
+                self._print_words(
+                    translate("{box}: there already: {names}", box=box, names=", ".join(names))
+                )
         remembered = await self._load_recorded_queues(self._config.boxes)
         seen = [one for box, queue in queues.items() for one in seen_in(box, [queue])]
         known = {(one.box, one.name) for one in seen}
@@ -517,14 +545,17 @@ class QueueCommand:
         else:
             if queue.runner_alive:
                 print_error(
-                    f"{away.name}: its runner is active and may run them: nothing was handed over"
+                    translate(
+                        "{name}: its runner is active and may run them: nothing was handed over",
+                        name=away.name,
+                    )
                 )
                 return FAILED
         # the receiving boxes have to answer first
         await asyncio.gather(*map(self._read_queue, self._specs))
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
-            self._print_words(f"{away.name}: it has no cell to hand over")
+            self._print_words(translate("{name}: it has no cell to hand over", name=away.name))
             return OK
         names = [cell.name for cell in cells]
         path = ledger_path(os.environ)
@@ -532,7 +563,13 @@ class QueueCommand:
             # Recorded before the others get them, so that the box is updated first if it returns.
             await asyncio.to_thread(note_handed, path, away.name, job, {"others": names})
         except OSError as error:
-            print_error(f"{path}: {error.strerror or error}; nothing was handed over")
+            print_error(
+                translate(
+                    "{path}: {strerror}; nothing was handed over",
+                    path=path,
+                    strerror=error.strerror or error,
+                )
+            )
             return FAILED
         lines = [line_of(cell, f"from {away.name}") for cell in cells]
         try:
@@ -543,7 +580,7 @@ class QueueCommand:
         try:
             code = await self._share_out(lines)
         except BoxError:
-            print_error("to add the cells taken from it to a queue that lacks them:")
+            print_error(translate("to add the cells taken from it to a queue that lacks them:"))
             print_error("\n".join(line.text for line in lines))
             raise
         if left and code == OK:
@@ -563,14 +600,20 @@ class QueueCommand:
         if meter is not None:
             word = f"; {meter_text(meter)}"
         else:
-            word = "; no provider to ask"
+            word = translate("; no provider to ask")
         print_error(
-            f"{spec.name}: {error}{word}. Unreachable does not mean stopped: it may still run its cells."
+            translate(
+                "{name}: {error}{word}. Unreachable does not mean stopped: it may still run "
+                "its cells.",
+                name=spec.name,
+                error=error,
+                word=word,
+            )
         )
         return confirm_box_name(
             self._arguments,
             spec.name,
-            "confirm that you have seen it off, and hand its cells over",
+            translate("confirm that you have seen it off, and hand its cells over"),
         )
 
     async def _last_known_queue(self, spec: BoxSpec, job: str) -> QueueState:
@@ -578,10 +621,17 @@ class QueueCommand:
         queue = next((queue for queue in queues if same_job(queue.path, job)), None)
         if queue is None:
             raise Unreachable(
-                f"it is unreachable, and its queue {job} was never seen: its cells are unknown"
+                translate(
+                    "it is unreachable, and its queue {job} was never seen: its cells are unknown",
+                    job=job,
+                )
             )
         self._print_words(
-            f"{spec.name}: its queue as it was seen {format_time_ago(queue.at, time.time())}"
+            translate(
+                "{name}: its queue as it was seen {at}",
+                name=spec.name,
+                at=format_time_ago(queue.at, time.time()),
+            )
         )
         return queue
 
@@ -599,7 +649,10 @@ class QueueCommand:
         )
         if not answer.rows:
             raise CommandFailed(
-                f"its queue could not be updated with the cells that others run now: {answer.words}"
+                translate(
+                    "its queue could not be updated with the cells that others run now: {words}",
+                    words=answer.words,
+                )
             )
         kept = answer.last_row.get("kept")
         if isinstance(kept, dict):
@@ -608,11 +661,20 @@ class QueueCommand:
             stays = ()
         for name in stays:
             print_error(
-                f"{spec.name}: {name} stays there: {kept[name] if isinstance(kept, dict) else ''}"
+                translate(
+                    "{name}: {name_2} stays there: {more}",
+                    name=spec.name,
+                    name_2=name,
+                    more=kept[name] if isinstance(kept, dict) else "",
+                )
             )
         if row_texts(answer.last_row, "out"):
             self._print_words(
-                f"{spec.name}: no longer run there: {', '.join(row_texts(answer.last_row, 'out'))}"
+                translate(
+                    "{name}: no longer run there: {last_row}",
+                    name=spec.name,
+                    last_row=", ".join(row_texts(answer.last_row, "out")),
+                )
             )
         try:
             await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
@@ -694,7 +756,7 @@ def queue_of(answer: AgentAnswer) -> QueueState:
         return clean_decoded(msgspec.convert(answer.last_row, QueueState))
     except msgspec.ValidationError as error:
         raise CommandFailed(
-            f"the agent's answer cannot be used: {answer.words or error}"
+            translate("the agent's answer cannot be used: {words}", words=answer.words or error)
         ) from error
 
 
@@ -712,7 +774,11 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
         if cell.wait is not None:
             state, why = (
                 HOLDING,
-                f": at step {cell.wait.step:,}, {wait_text(cell.wait, queue.at - now, now)}",
+                translate(
+                    ": at step {step:,}, {wait}",
+                    step=cell.wait.step,
+                    wait=wait_text(cell.wait, queue.at - now, now),
+                ),
             )
         if cell.epochs is None:
             epochs = ""
@@ -723,15 +789,15 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
             freed = f", freed {size(cell.pruned)}"
         lines.append(f"{state:<11} {cell.name} ({cell.task}{epochs}{when}{freed}){why}")
     if queue.runner_pid:
-        runner = f"runner pid {queue.runner_pid}"
+        runner = translate("runner pid {runner_pid}", runner_pid=queue.runner_pid)
     else:
         runner = "a runner"
     lines.append(
-        f"{runner} is active"
+        translate("{runner} is active", runner=runner)
         if queue.runner_alive
-        else "all cells are done"
+        else translate("all cells are done")
         if queue.done
-        else "no runner is active"
+        else translate("no runner is active")
     )
     return lines + ([f"error: {queue.error}"] if queue.error else [])
 

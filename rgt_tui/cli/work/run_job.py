@@ -53,6 +53,7 @@ from rgt_tui.fleet.work.launching import (
     job_for,
     phase_of,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Secret
 from rgt_tui.profiles import format_duration, load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
@@ -250,9 +251,11 @@ class _JobStart:
         names = ", ".join(
             f"{each.name} (for {format_duration(each.seconds)})" for each in launched.running_jobs
         )
-        runs = f"this command is already running, with other code: {names}"
+        runs = translate("this command is already running, with other code: {names}", names=names)
         if is_interactive() and not self._arguments.json:
-            self._again = confirm_yes(f"{self._spec.name}: {runs}. Start it once more?")
+            self._again = confirm_yes(
+                translate("{name}: {runs}. Start it once more?", name=self._spec.name, runs=runs)
+            )
         if not self._again:
             print_error(
                 f"{self._spec.name}: {runs}; nothing was started. --again starts it once more, next to that"
@@ -369,7 +372,9 @@ async def launch_job(
         async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
             asked = True
             with (
-                wait_indicator(f"launching on {spec.name} …") if alone else contextlib.nullcontext()
+                wait_indicator(translate("launching on {name} …", name=spec.name))
+                if alone
+                else contextlib.nullcontext()
             ):
                 answer = await query_agent(
                     connection, deployed, words, data=data, seconds=seconds, each=collect_row
@@ -425,7 +430,12 @@ def save_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str
         )
     except FleetFileError as error:
         print_error(
-            f'it runs, but could not be added to the fleet file: {error}; add it by hand: jobs = ["{folder}"]'
+            translate(
+                "it runs, but could not be added to the fleet file: {error}; add it by hand: "
+                'jobs = ["{folder}"]',
+                error=error,
+                folder=folder,
+            )
         )
     place = find_fleet_place(arguments)
     if place is not None and place.lies_there:
@@ -455,7 +465,13 @@ async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> i
             raise
         except Unreachable as error:
             if not lost:
-                print_error(f"{spec.name}: {error}; the job continues there, and rgt keeps waiting")
+                print_error(
+                    translate(
+                        "{name}: {error}; the job continues there, and rgt keeps waiting",
+                        name=spec.name,
+                        error=error,
+                    )
+                )
             lost = True
             await asyncio.sleep(again_s)
 

@@ -25,6 +25,7 @@ from rgt_tui.cli.work.work_arguments import (
 )
 from rgt_tui.fleet import connected, find_moved_address, provider_word
 from rgt_tui.fleet.work.tunneling import BoxTunnels, CannotListen
+from rgt_tui.language import translate
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel, is_exact_path, parse_tunnel
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (
@@ -76,17 +77,23 @@ async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
                 passed = await pass_through(connection, shell_line(arguments.words), interrupted)
     except TimeoutError as error:
-        raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
+        raise Unreachable(
+            translate("not reached within {timeout:g} s", timeout=arguments.timeout)
+        ) from error
     except Unreachable as error:
         if not began:
             raise
-        raise Unreachable(f"{error}; unknown whether the command still runs there") from error
+        raise Unreachable(
+            translate("{error}; unknown whether the command still runs there", error=error)
+        ) from error
     if passed.error is not None:
         raise passed.error
     if interrupted.is_set():
         return INTERRUPTED
     if passed.status is None:
-        print_error(f"{spec.name}: the box did not report the command's exit status")
+        print_error(
+            translate("{name}: the box did not report the command's exit status", name=spec.name)
+        )
         return UNREACHABLE
     return passed.status
 
@@ -97,7 +104,10 @@ def run_ssh(arguments: SshArguments) -> int:
     program = shutil.which(spec.transport)
     if program is None:
         print_error(
-            f"there is no {spec.transport} program on this machine: install it, or use rgt exec"
+            translate(
+                "there is no {transport} program on this machine: install it, or use rgt exec",
+                transport=spec.transport,
+            )
         )
         return FAILED
     found: list[str] = []
@@ -129,7 +139,9 @@ async def build_terminal_words(spec: BoxSpec, arguments: SshArguments) -> tuple[
         ):
             return terminal_words(connection, spec.name, command)
     except TimeoutError as error:
-        raise Unreachable(f"not reached within {arguments.timeout:g} s") from error
+        raise Unreachable(
+            translate("not reached within {timeout:g} s", timeout=arguments.timeout)
+        ) from error
     except AuthFailed:
         if spec.kubectl is not None:
             raise
@@ -153,7 +165,10 @@ def run_tunnel(arguments: TunnelArguments) -> int:
         return USAGE
     if not tunnels:
         print_error(
-            f'which port? rgt tunnel {spec.name} 6006, or tunnels = ["6006"] in the fleet file'
+            translate(
+                'which port? rgt tunnel {name} 6006, or tunnels = ["6006"] in the fleet file',
+                name=spec.name,
+            )
         )
         return USAGE
     return running.run_on_box(spec.name, _run_tunnel(arguments, spec, tunnels))
@@ -177,7 +192,7 @@ async def _run_tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[T
             return FAILED
         carrying = asyncio.ensure_future(work.run(up.set))
         stopped, ready = asyncio.ensure_future(over.wait()), asyncio.ensure_future(up.wait())
-        with wait_indicator(f"connecting to {spec.name} …"):
+        with wait_indicator(translate("connecting to {name} …", name=spec.name)):
             await asyncio.wait({carrying, stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             print_ports(arguments, spec, ports)
@@ -213,7 +228,7 @@ def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tun
             if port == tunnel.local:
                 taken = ""
             else:
-                taken = f"  ({tunnel.local} is taken here)"
+                taken = translate("  ({local} is taken here)", local=tunnel.local)
             print_lines(f"{spec.name}: {url}  →  {tunnel.remote_end}{taken}")
     sys.stdout.flush()
 
@@ -226,8 +241,12 @@ def run_code(arguments: CodeArguments) -> int:
     spec = open_box(arguments, trusted=True)
     if spec.kubectl is not None:
         print_error(
-            f"{spec.name}: rgt code is for boxes reached by SSH; VS Code opens a pod with its Kubernetes "
-            f"extension (Attach Visual Studio Code), namespace {spec.kubectl.namespace}"
+            translate(
+                "{name}: rgt code is for boxes reached by SSH; VS Code opens a pod with its "
+                "Kubernetes extension (Attach Visual Studio Code), namespace {namespace}",
+                name=spec.name,
+                namespace=spec.kubectl.namespace,
+            )
         )
         return USAGE
     return running.run_on_box(spec.name, _open_editor(arguments, spec))
@@ -237,7 +256,7 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
     profile = load_profile(spec.profile)
     place, folder = None, arguments.dir or profile.overrides.data_dir
     try:
-        with wait_indicator(f"connecting to {spec.name} …"):
+        with wait_indicator(translate("connecting to {name} …", name=spec.name)):
             async with (
                 PausableDeadline(arguments.timeout),
                 connected(spec, accept_new_host_keys=arguments.accept_new_host_key) as connection,
@@ -249,8 +268,18 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
                     place = None
                 folder = folder or await _find_home(connection)
     except (Unreachable, AuthFailed, TimeoutError) as error:
-        said = error if str(error) else f"not reached within {arguments.timeout:g} s"
-        print_error(f"{spec.name}: {said}; this is the connection from the fleet file")
+        said = (
+            error
+            if str(error)
+            else translate("not reached within {timeout:g} s", timeout=arguments.timeout)
+        )
+        print_error(
+            translate(
+                "{name}: {said}; this is the connection from the fleet file",
+                name=spec.name,
+                said=said,
+            )
+        )
     steps = await asyncio.to_thread(resolve_hops, spec, profile.launch.user)
     if place is not None and place != (steps[-1].host.host, steps[-1].host.port):
         meter = await provider_word(spec)
@@ -268,7 +297,9 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
             write_block(path, spec.name, block)
             written = True
         except OSError as error:
-            print_error(f"cannot write {path}: {error.strerror}")
+            print_error(
+                translate("cannot write {path}: {strerror}", path=path, strerror=error.strerror)
+            )
             return FAILED
     print_editor_help(
         arguments, spec, name, block, folder, path if written else None, steps[-1].host
@@ -340,9 +371,16 @@ def print_editor_help(
     lines += [
         f"VS Code    code --folder-uri {uri}",
         f"Cursor     cursor --folder-uri {uri}",
-        f"JetBrains  a new SSH connection: host {name} of ~/.ssh/config, or {host.user}@{host.host} port {host.port}"
+        translate(
+            "JetBrains  a new SSH connection: host {name} of ~/.ssh/config, or "
+            "{user}@{host} port {port}",
+            name=name,
+            user=host.user,
+            host=host.host,
+            port=host.port,
+        )
         + (f", key {host.identities[0]}" if host.identities_given and host.identities else "")
-        + f"; project directory {shown}",
+        + translate("; project directory {shown}", shown=shown),
         f"ssh        ssh {name}",
     ]
     print_lines(*lines)

@@ -20,6 +20,7 @@ from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, row_texts
 from rgt_tui.fleet.work.launching import CannotRun, PushedCode, sweep_for
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
@@ -63,12 +64,20 @@ async def make_sweep(
         save_job(arguments, fleet, spec, jobs[spec.name][0])
         _print_job(arguments, spec, row, jobs[spec.name][0])
     if len(set(made.values())) > 1:
-        print_error(f"the boxes have different versions of the code: {', '.join(made)}; push again")
+        print_error(
+            translate(
+                "the boxes have different versions of the code: {made}; push again",
+                made=", ".join(made),
+            )
+        )
         return FAILED
     missing = [spec.name for spec in specs if spec.name not in made]
     if missing and made:
         print_error(
-            f"the job is not on {', '.join(missing)}: run the same command again once that is fixed"
+            translate(
+                "the job is not on {missing}: run the same command again once that is fixed",
+                missing=", ".join(missing),
+            )
         )
     return code
 
@@ -140,12 +149,16 @@ def _print_job(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> 
     if row.get("made"):
         how = "made"
     else:
-        how = "already exists, with the same command"
+        how = translate("already exists, with the same command")
     if row.get("code"):
         lines = [f"code   {row_text(row, 'code')}"]
     else:
         lines = []
-    lines += [f"job    {job} {how}; results go to {row_text(row, 'out')}"]
+    lines += [
+        translate(
+            "job    {job} {how}; results go to {row}", job=job, how=how, row=row_text(row, "out")
+        )
+    ]
     lines += [f"note   {note}" for note in row_texts(row, "notes")]
     rgt, name = rgt_with(arguments.fleet), arguments.rest[0]
     lines += [f"next   {rgt} queue {spec.name} add configs/a.yaml 'configs/b.yaml 20' --job {name}"]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rgt_tui.health.condition import EntryProof, Reading
 from rgt_tui.health.facts import BoxFacts
 from rgt_tui.health.rows.conditions_runs import attempt_of, runs_of
+from rgt_tui.language import translate
 from rgt_tui.model import EPOCH, TIME, RunResume, RunState, training_of
 
 WINDOW = 30
@@ -64,7 +65,14 @@ def read_flat(view: BoxFacts) -> Sequence[Reading] | None:
 def say_flat(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both ends of the curve."""
     run, first, last, count = reading.about
-    return f"{run.name}: the loss has not fallen over {count:,} points: {first:.4g} at first, {last:.4g} now"
+    return translate(
+        "{name}: the loss has not fallen over {count:,} points: {first:.4g} at "
+        "first, {last:.4g} now",
+        name=run.name,
+        count=count,
+        first=first,
+        last=last,
+    )
 
 
 def read_rising(view: BoxFacts) -> Sequence[Reading] | None:
@@ -107,7 +115,11 @@ def _rise_ratio(values: Sequence[float], start: int, count: int) -> float | None
 
 def say_rising(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the factor."""
-    return f"{reading.key}: the loss is {reading.value:.1f} times its earlier value in this attempt, and stays there"
+    return translate(
+        "{key}: the loss is {value:.1f} times its earlier value in this attempt, and stays there",
+        key=reading.key,
+        value=reading.value,
+    )
 
 
 def read_jumped(view: BoxFacts) -> Sequence[Reading] | None:
@@ -132,7 +144,13 @@ def read_jumped(view: BoxFacts) -> Sequence[Reading] | None:
 def say_jumped(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both levels."""
     resume, level, now = reading.about
-    return f"{reading.key}: since the resume at step {resume.step:,} the loss is {now:.4g}, before it was {level:.4g}"
+    return translate(
+        "{key}: since the resume at step {step:,} the loss is {now:.4g}, before it was {level:.4g}",
+        key=reading.key,
+        step=resume.step,
+        now=now,
+        level=level,
+    )
 
 
 def _losses_around_resume(run: RunState) -> tuple[list[float], list[float], RunResume] | None:
@@ -196,7 +214,13 @@ def _same_count(run: RunState, step: int) -> bool:
 def say_restarted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the checkpoint that was skipped."""
     resume, newest = reading.about
-    return f"{reading.key} started at step {resume.step:,}, although {newest.path} has step {newest.step:,}"
+    return translate(
+        "{key} started at step {step:,}, although {path} has step {step_2:,}",
+        key=reading.key,
+        step=resume.step,
+        path=newest.path,
+        step_2=newest.step,
+    )
 
 
 def read_back(view: BoxFacts) -> Sequence[Reading] | None:
@@ -224,9 +248,12 @@ def read_back(view: BoxFacts) -> Sequence[Reading] | None:
 def say_back(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with both steps."""
     fall: _StepFall = reading.about
-    return (
-        f"{reading.key} went back from step {fall.top:,} to step {fall.step:,} within one attempt: "
-        "there is no checkpoint, and the log shows no resume"
+    return translate(
+        "{key} went back from step {top:,} to step {step:,} within one attempt: "
+        "there is no checkpoint, and the log shows no resume",
+        key=reading.key,
+        top=fall.top,
+        step=fall.step,
     )
 
 
@@ -344,7 +371,12 @@ def prove_lr_restart(view: BoxFacts) -> Iterator[EntryProof]:
         if old is None or not math.isfinite(old) or old <= 0 or not math.isfinite(ys[at]):
             continue
         if ys[at] > LR_HIGHER * old or ys[at] < LR_LOWER * old:
-            text = f"learning rate {old:.3g} before the resume at step {resume.step:,}, {ys[at]:.3g} after it"
+            text = translate(
+                "learning rate {old:.3g} before the resume at step {step:,}, {ys:.3g} after it",
+                old=old,
+                step=resume.step,
+                ys=ys[at],
+            )
             yield EntryProof(text, "scalars", run=run.name, step=resume.step)
 
 
@@ -369,7 +401,14 @@ def prove_epoch_restart(view: BoxFacts) -> Iterator[EntryProof]:
         if old is None or new is None or xs[at] < GONE_BACK * resume.step:
             continue
         if new < first_epochs and old - new >= 1.0:
-            text = f"epoch {old:g} before the resume at step {resume.step:,}, {new:g} after it, at step {xs[at]:,}"
+            text = translate(
+                "epoch {old:g} before the resume at step {step:,}, {new:g} after it, at step "
+                "{xs:,}",
+                old=old,
+                step=resume.step,
+                new=new,
+                xs=xs[at],
+            )
             yield EntryProof(text, "scalars", run=run.name, step=resume.step)
 
 

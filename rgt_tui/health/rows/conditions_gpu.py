@@ -20,6 +20,7 @@ from rgt_tui.health.condition import (
 from rgt_tui.health.facts import LIMITS, BoxFacts, training_processes
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.health.rows.conditions_runs import runs_of
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     Finding,
@@ -118,12 +119,21 @@ def say_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration, and what the run is doing meanwhile."""
     waited, value = format_duration(view.now - since), pct(reading.value)
     if view.progress_age is None:
-        run = "a training process is alive"
+        run = translate("a training process is alive")
     elif view.progress_age <= LIMITS.no_queue_moving_s:
-        run = "the run advances without it"
+        run = translate("the run advances without it")
     else:
-        run = f"the run has not advanced for {format_duration(view.progress_age)}"
-    return f"{_gpu_name(reading.about)} at {value} for {waited}, while {run}"
+        run = translate(
+            "the run has not advanced for {progress_age}",
+            progress_age=format_duration(view.progress_age),
+        )
+    return translate(
+        "{about} at {value} for {waited}, while {run}",
+        about=_gpu_name(reading.about),
+        value=value,
+        waited=waited,
+        run=run,
+    )
 
 
 def read_throttled(view: BoxFacts) -> Sequence[Reading] | None:
@@ -155,15 +165,29 @@ def say_throttled(view: BoxFacts, reading: Reading, since: float) -> str:
     if gpu.clock_mhz is None or gpu.clock_max_mhz is None:
         clock = ""
     else:
-        clock = f", {gpu.clock_mhz:.0f} of {gpu.clock_max_mhz:.0f} MHz"
-    return f"{_gpu_name(gpu)} is slowed down: {throttle_words(gpu)}{heat}{clock}"
+        clock = translate(
+            ", {clock_mhz:.0f} of {clock_max_mhz:.0f} MHz",
+            clock_mhz=gpu.clock_mhz,
+            clock_max_mhz=gpu.clock_max_mhz,
+        )
+    return translate(
+        "{gpu} is slowed down: {gpu_2}{heat}{clock}",
+        gpu=_gpu_name(gpu),
+        gpu_2=throttle_words(gpu),
+        heat=heat,
+        clock=clock,
+    )
 
 
 def read_xid(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the GPUs whose newest Xid, or an event of this boot, means broken hardware."""
     hard = view.news.hard
     found = [
-        Reading(str(gpu.index), 1.0, f"{_gpu_name(gpu)}: Xid {gpu.xid} in the kernel log")
+        Reading(
+            str(gpu.index),
+            1.0,
+            translate("{gpu}: Xid {xid} in the kernel log", gpu=_gpu_name(gpu), xid=gpu.xid),
+        )
         for gpu in _list_gpus(view)
         if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
@@ -210,7 +234,11 @@ def read_gpu_error(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_gpu_error(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the driver's message."""
-    return f"{_gpu_name(reading.about)} does not answer: {reading.about.error}"
+    return translate(
+        "{about} does not answer: {error}",
+        about=_gpu_name(reading.about),
+        error=reading.about.error,
+    )
 
 
 def read_cpu(view: BoxFacts) -> Sequence[Reading] | None:
@@ -232,17 +260,22 @@ def say_cpu(view: BoxFacts, reading: Reading, since: float) -> str:
         usable = f" ({cpu.usable:g} cores)"
     many = ""
     if cpu.oversubscribed:
-        many = "; the training has many more threads than cores"
-    return f"the CPU quota{usable} slows the training down {pct(reading.value)} of the time{many}"
+        many = translate("; the training has many more threads than cores")
+    return translate(
+        "the CPU quota{usable} slows the training down {pct} of the time{many}",
+        usable=usable,
+        pct=pct(reading.value),
+        many=many,
+    )
 
 
 def check_gpu_seen(view: BoxFacts) -> Verdict:
     """A card answers, as many and of the model that were asked for. A replayed trace proves nothing, and is named."""
     if view.box.sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     gpus, at = view.box.sample.gpus, view.box.sample_at
     if not gpus:
-        return failed_verdict("no GPU found on this box", at)
+        return failed_verdict(translate("no GPU found on this box"), at)
     broken = [gpu for gpu in gpus if gpu.error is not None]
     if broken:
         return failed_verdict(f"GPU {broken[0].index}: {broken[0].error}", at)
@@ -255,7 +288,9 @@ def check_gpu_seen(view: BoxFacts) -> Verdict:
             return failed_verdict(other, at)
     names = f"{len(gpus)} × {gpus[0].name}"
     if any(gpu.sim for gpu in gpus):
-        return warn_verdict(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
+        return warn_verdict(
+            translate("SIM: {names} replayed from a trace, no real GPU was seen", names=names), at
+        )
     if view.box.hello is not None:
         source = view.box.hello.gpu_source
     else:
@@ -287,7 +322,13 @@ def vram_reading(box: BoxState) -> str | None:
         return None
     fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
     mark = "SIM " if fullest.sim else ""
-    return f"{mark}GPU {fullest.index} now holds {memory(fullest.vram_used)} of {memory(fullest.vram_total)}"
+    return translate(
+        "{mark}GPU {index} now holds {vram_used} of {vram_total}",
+        mark=mark,
+        index=fullest.index,
+        vram_used=memory(fullest.vram_used),
+        vram_total=memory(fullest.vram_total),
+    )
 
 
 # Conditions of speed: starved GPUs, waiting steps, a noisy neighbour, thread counts, a silent log.
@@ -323,11 +364,16 @@ def say_starved(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the mean, and the reason suggested by the CPU use."""
     many = len(reading.about.gpus)
     if many == 1:
-        cards = "the GPU is"
+        cards = translate("the GPU is")
     else:
-        cards = f"the {many} GPUs are"
+        cards = translate("the {many} GPUs are", many=many)
     why = _longest_input_wait(view) or describe_bottleneck(reading.about)
-    return f"{cards} {pct(reading.value)} busy, while the run advances: {why}"
+    return translate(
+        "{cards} {pct} busy, while the run advances: {why}",
+        cards=cards,
+        pct=pct(reading.value),
+        why=why,
+    )
 
 
 def describe_bottleneck(sample: Sample) -> str:
@@ -335,20 +381,28 @@ def describe_bottleneck(sample: Sample) -> str:
     busy = sum(proc.cpu_pct or 0.0 for proc in training_processes(sample))
     cores = sample.cpu.usable
     if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
-        return f"CPU-bound, its quota runs out {pct(sample.cpu.throttled_pct)} of the time"
+        return translate(
+            "CPU-bound, its quota runs out {throttled_pct} of the time",
+            throttled_pct=pct(sample.cpu.throttled_pct),
+        )
     # Share of the cores from which on the CPUs are the limit.
     all_cores = 0.85
     if cores and busy >= 100.0 * all_cores * cores:
-        return f"CPU-bound, all {cores:g} cores are busy"
+        return translate("CPU-bound, all {cores:g} cores are busy", cores=cores)
     known = [proc.cpu_pct for proc in training_processes(sample) if proc.cpu_pct is not None]
     # CPU percentage of a process limited by one thread, e.g. with the data loader in the training
     # process.
     one_core_pct = 90.0
     if known and max(known) >= one_core_pct:
-        return f"its main process keeps a core {pct(max(known))} busy: it loads or computes there (no workers?)"
+        return translate(
+            "its main process keeps a core {known} busy: it loads or computes there (no workers?)",
+            known=pct(max(known)),
+        )
     if known:
-        return "the CPUs are idle, too: it waits for a disk, the network or the other ranks"
-    return "what it waits for is not known"
+        return translate(
+            "the CPUs are idle, too: it waits for a disk, the network or the other ranks"
+        )
+    return translate("what it waits for is not known")
 
 
 def read_spinning(view: BoxFacts) -> Sequence[Reading] | None:
@@ -388,10 +442,17 @@ def say_spinning(view: BoxFacts, reading: Reading, since: float) -> str:
     gpu: GpuReading = cards[0]
     more = ""
     if len(cards) > 1:
-        more = f" (and {len(cards) - 1} more)"
-    return (
-        f"GPU {gpu.index}{more} is {pct(gpu.util)} busy at {gpu.power_w:.0f} of {gpu.power_limit_w:.0f} W, and "
-        f"{reading.key} has not advanced for {format_duration(still)}: it hangs"
+        more = translate(" (and {cards} more)", cards=len(cards) - 1)
+    return translate(
+        "GPU {index}{more} is {util} busy at {power_w:.0f} of {power_limit_w:.0f} W, "
+        "and {key} has not advanced for {still}: it hangs",
+        index=gpu.index,
+        more=more,
+        util=pct(gpu.util),
+        power_w=gpu.power_w,
+        power_limit_w=gpu.power_limit_w,
+        key=reading.key,
+        still=format_duration(still),
     )
 
 
@@ -407,7 +468,10 @@ def read_stolen(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_stolen(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share."""
-    return f"the host gives {pct(reading.value)} of the processors' time to other machines (steal)"
+    return translate(
+        "the host gives {pct} of the processors' time to other machines (steal)",
+        pct=pct(reading.value),
+    )
 
 
 def read_crowded(view: BoxFacts) -> Sequence[Reading] | None:
@@ -431,7 +495,11 @@ def say_crowded(view: BoxFacts, reading: Reading, since: float) -> str:
         cores = "?"
     else:
         cores = f"{sample.cpu.usable:g}"
-    return f"the training has {how_many(threads, 'thread')} on {cores} cores, and they slow each other down"
+    return translate(
+        "the training has {threads} on {cores} cores, and they slow each other down",
+        threads=how_many(threads, "thread"),
+        cores=cores,
+    )
 
 
 def read_held_back(view: BoxFacts) -> Sequence[Reading] | None:
@@ -480,10 +548,18 @@ def say_held_back(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with how long the log has been silent, and the age of the last progress."""
     log, silent, moved = reading.about
     if log.lines:
-        still = f"silent for {format_duration(silent)}: buffered"
+        still = translate("silent for {silent}: buffered", silent=format_duration(silent))
     else:
-        still = f"empty for {format_duration(silent)}: buffered, if it prints at all"
-    return f"{reading.key} is advancing (moved {format_duration(moved)} ago), but {log.path} has been {still}"
+        still = translate(
+            "empty for {silent}: buffered, if it prints at all", silent=format_duration(silent)
+        )
+    return translate(
+        "{key} is advancing (moved {moved} ago), but {path} has been {still}",
+        key=reading.key,
+        moved=format_duration(moved),
+        path=log.path,
+        still=still,
+    )
 
 
 # Where the time of a step goes, as measured by the trainer itself.
@@ -517,7 +593,11 @@ def read_input(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_input(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the seconds."""
-    return f"{reading.key} is input-bound: it waits for its data {_describe_share(reading.about)}"
+    return translate(
+        "{key} is input-bound: it waits for its data {about}",
+        key=reading.key,
+        about=_describe_share(reading.about),
+    )
 
 
 def read_talk(view: BoxFacts) -> Sequence[Reading] | None:
@@ -527,9 +607,10 @@ def read_talk(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_talk(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the seconds."""
-    return (
-        f"{reading.key} is communication-bound: it exchanges, or waits for a slower rank, "
-        f"{_describe_share(reading.about)}"
+    return translate(
+        "{key} is communication-bound: it exchanges, or waits for a slower rank, {about}",
+        key=reading.key,
+        about=_describe_share(reading.about),
     )
 
 
@@ -539,7 +620,7 @@ def _longest_input_wait(view: BoxFacts) -> str:
     worst = max(found, key=lambda share: share.percent, default=None)
     if worst is None:
         return ""
-    return f"it waits for its data {_describe_share(worst)}"
+    return translate("it waits for its data {worst}", worst=_describe_share(worst))
 
 
 def measure_step_share(run: RunState, names: Sequence[str]) -> StepShare | None:
@@ -580,4 +661,9 @@ def _find_series(run: RunState, names: Sequence[str]) -> Iterator[Series]:
 
 
 def _describe_share(share: StepShare) -> str:
-    return f"{pct(share.percent)} of a step ({share.part:.3g} of {share.step:.3g} s)"
+    return translate(
+        "{percent} of a step ({part:.3g} of {step:.3g} s)",
+        percent=pct(share.percent),
+        part=share.part,
+        step=share.step,
+    )

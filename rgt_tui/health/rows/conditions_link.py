@@ -25,6 +25,7 @@ from rgt_tui.health.condition import (
 )
 from rgt_tui.health.danger_clocks import ClockReading, preemption_reading
 from rgt_tui.health.facts import LIMITS, BoxFacts
+from rgt_tui.language import translate
 from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
 from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
 
@@ -55,7 +56,12 @@ def say_unreachable(view: BoxFacts, reading: Reading, since: float) -> str:
     says = ""
     if box.meter.at is not None:
         says = f"; {box.meter.source} says {box.meter.lifecycle.value}"
-    return f"unreachable for {format_duration(view.now - since)}: {box.reason}{says}"
+    return translate(
+        "unreachable for {now}: {reason}{says}",
+        now=format_duration(view.now - since),
+        reason=box.reason,
+        says=says,
+    )
 
 
 def read_silent(view: BoxFacts) -> Sequence[Reading] | None:
@@ -81,10 +87,10 @@ def read_silent(view: BoxFacts) -> Sequence[Reading] | None:
 def say_silent(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the age of the newest sample."""
     if view.sample_age is None:
-        return "connected, but no sample yet: the agent or its recorder hangs"
-    return (
-        f"connected, but no sample for {format_duration(view.sample_age)}: the agent, its "
-        "recorder or the machine hangs"
+        return translate("connected, but no sample yet: the agent or its recorder hangs")
+    return translate(
+        "connected, but no sample for {sample_age}: the agent, its recorder or the machine hangs",
+        sample_age=format_duration(view.sample_age),
     )
 
 
@@ -126,7 +132,7 @@ def read_asking(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_asking(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the question."""
-    return f"not watched until you answer: {view.box.reason}"
+    return translate("not watched until you answer: {reason}", reason=view.box.reason)
 
 
 def read_host_key(view: BoxFacts) -> Sequence[Reading] | None:
@@ -138,7 +144,7 @@ def read_host_key(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_host_key(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason of the refusal."""
-    return f"host key refused: {view.box.reason}"
+    return translate("host key refused: {reason}", reason=view.box.reason)
 
 
 def read_login(view: BoxFacts) -> Sequence[Reading] | None:
@@ -150,7 +156,7 @@ def read_login(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_login(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason of the refusal."""
-    return f"login refused: {view.box.reason}"
+    return translate("login refused: {reason}", reason=view.box.reason)
 
 
 def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
@@ -169,7 +175,7 @@ def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_stopped(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
-    return view.box.meter.state_text(", not requested from here")
+    return view.box.meter.state_text(translate(", not requested from here"))
 
 
 def read_preemption(view: BoxFacts) -> Sequence[Reading] | None:
@@ -199,7 +205,7 @@ def read_gone(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_gone(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with its source."""
-    return view.box.meter.state_text(", not destroyed from here")
+    return view.box.meter.state_text(translate(", not destroyed from here"))
 
 
 def read_contested(view: BoxFacts) -> Sequence[Reading]:
@@ -220,9 +226,13 @@ def describe_contested(view: BoxFacts) -> str:
     if meter.at is None:
         read = ""
     else:
-        read = f", read {format_duration(view.now - meter.at)} ago"
+        read = translate(", read {now} ago", now=format_duration(view.now - meter.at))
     return meter.state_text(
-        f"{read}; but it answers over SSH, last sample {format_duration(view.sample_age)} ago"
+        translate(
+            "{read}; but it answers over SSH, last sample {sample_age} ago",
+            read=read,
+            sample_age=format_duration(view.sample_age),
+        )
     )
 
 
@@ -237,7 +247,11 @@ def read_skew(view: BoxFacts) -> Sequence[Reading] | None:
 def say_skew(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead."""
     skew: float = reading.about
-    return f"the box's clock is {format_duration(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+    return translate(
+        "the box's clock is {skew} {more} this machine's",
+        skew=format_duration(abs(skew)),
+        more="ahead of" if skew > 0 else "behind",
+    )
 
 
 def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
@@ -251,11 +265,13 @@ def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
 def say_own_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead, and what the provider's clock is used for."""
     skew: float = reading.about
-    way = "ahead of" if skew > 0 else "behind"
-    return (
-        f"this computer's clock is {format_duration(abs(skew))} {way} the provider's "
-        f"({view.box.meter.source}): what was spent is "
-        "counted by the provider's"
+    way = translate("ahead of") if skew > 0 else "behind"
+    return translate(
+        "this computer's clock is {skew} {way} the provider's ({source}): what was "
+        "spent is counted by the provider's",
+        skew=format_duration(abs(skew)),
+        way=way,
+        source=view.box.meter.source,
     )
 
 
@@ -271,7 +287,11 @@ def say_stream(view: BoxFacts, reading: Reading, since: float) -> str:
         counters = reading.about
     else:
         counters = view.box.counters
-    return f"the agent's stream is damaged: {how_many(counters.bad_frames, 'bad frame')}, {counters.gaps:,} missing"
+    return translate(
+        "the agent's stream is damaged: {bad_frames}, {gaps:,} missing",
+        bad_frames=how_many(counters.bad_frames, "bad frame"),
+        gaps=counters.gaps,
+    )
 
 
 def check_channel(view: BoxFacts) -> Verdict:
@@ -279,11 +299,11 @@ def check_channel(view: BoxFacts) -> Verdict:
     box = view.box
     if box.link is LinkState.LIVE:
         return passed_verdict(
-            "connected, host key verified",
+            translate("connected, host key verified"),
             box.sample_at if box.sample_at is not None else box.since,
         )
     if box.link is LinkState.REFUSED_KEY:
-        return failed_verdict(f"host key refused: {box.reason}", box.since)
+        return failed_verdict(translate("host key refused: {reason}", reason=box.reason), box.since)
     if box.link is LinkState.UNREACHABLE:
         return failed_verdict(f"unreachable: {box.reason}", box.since)
     if box.link is LinkState.REFUSED_LOGIN and view.profile.launch.key_step:
@@ -296,11 +316,16 @@ def check_agent(view: BoxFacts) -> Verdict:
     """The agent on the box answers, and says what it cannot do there."""
     hello = view.box.hello
     if hello is None:
-        return waiting_verdict("the agent has not spoken yet")
+        return waiting_verdict(translate("the agent has not spoken yet"))
     python = ""
     if hello.python:
         python = f"Python {hello.python}, "
-    text = f"{python}agent {hello.agent[:8]}, protocol {hello.proto}"
+    text = translate(
+        "{python}agent {agent}, protocol {proto}",
+        python=python,
+        agent=hello.agent[:8],
+        proto=hello.proto,
+    )
     if hello.limited:
         return warn_verdict(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
     return passed_verdict(text, view.box.sample_at)
@@ -310,8 +335,10 @@ def check_clock_skew(view: BoxFacts) -> Verdict:
     """The clocks agree: ages, logs and tokens with an expiry depend on it."""
     skew = view.box.clock_skew
     if skew is None:
-        return waiting_verdict("not measured yet")
-    text = f"the box is {abs(skew):.1f} s {'ahead' if skew >= 0 else 'behind'}"
+        return waiting_verdict(translate("not measured yet"))
+    text = translate(
+        "the box is {skew:.1f} s {more}", skew=abs(skew), more="ahead" if skew >= 0 else "behind"
+    )
     if abs(skew) >= LIMITS.skew_warn_s:
         return failed_verdict(text, view.box.sample_at)
     if abs(skew) > LIMITS.skew_noted_s:
@@ -323,8 +350,13 @@ def check_gapless(view: BoxFacts) -> Verdict:
     """The stream is whole: no sample was lost, none came twice."""
     counters, at = view.box.counters, view.box.sample_at
     if counters.samples == 0:
-        return waiting_verdict("no sample yet")
-    text = f"{how_many(counters.samples, 'sample')}, {counters.gaps} lost, {counters.duplicates} received twice, "
+        return waiting_verdict(translate("no sample yet"))
+    text = translate(
+        "{samples}, {gaps} lost, {duplicates} received twice, ",
+        samples=how_many(counters.samples, "sample"),
+        gaps=counters.gaps,
+        duplicates=counters.duplicates,
+    )
     text += how_many(counters.connects, "connection")
     if counters.gaps or counters.duplicates or counters.bad_frames:
         return warn_verdict(f"{text}, {how_many(counters.bad_frames, 'bad frame')}", at)
@@ -335,7 +367,7 @@ def check_credentials(view: BoxFacts) -> Verdict:
     """No key is where others can read it. Only the usual places are checked."""
     hello = view.box.hello
     if hello is None or hello.exposed is None:
-        return person_verdict("no key in an argument, a log, or on the durable share")
+        return person_verdict(translate("no key in an argument, a log, or on the durable share"))
     lying = [
         f"{quote_name(token.path)} ({quote_name(token.why)}): {quote_name(token.open, 200)}"
         for token in hello.exposed
@@ -346,7 +378,7 @@ def check_credentials(view: BoxFacts) -> Verdict:
             "; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else "")
         )
     return person_verdict(
-        "no key exposed in the usual places; check arguments, scripts and logs yourself"
+        translate("no key exposed in the usual places; check arguments, scripts and logs yourself")
     )
 
 
@@ -370,7 +402,12 @@ def say_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     found: AutostopReading = reading.about
     # Hours by which the advice postpones a stop.
     kept_h = 2
-    return f"{describe_clock(found)}: rgt keep {view.box.spec.name} {kept_h}h"
+    return translate(
+        "{found}: rgt keep {name} {kept_h}h",
+        found=describe_clock(found),
+        name=view.box.spec.name,
+        kept_h=kept_h,
+    )
 
 
 def read_failed_stop(view: BoxFacts) -> Sequence[Reading]:
@@ -383,7 +420,9 @@ def say_failed_stop(view: BoxFacts, reading: Reading, since: float) -> str:
     words = next(
         (event.text for event in reversed(view.box.events) if event.kind == "autostop-failed"), ""
     )
-    return f"it could not park itself, and is still billed{f': {words}' if words else ''}"
+    return translate(
+        "it could not park itself, and is still billed{more}", more=f": {words}" if words else ""
+    )
 
 
 def read_unknown_idle(view: BoxFacts) -> Sequence[Reading]:
@@ -406,9 +445,10 @@ def say_unknown_idle(view: BoxFacts, reading: Reading, since: float) -> str:
     why = ""
     if found.why:
         why = f": {found.why[0]}"
-    return (
-        f"for {format_duration(found.unknown_s)} it has been unknown whether it is idle, so "
-        f"it will not stop itself{why}"
+    return translate(
+        "for {unknown_s} it has been unknown whether it is idle, so it will not stop itself{why}",
+        unknown_s=format_duration(found.unknown_s),
+        why=why,
     )
 
 
@@ -428,7 +468,9 @@ def read_unwatched(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_unwatched(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the consequence."""
-    return "armed from here, but no recorder on the box confirms it: it will not stop itself"
+    return translate(
+        "armed from here, but no recorder on the box confirms it: it will not stop itself"
+    )
 
 
 def _disarmed_here(view: BoxFacts) -> bool:
@@ -457,9 +499,14 @@ def say_disarmed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the reason, and what it did before."""
     known = view.box.self_stop
     if known is not None and known.told_at is not None:
-        return f"no longer armed, since it was started again; {describe_reported_park(known)}"
+        return translate(
+            "no longer armed, since it was started again; {known}",
+            known=describe_reported_park(known),
+        )
     words = next((event.text for event in reversed(view.box.events) if event.kind == DISARMED), "")
-    return f"no longer armed{f': {words}' if words else ', since it was started again'}"
+    return translate(
+        "no longer armed{more}", more=f": {words}" if words else ", since it was started again"
+    )
 
 
 def read_lease_unsaving(view: BoxFacts) -> Sequence[Reading]:
@@ -474,7 +521,11 @@ def say_lease_unsaving(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with their names and the end of the lease."""
     found: AutostopReading = reading.about
     names = join_names(list(found.unsaving))
-    return f"{describe_clock(found)}, and will not stop runs that are not known to save: {names}"
+    return translate(
+        "{found}, and will not stop runs that are not known to save: {names}",
+        found=describe_clock(found),
+        names=names,
+    )
 
 
 def read_parked_itself(view: BoxFacts) -> Sequence[Reading] | None:

@@ -23,6 +23,7 @@ from rgt_tui.health.danger_clocks import (
     soonest_countdown,
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
+from rgt_tui.language import translate
 from rgt_tui.model import (
     FLEET_FILE,
     MACHINE,
@@ -96,13 +97,15 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
     rate = format_money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
     if view.box.queues:
-        what = "queue done"
+        what = translate("queue done")
     else:
-        what = "no training alive"
+        what = translate("no training alive")
     # Seconds below which the wasted money is not mentioned.
     short_s = 60.0
     if waited < short_s:
-        return f"{what}, still billed {rate}/h ({meter.source})"
+        return translate(
+            "{what}, still billed {rate}/h ({source})", what=what, rate=rate, source=meter.source
+        )
     if meter.per_hour is None:
         wasted = None
     else:
@@ -114,7 +117,14 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
         length = f"{format_duration(waited)} ago"
     else:
         length = f"for {format_duration(waited)}"
-    return f"{what} {length}, still billed {rate}/h{spent} ({meter.source})"
+    return translate(
+        "{what} {length}, still billed {rate}/h{spent} ({source})",
+        what=what,
+        length=length,
+        rate=rate,
+        spent=spent,
+        source=meter.source,
+    )
 
 
 def read_meter(view: BoxFacts) -> Sequence[Reading] | None:
@@ -131,10 +141,10 @@ def say_meter(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the age of the last reading, and the reason for the failure."""
     meter = view.box.meter
     if meter.at is None:
-        last = "never read"
+        last = translate("never read")
     else:
-        last = f"last read {format_duration(view.now - meter.at)} ago"
-    return f"price unknown, {last}: {meter.error}"
+        last = translate("last read {now} ago", now=format_duration(view.now - meter.at))
+    return translate("price unknown, {last}: {error}", last=last, error=meter.error)
 
 
 def read_open_action(view: BoxFacts) -> Sequence[Reading]:
@@ -182,8 +192,11 @@ def read_leftovers(view: BoxFacts) -> Sequence[Reading] | None:
 def say_unlisted(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the thing and its price."""
     thing: UnlistedItem = reading.about
-    return (
-        f"{describe_unlisted_item(thing)}, of {thing.kind}, belongs to no box: {thing_price(thing)}"
+    return translate(
+        "{thing}, of {kind}, belongs to no box: {thing_2}",
+        thing=describe_unlisted_item(thing),
+        kind=thing.kind,
+        thing_2=thing_price(thing),
     )
 
 
@@ -228,8 +241,19 @@ def say_agreed(view: BoxFacts, reading: Reading, since: float) -> str:
             wanted = "spot"
         else:
             wanted = "on-demand"
-        return f"asked for {wanted}, billed as {reading.about}: {now} ({meter.source})"
-    return f"asked for {format_money(asked.max_per_hour, asked.currency)}/h at most, billed {now} ({meter.source})"
+        return translate(
+            "asked for {wanted}, billed as {about}: {now} ({source})",
+            wanted=wanted,
+            about=reading.about,
+            now=now,
+            source=meter.source,
+        )
+    return translate(
+        "asked for {max_per_hour}/h at most, billed {now} ({source})",
+        max_per_hour=format_money(asked.max_per_hour, asked.currency),
+        now=now,
+        source=meter.source,
+    )
 
 
 def read_clock(view: BoxFacts) -> Sequence[Reading] | None:
@@ -277,9 +301,12 @@ def say_balance(view: BoxFacts, reading: Reading, since: float) -> str:
     meter = view.box.meter
     left = format_money(meter.balance, meter.currency)
     burn = format_money(meter.burn_per_hour, meter.currency)
-    return (
-        f"the account has {left} left, {format_duration((reading.value or 0.0) * 3600.0)} at "
-        f"{burn}/h ({meter.source})"
+    return translate(
+        "the account has {left} left, {format_duration} at {burn}/h ({source})",
+        left=left,
+        format_duration=format_duration((reading.value or 0.0) * 3600.0),
+        burn=burn,
+        source=meter.source,
     )
 
 
@@ -287,12 +314,21 @@ def check_profile_known(view: BoxFacts) -> Verdict:
     """The platform is known, and a person has been shown its page in its present form."""
     if view.profile.id != view.box.spec.profile:
         return warn_verdict(
-            f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"
+            translate(
+                "no profile '{profile}'; {name} is used: {top_danger}",
+                profile=view.box.spec.profile,
+                name=view.profile.name,
+                top_danger=view.profile.top_danger,
+            )
         )
     said = f"{view.profile.name}: {view.profile.top_danger}"
     if not view.page_seen:
         return waiting_verdict(
-            f"{said} Its page has not been read yet: press i, or rgt profiles show {view.profile.id}"
+            translate(
+                "{said} Its page has not been read yet: press i, or rgt profiles show {id}",
+                said=said,
+                id=view.profile.id,
+            )
         )
     return passed_verdict(said)
 
@@ -303,22 +339,37 @@ def check_durable_survives(view: BoxFacts) -> Verdict:
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
         return warn_verdict(
-            f"no durable directory is set; on {view.profile.name} pull before you destroy"
+            translate(
+                "no durable directory is set; on {name} pull before you destroy",
+                name=view.profile.name,
+            )
         )
     storage = view.storage_for(BillingVerb.DESTROY)
     tier = tier_of(view.profile, used, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(used))
     if tier is None:
-        return warn_verdict(f"{used}: that disk is not in the profile{doubts}")
+        return warn_verdict(
+            translate("{used}: that disk is not in the profile{doubts}", used=used, doubts=doubts)
+        )
     stays = path_survives(used, view.profile, storage.known, BillingVerb.DESTROY)
     if stays is True:
-        text = f"{used} is on {tier.name}, which survives destroy{doubts}"
+        text = translate(
+            "{used} is on {name}, which survives destroy{doubts}",
+            used=used,
+            name=tier.name,
+            doubts=doubts,
+        )
         if doubts:
             return warn_verdict(text)
         return passed_verdict(text)
     if stays is None:
         return warn_verdict(
-            f"{used} is on {tier.name}; unknown whether it survives destroy{doubts}"
+            translate(
+                "{used} is on {name}; unknown whether it survives destroy{doubts}",
+                used=used,
+                name=tier.name,
+                doubts=doubts,
+            )
         )
     other = next(
         (
@@ -330,21 +381,34 @@ def check_durable_survives(view: BoxFacts) -> Verdict:
     )
     unless = ""
     if other is not None:
-        unless = f", unless a {other.name} is mounted there"
-    return failed_verdict(f"{used} is on {tier.name}, which destroy deletes{unless}{doubts}")
+        unless = translate(", unless a {name} is mounted there", name=other.name)
+    return failed_verdict(
+        translate(
+            "{used} is on {name}, which destroy deletes{unless}{doubts}",
+            used=used,
+            name=tier.name,
+            unless=unless,
+            doubts=doubts,
+        )
+    )
 
 
 def check_meter_read(view: BoxFacts) -> Verdict:
     """What the box costs now is read from the provider."""
     meter = view.box.meter
     if view.box.spec.provider is None and meter.at is None:
-        return warn_verdict("no provider is configured: the cost of the box is unknown")
+        return warn_verdict(translate("no provider is configured: the cost of the box is unknown"))
     if meter.at is None:
-        return waiting_verdict(f"not read yet{f': {meter.error}' if meter.error else ''}")
+        return waiting_verdict(
+            translate("not read yet{more}", more=f": {meter.error}" if meter.error else "")
+        )
     rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     if meter.source == FLEET_FILE:
         return warn_verdict(
-            f"no provider: {rate} is the price in the fleet file; compare it with the console",
+            translate(
+                "no provider: {rate} is the price in the fleet file; compare it with the console",
+                rate=rate,
+            ),
             meter.at,
         )
     text = "; ".join(
@@ -355,7 +419,12 @@ def check_meter_read(view: BoxFacts) -> Verdict:
     )
     if meter.error is not None or view.now - meter.at > LIMITS.meter_old_s:
         return warn_verdict(
-            f"{text}; last read {format_duration(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",
+            translate(
+                "{words}; last read {now} ago{more}",
+                words=text,
+                now=format_duration(view.now - meter.at),
+                more=f", {meter.error}" if meter.error else "",
+            ),
             meter.at,
         )
     if meter.kind is MeterKind.UNKNOWN or meter.lifecycle is Lifecycle.UNKNOWN:

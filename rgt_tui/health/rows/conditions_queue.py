@@ -17,6 +17,7 @@ from rgt_tui.health.condition import (
     warn_verdict,
 )
 from rgt_tui.health.facts import LIMITS, PREEMPTED, BoxFacts, training_processes
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Finding,
@@ -73,7 +74,7 @@ def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
     if finding.cleared:
-        tail = "cause fixed, not saved yet"
+        tail = translate("cause fixed, not saved yet")
     else:
         tail = finding.reading or finding.evidence
     who = ""
@@ -88,11 +89,13 @@ def describe_unread_runs(view: BoxFacts) -> str:
     waiting = sum(1 for run, _ in late if view.is_curve_unread(run))
     if waiting:
         return (
-            "its curve is still being read" if waiting == 1 else "their curves are still being read"
+            translate("its curve is still being read")
+            if waiting == 1
+            else translate("their curves are still being read")
         )
     lost = [run.name for run, limit in late if view.is_log_unread(run, limit)]
     if lost:
-        return f"the log of {lost[0]} grows, but no step in it is understood"
+        return translate("the log of {lost} grows, but no step in it is understood", lost=lost[0])
     return ""
 
 
@@ -161,9 +164,15 @@ def say_stalled(view: BoxFacts, reading: Reading, since: float) -> str:
     if per_step is None:
         usual = ""
     else:
-        usual = f", usually {per_step:.1f} s a step"
+        usual = translate(", usually {per_step:.1f} s a step", per_step=per_step)
     still = format_duration(view.now - (run.progressed_at or view.now))
-    return f"{run.name} stuck at {run.position} for {still}{usual}"
+    return translate(
+        "{name} stuck at {position} for {still}{usual}",
+        name=run.name,
+        position=run.position,
+        still=still,
+        usual=usual,
+    )
 
 
 def read_holding(view: BoxFacts) -> Sequence[Reading] | None:
@@ -177,7 +186,12 @@ def say_holding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the step, the work at risk, and when the run gives up."""
     run: RunState = reading.about
     assert run.wait is not None
-    return f"{run.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
+    return translate(
+        "{name} waits at step {step:,}: {wait}",
+        name=run.name,
+        step=run.wait.step,
+        wait=wait_text(run.wait, view.box.clock_skew, view.now),
+    )
 
 
 def read_halted(view: BoxFacts) -> Sequence[Reading] | None:
@@ -214,8 +228,8 @@ def say_halted(view: BoxFacts, reading: Reading, since: float) -> str:
         who = f"pid {proc.pid} ({short_command(proc.cmd)})"
     resumes = ""
     if proc.pid > 1:
-        resumes = f"; kill -CONT {proc.pid} resumes it"
-    return f"stopped by a signal (state T): {who}{resumes}"
+        resumes = translate("; kill -CONT {pid} resumes it", pid=proc.pid)
+    return translate("stopped by a signal (state T): {who}{resumes}", who=who, resumes=resumes)
 
 
 def read_no_step(view: BoxFacts) -> Sequence[Reading] | None:
@@ -235,7 +249,11 @@ def read_no_step(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_no_step(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the duration."""
-    return f"{reading.about.name} has logged no step, {format_duration(view.now - since)} after its start"
+    return translate(
+        "{name} has logged no step, {now} after its start",
+        name=reading.about.name,
+        now=format_duration(view.now - since),
+    )
 
 
 def read_queue_error(view: BoxFacts) -> Sequence[Reading] | None:
@@ -280,7 +298,12 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
         if run is None or run.step is None or not run.total_steps:
             continue
         if run.step < short_of_plan * run.total_steps:
-            text = f"{cell.name} is done at step {run.step:,} of {run.total_steps:,}"
+            text = translate(
+                "{name} is done at step {step:,} of {total_steps:,}",
+                name=cell.name,
+                step=run.step,
+                total_steps=run.total_steps,
+            )
             found.append(Reading(cell.name, 1.0, text))
     return found
 
@@ -303,16 +326,26 @@ def read_interrupted(view: BoxFacts) -> Sequence[Reading] | None:
                     cause = "preempted"
                 else:
                     cause = "interrupted"
-                text = f"{cell.name} was {cause} and is not running"
+                text = translate(
+                    "{name} was {cause} and is not running", name=cell.name, cause=cause
+                )
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
                 if view.trains:
-                    left = "the training continues without it"
+                    left = translate("the training continues without it")
                 else:
-                    left = "the cell is not running"
+                    left = translate("the cell is not running")
                 if view.is_blind and not view.trains:
-                    left = "whether the training continues is unknown"
-                found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner has ended, {left}"))
+                    left = translate("whether the training continues is unknown")
+                found.append(
+                    Reading(
+                        cell.name,
+                        1.0,
+                        translate(
+                            "{name}: its runner has ended, {left}", name=cell.name, left=left
+                        ),
+                    )
+                )
     return found
 
 
@@ -323,7 +356,9 @@ def read_waiting(view: BoxFacts) -> Sequence[Reading] | None:
         states = [cell.state for cell in queue.cells]
         waiting = states.count("waiting")
         if waiting and "running" not in states and "interrupted" not in states:
-            text = f"{how_many(waiting, 'cell')} waiting, no runner active"
+            text = translate(
+                "{waiting} waiting, no runner active", waiting=how_many(waiting, "cell")
+            )
             found.append(Reading(queue.path, 1.0, text))
     if found:
         return found
@@ -334,7 +369,7 @@ def check_queue_read(view: BoxFacts) -> Verdict:
     """The queue is read, and no two cells share a name, nor two queues a place: they would write over each other."""
     queues = view.box.queues
     if not queues:
-        return unread_verdict(view, "no queue on this box yet")
+        return unread_verdict(view, translate("no queue on this box yet"))
     at = view.to_client_time(max(queue.at for queue in queues))
     errors = [queue.error for queue in queues if queue.error is not None]
     if errors:
@@ -343,18 +378,33 @@ def check_queue_read(view: BoxFacts) -> Verdict:
         names = [cell.name for cell in queue.cells]
         double = sorted({name for name in names if names.count(name) > 1})
         if double:
-            return failed_verdict(f"{queue.path}: {', '.join(double)} is listed twice", at)
+            return failed_verdict(
+                translate(
+                    "{path}: {double} is listed twice", path=queue.path, double=", ".join(double)
+                ),
+                at,
+            )
     owners: dict[str, str] = {}
     for queue in queues:
         for place in {
             place for cell in queue.cells for place in (cell.out, cell.durable_path) if place
         }:
             if place in owners:
-                return failed_verdict(f"{owners[place]} and {queue.path} both write to {place}", at)
+                return failed_verdict(
+                    translate(
+                        "{owners} and {path} both write to {place}",
+                        owners=owners[place],
+                        path=queue.path,
+                        place=place,
+                    ),
+                    at,
+                )
             owners[place] = queue.path
     count = len(view.cells)
     if count:
-        return passed_verdict(f"{how_many(count, 'cell')}, names distinct", at)
+        return passed_verdict(
+            translate("{count}, names distinct", count=how_many(count, "cell")), at
+        )
     return waiting_verdict("empty", at)
 
 
@@ -362,10 +412,10 @@ def check_detached(view: BoxFacts) -> Verdict:
     """The runner lives in a session of its own, so that a lost connection ends nothing."""
     box = view.box
     if not box.queues:
-        return unread_verdict(view, "no queue on this box yet")
+        return unread_verdict(view, translate("no queue on this box yet"))
     if all(queue.done for queue in box.queues):
         return passed_verdict(
-            "the runner has written QUEUE DONE",
+            translate("the runner has written QUEUE DONE"),
             view.to_client_time(max(queue.at for queue in box.queues)),
         )
     if box.sample is not None:
@@ -378,11 +428,19 @@ def check_detached(view: BoxFacts) -> Verdict:
     alive = [queue for queue in box.queues if queue.runner_alive]
     if len(alive) == sum(not queue.done for queue in box.queues):
         return passed_verdict(
-            f"runner {alive[0].runner_pid or '?'} is active{where}", box.sample_at
+            translate(
+                "runner {runner_pid} is active{where}",
+                runner_pid=alive[0].runner_pid or "?",
+                where=where,
+            ),
+            box.sample_at,
         )
     if any(cell.state in ("running", "interrupted") for cell in view.cells):
-        return failed_verdict(f"a cell is unfinished and no runner is active{where}", box.sample_at)
-    return waiting_verdict(f"no runner is active yet{where}", box.sample_at)
+        return failed_verdict(
+            translate("a cell is unfinished and no runner is active{where}", where=where),
+            box.sample_at,
+        )
+    return waiting_verdict(translate("no runner is active yet{where}", where=where), box.sample_at)
 
 
 def check_first_step(view: BoxFacts) -> Verdict:
@@ -392,42 +450,51 @@ def check_first_step(view: BoxFacts) -> Verdict:
         if stepped:
             newest = stepped[-1]
             return passed_verdict(
-                f"{newest.name} reached step {newest.step:,}", view.to_client_time(newest.last_at)
+                translate("{name} reached step {step:,}", name=newest.name, step=newest.step),
+                view.to_client_time(newest.last_at),
             )
-        return unread_verdict(view, "no cell is running")
+        return unread_verdict(view, translate("no cell is running"))
     for _, cell, run in view.marked_running:
         if run is None or run.step is None:
-            return waiting_verdict(f"{cell.name} has logged no step yet", view.box.sample_at)
+            return waiting_verdict(
+                translate("{name} has logged no step yet", name=cell.name), view.box.sample_at
+            )
     _, cell, run = view.marked_running[0]
     step = 0
     if run is not None and run.step is not None:
         step = run.step
     return passed_verdict(
-        f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None
+        translate("{name} is at step {step:,}", name=cell.name, step=step),
+        run.progressed_at if run is not None else None,
     )
 
 
 def check_durable_named(view: BoxFacts) -> Verdict:
     """Every cell copies its result to a place that outlives the box."""
     if not view.cells:
-        return unread_verdict(view, "no cell yet")
+        return unread_verdict(view, translate("no cell yet"))
     without = [
         cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None
     ]
     if without:
         return warn_verdict(
-            f"without durable storage: {len(without)} of {how_many(len(view.cells), 'cell')}",
+            translate(
+                "without durable storage: {without} of {cells}",
+                without=len(without),
+                cells=how_many(len(view.cells), "cell"),
+            ),
             view.box.sample_at,
         )
     return passed_verdict(
-        f"with durable storage: {how_many(len(view.cells), 'cell')}", view.box.sample_at
+        translate("with durable storage: {cells}", cells=how_many(len(view.cells), "cell")),
+        view.box.sample_at,
     )
 
 
 def check_undiagnosed(view: BoxFacts) -> Verdict:
     """Nothing is diagnosed."""
     if view.box.sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     findings = [finding for finding in view.box.findings if not finding.cleared]
     if findings:
         return failed_verdict(
@@ -435,25 +502,29 @@ def check_undiagnosed(view: BoxFacts) -> Verdict:
         )
     if view.box.findings:
         return warn_verdict(
-            f"{view.box.findings[0].gotcha}: cause fixed, not saved since", view.box.sample_at
+            translate("{gotcha}: cause fixed, not saved since", gotcha=view.box.findings[0].gotcha),
+            view.box.sample_at,
         )
     if not view.box.logs:
         return unread_verdict(
-            view, "no finding in the readings; no log is read", view.box.sample_at
+            view, translate("no finding in the readings; no log is read"), view.box.sample_at
         )
     return passed_verdict(
-        f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at
+        translate(
+            "no finding in {logs} and the readings", logs=how_many(len(view.box.logs), "log")
+        ),
+        view.box.sample_at,
     )
 
 
 def check_all_done(view: BoxFacts) -> Verdict:
     """Every cell of every queue is done."""
     if not view.cells:
-        return unread_verdict(view, "no cell yet")
+        return unread_verdict(view, translate("no cell yet"))
     cells = [cell for _, cell in _cells_of(view)]
     done = sum(cell.state == "done" for cell in cells)
     at = view.to_client_time(max(queue.at for queue in view.box.queues))
-    text = f"{done} of {how_many(len(cells), 'cell')} done"
+    text = translate("{done} of {cells} done", done=done, cells=how_many(len(cells), "cell"))
     lost = [cell.name for cell in cells if cell.state == "failed"]
     if lost:
         return failed_verdict(f"{text}; failed: {', '.join(lost)}", at)
@@ -466,7 +537,7 @@ def check_all_verified(view: BoxFacts) -> Verdict:
     """Every finished cell's result was read back from the durable place with equal hashes."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if not done:
-        return unread_verdict(view, "no cell is done yet")
+        return unread_verdict(view, translate("no cell is done yet"))
     at = view.to_client_time(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
     known = view.storage_for(BillingVerb.DESTROY).known
@@ -476,11 +547,22 @@ def check_all_verified(view: BoxFacts) -> Verdict:
         if cell.durable == "verified"
         and copy_survives(cell, view.profile, known, BillingVerb.DESTROY) is False
     ]
-    text = f"{good} of {how_many(len(done), 'finished cell')} verified on durable storage"
+    text = translate(
+        "{good} of {done} verified on durable storage",
+        good=good,
+        done=how_many(len(done), "finished cell"),
+    )
     if lost:
-        where = f"{lost[0].durable_path} is erased with the box"
+        where = translate(
+            "{durable_path} is erased with the box", durable_path=lost[0].durable_path
+        )
         return failed_verdict(
-            f"{text}, but the copy of {join_names([cell.name for cell in lost])} is lost too: {where}",
+            translate(
+                "{words}, but the copy of {join_names} is lost too: {where}",
+                words=text,
+                join_names=join_names([cell.name for cell in lost]),
+                where=where,
+            ),
             at,
         )
     if any(cell.durable == "failed" for cell in done):
@@ -488,7 +570,9 @@ def check_all_verified(view: BoxFacts) -> Verdict:
     if good == len(done):
         return passed_verdict(text, at)
     if any(cell.durable is None for cell in done):
-        return warn_verdict(f"{text}; the others have no durable storage set", at)
+        return warn_verdict(
+            translate("{words}; the others have no durable storage set", words=text), at
+        )
     return waiting_verdict(text, at)
 
 
@@ -496,17 +580,25 @@ def check_quiet(view: BoxFacts) -> Verdict:
     """Nothing trains any more."""
     box = view.box
     if box.sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     if live := training_processes(box.sample):
         return waiting_verdict(
-            f"{len(live)} training: pid {live[0].pid} {short_command(live[0].cmd)[:60]}",
+            translate(
+                "{live} training: pid {pid} {cmd}",
+                live=len(live),
+                pid=live[0].pid,
+                cmd=short_command(live[0].cmd)[:60],
+            ),
             box.sample_at,
         )
     if view.is_blind:
-        return warn_verdict(f"unknown whether anything trains: {view.unseen}", box.sample_at)
+        return warn_verdict(
+            translate("unknown whether anything trains: {unseen}", unseen=view.unseen),
+            box.sample_at,
+        )
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
-        return waiting_verdict("a cell or its runner is alive", box.sample_at)
-    return passed_verdict("no training process, no cell running", box.sample_at)
+        return waiting_verdict(translate("a cell or its runner is alive"), box.sample_at)
+    return passed_verdict(translate("no training process, no cell running"), box.sample_at)
 
 
 KILLED = (137, -9)
@@ -516,7 +608,9 @@ def prove_copy_failed(view: BoxFacts) -> Iterator[EntryProof]:
     """Yield the cells whose durable copy failed."""
     for queue, cell in _cells_of(view):
         if cell.durable == "failed":
-            yield _build_proof(queue, cell, f"{cell.name}: durable copy failed")
+            yield _build_proof(
+                queue, cell, translate("{name}: durable copy failed", name=cell.name)
+            )
 
 
 def prove_preempted(view: BoxFacts) -> Iterator[EntryProof]:
@@ -550,7 +644,9 @@ def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
         )
         if left and cell.exit_code is None and cell.started is not None and cell.started < at:
             yield _build_proof(
-                queue, cell, f"{cell.name} was running when the machine was restarted"
+                queue,
+                cell,
+                translate("{name} was running when the machine was restarted", name=cell.name),
             )
     # Seconds after a restart within which a training that it ended is noticed to be gone.
     restarted_s = 300.0
@@ -560,7 +656,10 @@ def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
             and run.ended is not None
             and (run.seen or run.started) < at <= run.ended + restarted_s
         ):
-            yield EntryProof(f"{run.name} was running when the machine was restarted", run=run.name)
+            yield EntryProof(
+                translate("{name} was running when the machine was restarted", name=run.name),
+                run=run.name,
+            )
 
 
 def _prove_kills(view: BoxFacts, *, by_kernel: bool) -> Iterator[EntryProof]:
@@ -611,7 +710,11 @@ def _found_killed(view: BoxFacts) -> Iterator[EntryProof]:
         hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
         if hit is not None:
             yield EntryProof(
-                f"{run.name} ended when the kernel killed it for lack of memory: {hit.text}",
+                translate(
+                    "{name} ended when the kernel killed it for lack of memory: {words}",
+                    name=run.name,
+                    words=hit.text,
+                ),
                 run=run.name,
                 confidence=0.8,
             )

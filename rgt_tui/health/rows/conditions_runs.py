@@ -20,6 +20,7 @@ from rgt_tui.health.condition import (
     warn_verdict,
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
+from rgt_tui.language import translate
 from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
 from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
 
@@ -88,18 +89,28 @@ def say_nan(view: BoxFacts, reading: Reading, since: float) -> str:
     run: RunState = reading.about
     many = ""
     if (reading.value or 0) > 1:
-        many = f", {reading.value:.0f} points in a row"
+        many = translate(", {value:.0f} points in a row", value=reading.value)
     if run.step is None:
         step = "?"
     else:
         step = f"{run.step:,}"
-    return f"{run.name}: loss {run.loss} at step {step}{many}"
+    return translate(
+        "{name}: loss {loss} at step {step}{many}",
+        name=run.name,
+        loss=run.loss,
+        step=step,
+        many=many,
+    )
 
 
 def end_reading(box: BoxState) -> str | None:
     """Return which runs have reached their last step: an abort after it has lost nothing."""
     done = [
-        f"{run.name} has reached its last step, {run.total_steps:,}"
+        translate(
+            "{name} has reached its last step, {total_steps:,}",
+            name=run.name,
+            total_steps=run.total_steps,
+        )
         for run in box.runs
         if run.total_steps and run.step is not None and run.step >= run.total_steps
     ]
@@ -166,8 +177,12 @@ def say_spike(view: BoxFacts, reading: Reading, since: float) -> str:
         step = "?"
     else:
         step = f"{run.step:,}"
-    return (
-        f"{run.name}: the loss jumped to {values[count - 1]:.4g} at step {step}, usual was {usual}"
+    return translate(
+        "{name}: the loss jumped to {values:.4g} at step {step}, usual was {usual}",
+        name=run.name,
+        values=values[count - 1],
+        step=step,
+        usual=usual,
     )
 
 
@@ -209,9 +224,9 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     run: FoundRun = reading.about
     log = ""
     if run.log:
-        log = f"; its log is {run.log}"
+        log = translate("; its log is {log}", log=run.log)
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
-        log = "; its log was deleted"
+        log = translate("; its log was deleted")
     if run.ended is None:
         when = ""
     else:
@@ -219,7 +234,9 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     # If the end lies in an interval longer than this, both limits are shown.
     long_s = 900.0
     if run.ended is not None and run.seen is not None and run.ended - run.seen > long_s:
-        when += f" or up to {format_duration(run.ended - run.seen)} before that"
+        when += translate(
+            " or up to {ended} before that", ended=format_duration(run.ended - run.seen)
+        )
     return f"{run.name} ended{when}, {how_ended(run)}{log}"
 
 
@@ -228,25 +245,37 @@ def check_smoke(view: BoxFacts) -> Verdict:
     done = [cell for cell in view.cells if cell.state == "done"]
     if done:
         return passed_verdict(
-            f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}",
+            translate(
+                "{name} ran to its end, exit {exit_code}",
+                name=done[0].name,
+                exit_code=done[0].exit_code or 0,
+            ),
             view.to_client_time(done[0].ended),
         )
     if resumed := _describe_resume(view):
-        return passed_verdict(f"a checkpoint was written, and {resumed[0]}", resumed[1])
+        return passed_verdict(
+            translate("a checkpoint was written, and {resumed}", resumed=resumed[0]), resumed[1]
+        )
     if view.newest_checkpoint is not None:
         run, point = view.newest_checkpoint
         return waiting_verdict(
-            f"{run} wrote {saved_point(point)}; no run has resumed from one yet",
+            translate(
+                "{run} wrote {point}; no run has resumed from one yet",
+                run=run,
+                point=saved_point(point),
+            ),
             view.to_client_time(point.at),
         )
-    return person_verdict("run a few steps, stop, start again: does the step number continue?")
+    return person_verdict(
+        translate("run a few steps, stop, start again: does the step number continue?")
+    )
 
 
 def check_resume_proved(view: BoxFacts) -> Verdict:
     """A run was cut off and resumed from its checkpoint."""
     if resumed := _describe_resume(view):
         return passed_verdict(*resumed)
-    return unread_verdict(view, "no run has been cut off and gone on yet")
+    return unread_verdict(view, translate("no run has been cut off and gone on yet"))
 
 
 def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
@@ -254,7 +283,12 @@ def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
             return (
-                f"{run.name} resumed from step {last.step:,} after {last.reason}",
+                translate(
+                    "{name} resumed from step {step:,} after {reason}",
+                    name=run.name,
+                    step=last.step,
+                    reason=last.reason,
+                ),
                 view.to_client_time(run.last_at),
             )
     return None
@@ -271,24 +305,41 @@ def check_loss_falls(view: BoxFacts) -> Verdict:
         first, last = values[:10], values[n - 10 : n]
         at = view.to_client_time(run.last_at)
         if not all(map(math.isfinite, last)):
-            return failed_verdict(f"{run.name}: the newest losses are not all finite", at)
+            return failed_verdict(
+                translate("{name}: the newest losses are not all finite", name=run.name), at
+            )
         start, end = (
             median(filter(math.isfinite, first)) if any(map(math.isfinite, first)) else None,
             median(last),
         )
         if start is None:
-            return warn_verdict(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
-        text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
+            return warn_verdict(
+                translate(
+                    "{name}: the first losses were not finite, now {end:.4g}",
+                    name=run.name,
+                    end=end,
+                ),
+                at,
+            )
+        text = translate(
+            "{name}: {start:.4g} → {end:.4g} over {n:,} points",
+            name=run.name,
+            start=start,
+            end=end,
+            n=n,
+        )
         if end < start:
             return passed_verdict(text, at)
-        return warn_verdict(f"{text}, it does not fall", at)
-    return unread_verdict(view, f"no run has logged {smoke_points} losses yet")
+        return warn_verdict(translate("{words}, it does not fall", words=text), at)
+    return unread_verdict(
+        view, translate("no run has logged {smoke_points} losses yet", smoke_points=smoke_points)
+    )
 
 
 def check_four_layers(view: BoxFacts) -> Verdict:
     """Session, log, curve and cgroup all report: one alone can be fooled."""
     if not view.marked_running:
-        return unread_verdict(view, "no cell is running")
+        return unread_verdict(view, translate("no cell is running"))
     box = view.box
     moved = [
         run.progressed_at
@@ -319,10 +370,15 @@ def check_four_layers(view: BoxFacts) -> Verdict:
 def check_progress(view: BoxFacts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.marked_running:
-        return unread_verdict(view, "no cell is running")
+        return unread_verdict(view, translate("no cell is running"))
     for _, cell, run in view.marked_running:
         if run is not None and run.wait is not None:
-            text = f"{cell.name} waits at step {run.wait.step:,}: {wait_text(run.wait, view.box.clock_skew, view.now)}"
+            text = translate(
+                "{name} waits at step {step:,}: {wait}",
+                name=cell.name,
+                step=run.wait.step,
+                wait=wait_text(run.wait, view.box.clock_skew, view.now),
+            )
             return failed_verdict(text, view.box.sample_at)
     moved = [
         (run.progressed_at, cell, run)
@@ -330,13 +386,22 @@ def check_progress(view: BoxFacts) -> Verdict:
         if run and run.progressed_at is not None
     ]
     if len(moved) < len(view.marked_running):
-        return waiting_verdict("a running cell has logged no step yet", view.box.sample_at)
+        return waiting_verdict(
+            translate("a running cell has logged no step yet"), view.box.sample_at
+        )
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
-    text = f"{cell.name} {run.position} advanced {format_duration(still)} ago"
+    text = translate(
+        "{name} {position} advanced {still} ago",
+        name=cell.name,
+        position=run.position,
+        still=format_duration(still),
+    )
     limit = stall_after(cell, run)
     if view.is_log_unread(run, limit):
-        return unread_verdict(view, f"{text}; its log grows, but no step in it is understood")
+        return unread_verdict(
+            view, translate("{words}; its log grows, but no step in it is understood", words=text)
+        )
     if still > LIMITS.hopeless_stalls * limit:
         return failed_verdict(text, at)
     if still > limit:
@@ -347,7 +412,7 @@ def check_progress(view: BoxFacts) -> Verdict:
 def check_losses_finite(view: BoxFacts) -> Verdict:
     """None of the last 50 losses is NaN or infinite."""
     if not view.marked_running:
-        return unread_verdict(view, "no cell is running")
+        return unread_verdict(view, translate("no cell is running"))
     counted = 0
     newest: float | None = None
     nan_window = 50
@@ -362,14 +427,20 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
         start = max(0, n - nan_window)
         bad = [xs[i] for i in range(start, n) if not math.isfinite(ys[i])]
         if bad:
-            text = f"{cell.name}: {len(bad)} of the last {n - start} losses, the latest at step {bad[-1]:,}"
+            text = translate(
+                "{name}: {bad} of the last {n} losses, the latest at step {bad_2:,}",
+                name=cell.name,
+                bad=len(bad),
+                n=n - start,
+                bad_2=bad[-1],
+            )
             return failed_verdict(text, run.progressed_at)
         counted += n - start
         if newest is None:
             newest = run.progressed_at
     if counted:
-        return passed_verdict(f"the last {counted} are finite", newest)
-    return unread_verdict(view, "no loss logged yet")
+        return passed_verdict(translate("the last {counted} are finite", counted=counted), newest)
+    return unread_verdict(view, translate("no loss logged yet"))
 
 
 def check_checkpoint_age(view: BoxFacts) -> Verdict:
@@ -378,16 +449,21 @@ def check_checkpoint_age(view: BoxFacts) -> Verdict:
         run.name for run in view.box.found if run.alive
     }
     if not names:
-        return unread_verdict(view, "nothing is running")
+        return unread_verdict(view, translate("nothing is running"))
     of_running = [entry for entry in view.box.checkpoints if entry.run in names]
     points = [(entry.run, entry.items[-1]) for entry in of_running if entry.items]
     if not points:
         begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
         if begun is not None:
             return unread_verdict(
-                view, f"no complete one yet; {begun.path} is not complete: {begun.why or ''}"
+                view,
+                translate(
+                    "no complete one yet; {path} is not complete: {why}",
+                    path=begun.path,
+                    why=begun.why or "",
+                ),
             )
-        return unread_verdict(view, "what is running has written none yet")
+        return unread_verdict(view, translate("what is running has written none yet"))
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.to_client_time(point.at)
     old = view.now - (at or view.now)
@@ -399,12 +475,14 @@ def check_checkpoint_age(view: BoxFacts) -> Verdict:
 
 def check_looked(view: BoxFacts) -> Verdict:
     """A figure can be fine while the output is nonsense."""
-    return person_verdict("compare them yourself: a loss can be fine while the output is nonsense")
+    return person_verdict(
+        translate("compare them yourself: a loss can be fine while the output is nonsense")
+    )
 
 
 def check_opened(view: BoxFacts) -> Verdict:
     """A file that has arrived is not yet a result."""
-    return person_verdict("you opened the pulled results on your own machine")
+    return person_verdict(translate("you opened the pulled results on your own machine"))
 
 
 def run_of(finding: Finding) -> str | None:
@@ -423,5 +501,8 @@ def prove_nan(view: BoxFacts) -> Iterator[EntryProof]:
         ):
             step = "?" if run.step is None else run.step
             yield EntryProof(
-                f"loss {run.loss} at step {step}", "scalars", run=run.name, step=run.step
+                translate("loss {loss} at step {step}", loss=run.loss, step=step),
+                "scalars",
+                run=run.name,
+                step=run.step,
             )

@@ -19,6 +19,7 @@ from rgt_tui.health.condition import (
     warn_verdict,
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, BoxState, DiskReading, Finding, memory
 from rgt_tui.profiles import (
     byte_pct,
@@ -64,7 +65,12 @@ def say_inodes(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the numbers."""
     disk: DiskReading = reading.about
     detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
-    return f"{disk.mount} {pct(reading.value)} of its inodes used ({detail})"
+    return translate(
+        "{mount} {pct} of its inodes used ({detail})",
+        mount=disk.mount,
+        pct=pct(reading.value),
+        detail=detail,
+    )
 
 
 def read_bytes(view: BoxFacts) -> Sequence[Reading] | None:
@@ -79,7 +85,12 @@ def read_bytes(view: BoxFacts) -> Sequence[Reading] | None:
 def say_bytes(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the free bytes."""
     disk: DiskReading = reading.about
-    return f"{disk.mount} {pct(reading.value)} of its bytes used ({size(disk.bytes_free)} free)"
+    return translate(
+        "{mount} {pct} of its bytes used ({bytes_free} free)",
+        mount=disk.mount,
+        pct=pct(reading.value),
+        bytes_free=size(disk.bytes_free),
+    )
 
 
 def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
@@ -111,8 +122,12 @@ def say_filling(view: BoxFacts, reading: Reading, since: float) -> str:
     else:
         left = f"{free:,} inodes"
     when = format_duration((reading.value or 0.0) * 3600.0)
-    return (
-        f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
+    return translate(
+        "{mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)",
+        mount=disk.mount,
+        what=what,
+        when=when,
+        left=left,
     )
 
 
@@ -133,7 +148,9 @@ def read_mount(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_mount(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the error."""
-    return f"{reading.about.mount} cannot be read: {reading.about.error}"
+    return translate(
+        "{mount} cannot be read: {error}", mount=reading.about.mount, error=reading.about.error
+    )
 
 
 def read_memory(view: BoxFacts) -> Sequence[Reading] | None:
@@ -153,7 +170,12 @@ def say_memory(view: BoxFacts, reading: Reading, since: float) -> str:
     assert view.box.sample is not None
     mem = view.box.sample.mem
     used = max(0, (mem.used or 0) - (mem.cache or 0))
-    return f"container memory {pct(reading.value)}: {memory(used)} of {memory(mem.limit)}, without cache"
+    return translate(
+        "container memory {pct}: {used} of {limit}, without cache",
+        pct=pct(reading.value),
+        used=memory(used),
+        limit=memory(mem.limit),
+    )
 
 
 def read_oom(view: BoxFacts) -> Sequence[Reading] | None:
@@ -183,15 +205,19 @@ def say_oom(view: BoxFacts, reading: Reading, since: float) -> str:
     if kills is None:
         count = ""
     else:
-        count = f" (oom kills {kills})"
-    return f"the kernel killed a process for lack of memory {format_duration(view.now - since)} ago{count}"
+        count = translate(" (oom kills {kills})", kills=kills)
+    return translate(
+        "the kernel killed a process for lack of memory {now} ago{count}",
+        now=format_duration(view.now - since),
+        count=count,
+    )
 
 
 def check_inodes(view: BoxFacts) -> Verdict:
     """Every mount has inodes to spare. Bytes say nothing about them."""
     sample = view.box.sample
     if sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     shares = [
         (share, d.mount)
         for d in sample.disks
@@ -199,51 +225,78 @@ def check_inodes(view: BoxFacts) -> Verdict:
     ]
     unread = [disk.mount for disk in sample.disks if disk.error is not None]
     if unread:
-        return warn_verdict(f"cannot be read: {', '.join(unread)}", view.box.sample_at)
+        return warn_verdict(
+            translate("cannot be read: {unread}", unread=", ".join(unread)), view.box.sample_at
+        )
     if not shares:
         return waiting_verdict(
-            "no mount with a fixed number of inodes was read", view.box.sample_at
+            translate("no mount with a fixed number of inodes was read"), view.box.sample_at
         )
     worst, mount = max(shares)
-    text = f"{mount} {pct(worst)}, the fullest of {len(shares)}"
+    text = translate(
+        "{mount} {worst}, the fullest of {shares}",
+        mount=mount,
+        worst=pct(worst),
+        shares=len(shares),
+    )
     return verdict_of_level(text, level_of_value(DISK, worst), view.box.sample_at)
 
 
 def check_memory_limit(view: BoxFacts) -> Verdict:
     """The memory that counts is the container's; the host's belongs to all tenants."""
     if view.box.sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     mem, at = view.box.sample.mem, view.box.sample_at
     if mem.host_total is None:
         host = ""
     else:
-        host = f"; the host's {memory(mem.host_total)} are not yours"
+        host = translate(
+            "; the host's {host_total} are not yours", host_total=memory(mem.host_total)
+        )
     if mem.limit is not None:
-        return passed_verdict(f"cgroup v{mem.cgroup or '?'} limit {memory(mem.limit)}{host}", at)
+        return passed_verdict(
+            translate(
+                "cgroup v{cgroup} limit {limit}{host}",
+                cgroup=mem.cgroup or "?",
+                limit=memory(mem.limit),
+                host=host,
+            ),
+            at,
+        )
     if mem.cgroup is None:
-        return warn_verdict("no memory controller is visible: the limit is unknown", at)
+        return warn_verdict(translate("no memory controller is visible: the limit is unknown"), at)
     return warn_verdict(
-        f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at
+        translate(
+            "cgroup v{cgroup} sets no limit here; whether one is set above is not visible",
+            cgroup=mem.cgroup,
+        ),
+        at,
     )
 
 
 def check_checkpoint_budget(view: BoxFacts) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
     if view.newest_checkpoint is None or view.box.sample is None:
-        return unread_verdict(view, "no checkpoint yet: its size is unknown")
+        return unread_verdict(view, translate("no checkpoint yet: its size is unknown"))
     run, point = view.newest_checkpoint
     disk = disk_of(view.box.sample.disks, point.path)
     if disk is None or disk.bytes_free is None:
-        return waiting_verdict(f"the disk of {point.path} is not read")
+        return waiting_verdict(translate("the disk of {path} is not read", path=point.path))
     need, at = LIMITS.checkpoints_ahead * point.bytes, view.box.sample_at
     files = LIMITS.checkpoints_ahead * LIMITS.files_per_checkpoint
     ahead = f"{LIMITS.checkpoints_ahead} × {size(point.bytes)}"
-    text = f"{run}: {ahead}, {size(disk.bytes_free)} free on {disk.mount}"
+    text = translate(
+        "{run}: {ahead}, {bytes_free} free on {mount}",
+        run=run,
+        ahead=ahead,
+        bytes_free=size(disk.bytes_free),
+        mount=disk.mount,
+    )
     if disk.bytes_free < need:
         return failed_verdict(text, at)
     if disk.inodes_total is not None and disk.inodes_used is not None:
         free = disk.inodes_total - disk.inodes_used
-        text += f", {free:,} inodes free"
+        text += translate(", {free:,} inodes free", free=free)
         if free < files:
             return failed_verdict(text, at)
     return passed_verdict(text, at)
@@ -252,21 +305,36 @@ def check_checkpoint_budget(view: BoxFacts) -> Verdict:
 def check_checkpoints_stay(view: BoxFacts) -> Verdict:
     """Checkpoints land on a disk that a stop leaves alone."""
     if view.newest_checkpoint is None:
-        return unread_verdict(view, "no checkpoint yet")
+        return unread_verdict(view, translate("no checkpoint yet"))
     run, point = view.newest_checkpoint
     at = view.to_client_time(point.at)
     storage = view.storage_for(BillingVerb.PARK)
     tier = tier_of(view.profile, point.path, known=storage.known)
     doubts = "".join(f"; {doubt.text}" for doubt in storage.doubts_at(point.path))
     if tier is None:
-        return warn_verdict(f"{run}: {point.path}; that disk is not in the profile{doubts}", at)
+        return warn_verdict(
+            translate(
+                "{run}: {path}; that disk is not in the profile{doubts}",
+                run=run,
+                path=point.path,
+                doubts=doubts,
+            ),
+            at,
+        )
     text = f"{run}: {saved_point(point)} on {tier.name}"
     stays = path_survives(point.path, view.profile, storage.known, BillingVerb.PARK)
     if stays is False:
-        return failed_verdict(f"{text}, which a stop empties{doubts}", at)
+        return failed_verdict(
+            translate("{words}, which a stop empties{doubts}", words=text, doubts=doubts), at
+        )
     if stays is None:
-        return warn_verdict(f"{text}; unknown whether it survives a stop{doubts}", at)
-    text = f"{text}, which survives a stop{doubts}"
+        return warn_verdict(
+            translate(
+                "{words}; unknown whether it survives a stop{doubts}", words=text, doubts=doubts
+            ),
+            at,
+        )
+    text = translate("{words}, which survives a stop{doubts}", words=text, doubts=doubts)
     if doubts:
         return warn_verdict(text, at)
     return passed_verdict(text, at)
@@ -275,14 +343,19 @@ def check_checkpoints_stay(view: BoxFacts) -> Verdict:
 def check_memory(view: BoxFacts) -> Verdict:
     """The container's memory is below its limit, and the kernel killed nothing."""
     if view.box.sample is None:
-        return waiting_verdict("no sample yet")
+        return waiting_verdict(translate("no sample yet"))
     mem, at = view.box.sample.mem, view.box.sample_at
     share = memory_pct(mem)
     if mem.oom_kills is None:
         kills = "?"
     else:
         kills = str(mem.oom_kills)
-    text = f"{pct(share)} of {memory(mem.limit)}, without cache; oom kills {kills}"
+    text = translate(
+        "{share} of {limit}, without cache; oom kills {kills}",
+        share=pct(share),
+        limit=memory(mem.limit),
+        kills=kills,
+    )
     if share is None or mem.oom_kills is None:
         return warn_verdict(text, at)
     return verdict_of_level(
@@ -311,4 +384,9 @@ def memory_reading(box: BoxState) -> str | None:
         kills = "?"
     else:
         kills = str(mem.oom_kills)
-    return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {memory(mem.limit)}"
+    return translate(
+        "oom kills {kills}, memory now {mem} of {limit}",
+        kills=kills,
+        mem=pct(memory_pct(mem)),
+        limit=memory(mem.limit),
+    )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from rgt_tui.fleet.box_logs import BoxLog, BoxSearch
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, join_blocks
 from rgt_tui.handbook import HandbookPage, LogSearcher, compiled_by_re2
+from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.notation import compact_time, format_thousands, size_or_dash
 
@@ -217,7 +218,10 @@ def finder_for(text: str) -> ChosenFinder:
     except ValueError as error:
         return ChosenFinder(
             TextFinder(text, fold=fold),
-            f"not a regular expression ({str(error).replace('(?m)', '', 1)}): searched as plain text",
+            translate(
+                "not a regular expression ({replace}): searched as plain text",
+                replace=str(error).replace("(?m)", "", 1),
+            ),
         )
 
 
@@ -468,7 +472,14 @@ async def search_box(log: BoxLog, wanted: str, show: Callable[[LineSheet], None]
     def update_heading(end: str) -> None:
         took = compact_time(time.monotonic() - began)
         what = how_many(max(found.matches, len(sheet.hits)), "line")
-        sheet.heading = f"/{wanted} on the box: {what} in {size_or_dash(found.read)}, {took}{end}"
+        sheet.heading = translate(
+            "/{wanted} on the box: {what} in {read}, {took}{end}",
+            wanted=wanted,
+            what=what,
+            read=size_or_dash(found.read),
+            took=took,
+            end=end,
+        )
         show(sheet)
 
     def add_news(news: BoxSearch) -> None:
@@ -485,7 +496,9 @@ async def search_box(log: BoxLog, wanted: str, show: Callable[[LineSheet], None]
     found = await log.search_log(wanted, fixed=fixed, fold=ignores_case(wanted), each=add_news)
     more = ""
     if found.matches > len(sheet.hits):
-        more = f"; the newest {format_thousands(len(sheet.hits))} are listed"
+        more = translate("; the newest {hits} are listed", hits=format_thousands(len(sheet.hits)))
     if found.incomplete:
-        more = f"{more}; not all was searched: {found.incomplete}"
+        more = translate(
+            "{more}; not all was searched: {incomplete}", more=more, incomplete=found.incomplete
+        )
     update_heading(more)

@@ -15,6 +15,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from rgt_tui.language import translate
+
 Places = NDArray[np.intp]
 
 FIRST, FACTOR = 8, 4
@@ -283,10 +285,10 @@ class AverageBand(enum.StrEnum):
     def ends_text(self) -> str:
         """Return what its ends are, in a few words."""
         if self is AverageBand.BOOTSTRAP:
-            return "95% bootstrap interval of the IQM"
+            return translate("95% bootstrap interval of the IQM")
         if self is AverageBand.RANGE:
-            return "lowest and highest run"
-        return "mean minus and plus the standard deviation"
+            return translate("lowest and highest run")
+        return translate("mean minus and plus the standard deviation")
 
 
 @dataclass(frozen=True)
@@ -313,9 +315,16 @@ class SeedSummary:
 
     def describe_range(self, names: Sequence[str]) -> str:
         """Return which steps are compared, and which of the runs ends first."""
-        shared = f"steps {self.steps[0]:,.0f} to {self.steps[-1]:,.0f}"
+        shared = translate(
+            "steps {steps:,.0f} to {steps_2:,.0f}", steps=self.steps[0], steps_2=self.steps[-1]
+        )
         if self.steps[-1] < self.last_step:
-            return f"{shared} of {self.last_step:,.0f}: {names[self.shortest]} ends there"
+            return translate(
+                "{shared} of {last_step:,.0f}: {names} ends there",
+                shared=shared,
+                last_step=self.last_step,
+                names=names[self.shortest],
+            )
         return shared
 
 

@@ -14,6 +14,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.spoken_times import coming_time, day_and_clock
 from rgt_tui.health import alert_advice
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
     BoxHealth,
@@ -97,9 +98,10 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     if row.began_at is not None:
         since = compact_time(now - row.began_at)
     if row.ended_at is not None:
-        held = (
-            f"held {compact_time(row.ended_at - (alert.since or row.ended_at))}, ended "
-            f"{clock_or_dash(row.ended_at)}  "
+        held = translate(
+            "held {ended_at}, ended {ended_at_2}  ",
+            ended_at=compact_time(row.ended_at - (alert.since or row.ended_at)),
+            ended_at_2=clock_or_dash(row.ended_at),
         )
         name = fit_name(row.box, names)
         return make_line(
@@ -136,7 +138,13 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     if row.before[0]:
         times = how_many(row.before[0], "time")
         out += label_lines(
-            "before", f"{times}, ended last {day_and_clock(row.before[1], now)}", width
+            "before",
+            translate(
+                "{times}, ended last {before}",
+                times=times,
+                before=day_and_clock(row.before[1], now),
+            ),
+            width,
         )
     if row.ended_at is not None:
         out += label_lines(
@@ -145,7 +153,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     elif row.finding is not None:
         return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:
-        out += label_lines("do", row.advice, width, Tone.STRONG, most=3)
+        out += label_lines("do", translate(row.advice), width, Tone.STRONG, most=3)
     out += label_lines("id", alert.id, width, Tone.DIM)
     return out
 
@@ -206,7 +214,9 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """Return the list, and below it more about the box of the selected alert."""
-        yield SelectableList(id="alerts", more=f"more on its box: {key_for('alerts.open')}")
+        yield SelectableList(
+            id="alerts", more=translate("more on its box: {key}", key=key_for("alerts.open"))
+        )
         yield BoxContext()
 
     @property
@@ -274,13 +284,17 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         """Return a text for no active alert; it counts the boxes whose state is unknown."""
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         if not boxes:
-            return "no box is watched"
+            return translate("no box is watched")
         unknown = sum(self.verdict(box).health in UNKNOWN for box in boxes)
         if not unknown:
-            return "nothing is wrong"
+            return translate("nothing is wrong")
         if len(boxes) == 1:
-            return "no active alerts, but the box sends no data right now"
-        return f"no active alerts, but {unknown} of {len(boxes)} boxes send no data right now"
+            return translate("no active alerts, but the box sends no data right now")
+        return translate(
+            "no active alerts, but {unknown} of {boxes} boxes send no data right now",
+            unknown=unknown,
+            boxes=len(boxes),
+        )
 
     def _list_rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
@@ -322,7 +336,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         try:
             found = await chronicle.read_event_page(wanted, None, PAGE)
         except Exception as error:
-            self.hint(f"the history cannot be read: {error}")
+            self.hint(translate("the history cannot be read: {error}", error=error))
             return
         if found.rows != self._happened:
             self._happened = found.rows
@@ -342,9 +356,9 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
                 make_line(
                     Span(told),
                     dim_span(
-                        f"   {ended} ended"
+                        translate("   {ended} ended", ended=ended)
                         if self._shows_ended
-                        else f"   {key_for('alerts.ended')} shows the ended ones"
+                        else translate("   {key} shows the ended ones", key=key_for("alerts.ended"))
                     ),
                 ),
             )
@@ -400,7 +414,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             until = float(seconds)
         self.fleet.mute_alert(picked.box, picked.alert.id, until)
         name = f"{picked.alert.id} on {picked.box}"
-        how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
+        how = {None: translate("muted {name} until it clears", name=name), 0.0: f"unmuted {name}"}
         self.hint(how.get(until, f"muted {name} for an hour"))
 
     def why_not(self, command: Command) -> str | None:
@@ -413,20 +427,20 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             picked = self.picked_alert
             if picked is None or not picked.box:
                 if picked is not None:
-                    return "it is not about a single box"
-                return "no alert is selected"
+                    return translate("it is not about a single box")
+                return translate("no alert is selected")
             if command.id != "alerts.open" and picked.ended_at is not None:
-                return "the selected alert has ended"
+                return translate("the selected alert has ended")
             if command.id == "alerts.unmute" and not picked.alert.muted:
-                return "the selected alert is not muted"
+                return translate("the selected alert is not muted")
         return super().why_not(command)
 
     def _find_mutable(self) -> AlertRow | None:
         picked = self.picked_alert
         if picked is None or not picked.box:
-            self.hint("nothing to mute")
+            self.hint(translate("nothing to mute"))
         elif picked.ended_at is not None:
-            self.hint("it has ended: there is nothing to mute")
+            self.hint(translate("it has ended: there is nothing to mute"))
         else:
             return picked
         return None
@@ -435,17 +449,21 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         """Open the entry for the time until which to mute the alert."""
         picked = self._find_mutable()
         if picked is not None:
-            self.open_entry("mute until", MORNING, partial(self._mute_until, picked))
+            self.open_entry(translate("mute until"), MORNING, partial(self._mute_until, picked))
 
     def _mute_until(self, picked: AlertRow, text: str) -> None:
         try:
             until = coming_time(text, self.now)
         except ValueError as error:
-            self.hint(f"not muted: {error}")
+            self.hint(translate("not muted: {error}", error=error))
             return
         self.fleet.mute_alert(picked.box, picked.alert.id, until - self.now)
         when = day_and_clock(until, self.now)
-        self.hint(f"muted {picked.alert.id} on {picked.box} until {when}")
+        self.hint(
+            translate(
+                "muted {id} on {box} until {when}", id=picked.alert.id, box=picked.box, when=when
+            )
+        )
 
     def action_toggle_ended(self) -> None:
         """Show or hide the ended alerts."""
@@ -471,9 +489,11 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             text = f"{picked.box}: {picked.alert.text}" + (
                 f"; do: {picked.advice}" if picked.advice else ""
             )
-            return ClipboardText(what=f"the alert {picked.alert.id}", text=text)
+            return ClipboardText(what=translate("the alert {id}", id=picked.alert.id), text=text)
         key, count = self._copied
         count = count if key == picked.key else 0
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]
-        return ClipboardText(what=f"fix {place} of {picked.alert.id}", text=command)
+        return ClipboardText(
+            what=translate("fix {place} of {id}", place=place, id=picked.alert.id), text=command
+        )

@@ -21,6 +21,7 @@ from rgt_tui.gate import (
     describe_chain_check,
     read_checked,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState, moment
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import AUDIT, MOVE, Command, build_bindings, key_for
@@ -58,7 +59,14 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     entry = one.entry
     if entry is None:
         return make_line(
-            Span(f" {current_glyphs().trouble} line {one.number} cannot be read", Tone.TROUBLE)
+            Span(
+                translate(
+                    " {trouble} line {number} cannot be read",
+                    trouble=current_glyphs().trouble,
+                    number=one.number,
+                ),
+                Tone.TROUBLE,
+            )
         )
     tone = TONES.get(entry.event, Tone.TEXT)
     verb = entry.deed_text
@@ -137,7 +145,7 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; the details need an entry."""
         if command.id == "audit.details" and not self._lines:
-            return "no billing action has been tried yet"
+            return translate("no billing action has been tried yet")
         return super().why_not(command)
 
     def _draw_list(self) -> None:
@@ -147,9 +155,9 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
             ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()
         ]
         empty = self._trouble or (
-            "reading the audit log"
+            translate("reading the audit log")
             if self._chain is None
-            else "no billing action has been tried yet"
+            else translate("no billing action has been tried yet")
         )
         why = [
             make_line(" ", *row) for row in wrap_text(empty, max(20, self.size.width - 2), Tone.DIM)
@@ -160,7 +168,13 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         one = self._lines[key]
         if self._opened:
             return audit_details(one, width)
-        return [make_line(dim_span(f"{key_for('audit.details')}: the full text of this line"))]
+        return [
+            make_line(
+                dim_span(
+                    translate("{key}: the full text of this line", key=key_for("audit.details"))
+                )
+            )
+        ]
 
     @work(group="audit", exclusive=True, exit_on_error=False, description="read the audit log")
     async def read_log(self) -> None:
@@ -224,7 +238,9 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         if entry is None:
             return ClipboardText(
                 what=f"line {one.number}",
-                text=f"line {one.number} cannot be read, sha256 {one.hash}",
+                text=translate(
+                    "line {number} cannot be read, sha256 {hash}", number=one.number, hash=one.hash
+                ),
             )
         verb = entry.deed_text
         parts = (
@@ -239,6 +255,6 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
             one.hash,
         )
         return ClipboardText(
-            what=f"line {one.number} of the audit log",
+            what=translate("line {number} of the audit log", number=one.number),
             text="  ".join(part for part in parts if part),
         )

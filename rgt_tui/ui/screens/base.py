@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, Finding, FleetState, LinkState, ScreenPosition
 from rgt_tui.ui.box_status import (
     assess_box,
@@ -487,9 +488,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             boxes = state.boxes
         else:
             boxes = tuple(b for b in state.boxes if b.spec.name == self.box_name)
-        sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
+        sim = (
+            (translate("SIM GPU"),)
+            if any(g.sim for b in boxes if b.sample for g in b.sample.gpus)
+            else ()
+        )
         if self._is_past:
-            return (*sim, "PAST read only")
+            return (*sim, translate("PAST read only"))
         if not self._replays:
             return sim
         speed = self.fleet.speed
@@ -566,7 +571,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if len(self.app.screen_stack) > 1:
             self.dismiss()
         else:
-            self.hint(f"{key_for('app.quit')} quits; the boxes keep running")
+            self.hint(translate("{key} quits; the boxes keep running", key=key_for("app.quit")))
 
     def action_escape(self) -> None:
         """Undo one step: a selection, the focus of a side pane, a search; otherwise go back.
@@ -600,14 +605,18 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def on_text_selected(self, event: events.TextSelected) -> None:
         """Hint at what can be done with the text selected with the mouse."""
         if self.selections:
-            self.hint(f"{key_for('screen.copy')} copies the selection")
+            self.hint(translate("{key} copies the selection", key=key_for("screen.copy")))
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, otherwise the selection of the keys."""
         if self.copy_marked(self.hint):
             return
         copied = self.to_copy()
-        self.hint("nothing to copy here" if copied is None else copy_to_clipboard(self.app, copied))
+        self.hint(
+            translate("nothing to copy here")
+            if copied is None
+            else copy_to_clipboard(self.app, copied)
+        )
 
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next retry."""
@@ -615,13 +624,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if box is None:
             return
         if box.link is LinkState.LIVE:
-            self.hint(f"{box.spec.name} is already connected")
+            self.hint(translate("{name} is already connected", name=box.spec.name))
             return
         if box.link is LinkState.PAUSED:
             self.fleet.set_box_paused(box.spec.name, False)
         else:
             self.fleet.retry_box(box.spec.name)
-        self.hint(f"connecting to {box.spec.name}")
+        self.hint(translate("connecting to {name}", name=box.spec.name))
 
     def action_pause(self) -> None:
         """Disconnect from the box, or connect again."""
@@ -632,9 +641,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         self.fleet.set_box_paused(box.spec.name, paused)
         name = box.spec.name
         self.hint(
-            f"disconnected from {name}; its training continues; {key_for('box.pause')} reconnects"
+            translate(
+                "disconnected from {name}; its training continues; {key} reconnects",
+                name=name,
+                key=key_for("box.pause"),
+            )
             if paused
-            else f"connecting to {name}"
+            else translate("connecting to {name}", name=name)
         )
 
     def action_interval(self) -> None:
@@ -648,7 +661,9 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             here = box.spec.interval
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
-        self.hint(f"{box.spec.name}: sampling every {seconds:g} s")
+        self.hint(
+            translate("{name}: sampling every {seconds:g} s", name=box.spec.name, seconds=seconds)
+        )
 
     def work_boxes(self) -> Sequence[str]:
         """Return the boxes on which ``w`` starts work; a hint and none if there is no box."""
@@ -680,7 +695,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             return
         finding = self.chosen_finding(box)
         if finding is None:
-            self.hint(f"{box.spec.name}: no known fix to try")
+            self.hint(translate("{name}: no known fix to try", name=box.spec.name))
             return
         from rgt_tui.ui.screens.fix_trial import FixTrialScreen
 
@@ -690,7 +705,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def _is_replay(self) -> bool:
         """Return whether this is a replay; say so if it is not."""
         if not self._replays:
-            self.hint("this is not a replay")
+            self.hint(translate("this is not a replay"))
         return self._replays
 
     def action_hold_replay(self) -> None:
@@ -699,9 +714,9 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             return
         self.fleet.set_playback_paused(not self.fleet.is_playback_paused)
         self.hint(
-            f"paused; {key_for('replay.hold')} resumes"
+            translate("paused; {key} resumes", key=key_for("replay.hold"))
             if self.fleet.is_playback_paused
-            else "resumed"
+            else translate("resumed")
         )
         self.redraw_now()
 
@@ -724,7 +739,9 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def seek_replay(self, spot: ScreenPosition | None) -> None:
         """Go to a time of the recording; None = open the entry for it."""
         if spot is None or spot.at is None:
-            self.open_entry("go to (02:30, or 30m after the beginning)", done=self._seek_typed_time)
+            self.open_entry(
+                translate("go to (02:30, or 30m after the beginning)"), done=self._seek_typed_time
+            )
         else:
             self.fleet.seek_to(self.fleet.position + spot.at - self.fleet.now())
 
@@ -749,13 +766,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
             found = self.fleet_state.find_box(self.target_box)
         if found is None:
-            self.hint("no box selected")
+            self.hint(translate("no box selected"))
         return found
 
     def action_open_past(self, place: str) -> None:
         """Open the journal or the time machine, for the screen's box or the fleet."""
         if not self.has_fleet:
-            self.hint("the fleet has not started yet")
+            self.hint(translate("the fleet has not started yet"))
         else:
             cast("Dashboard", self.app).open_screen(place, self.box_name)
 
@@ -769,6 +786,6 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if place in OF_ALL_BOXES and self.has_fleet and not self.target_box:
             self.action_open_all(place)
         elif self.target_box is None or not self.has_fleet:
-            self.hint("no box selected")
+            self.hint(translate("no box selected"))
         else:
             cast("Dashboard", self.app).open_screen(place, self.target_box)

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, list_remedies
+from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth, BoxState, FleetState
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import cells_of, current_cell
@@ -218,10 +219,13 @@ class BoxScreen(LogKeys):
         if box is None:
             gone = [
                 PaneSection(
-                    make_line("gone"),
+                    make_line(translate("gone")),
                     [
                         make_line(
-                            f"this box is no longer in the fleet; {key_for('screen.back')} goes back"
+                            translate(
+                                "this box is no longer in the fleet; {key} goes back",
+                                key=key_for("screen.back"),
+                            )
                         )
                     ],
                 )
@@ -240,7 +244,9 @@ class BoxScreen(LogKeys):
         self.query_one("#vitals", Pane).show_sections(make_vitals, SURVIVAL_LEGEND)
         self.query_one("#queue", Pane).show_sections(
             lambda width: [
-                PaneSection(make_line("queue"), queue_lines(box, width, now), queue_hint(box))
+                PaneSection(
+                    make_line(translate("queue")), queue_lines(box, width, now), queue_hint(box)
+                )
             ]
         )
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
@@ -254,7 +260,7 @@ class BoxScreen(LogKeys):
             over = remedy_lines(proposed, width, now)
             if not troubled:
                 if over:
-                    return [PaneSection(make_line("what was wrong"), over)]
+                    return [PaneSection(make_line(translate("what was wrong")), over)]
                 return []
             why = why_lines(
                 row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
@@ -262,8 +268,16 @@ class BoxScreen(LogKeys):
             if step is None:
                 hint = EMPTY
             else:
-                hint = make_line(dim_span(f"{key_for('screen.copy')} copies {step.pane_label}"))
-            return [PaneSection(make_line("what is wrong"), [*why, *over], hint)]
+                hint = make_line(
+                    dim_span(
+                        translate(
+                            "{key} copies {pane_label}",
+                            key=key_for("screen.copy"),
+                            pane_label=step.pane_label,
+                        )
+                    )
+                )
+            return [PaneSection(make_line(translate("what is wrong")), [*why, *over], hint)]
 
         self.query_one("#trouble", Pane).show_sections(make_trouble)
         past = self.query_one("#past", Pane)
@@ -361,7 +375,8 @@ class BoxScreen(LogKeys):
         current = current_cell(box)
         if at == "queue" and current is not None and current[1].log is not None:
             return ClipboardText(
-                what=f"the path of the log of {current[1].name}", text=current[1].log
+                what=translate("the path of the log of {name}", name=current[1].name),
+                text=current[1].log,
             )
         if at is None and not self.log_pane.cursor.following:
             chosen = self.log_pane.chosen_lines()
@@ -379,7 +394,9 @@ class BoxScreen(LogKeys):
             self.redraw_now()
             return step.copy_text
         words = shlex.join(box.spec.login_words(profile.launch.user))
-        return ClipboardText(what=f"how to log in to {box.spec.name}", text=words)
+        return ClipboardText(
+            what=translate("how to log in to {name}", name=box.spec.name), text=words
+        )
 
     @property
     def span_index(self) -> int | None:
@@ -410,9 +427,13 @@ class BoxScreen(LogKeys):
         if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())
         self.hint(
-            "the log alone"
+            translate("the log alone")
             if self.span_index is None
-            else f"the last {SPANS[self.span_index][0]}; {key_for('box.history')} shows the next"
+            else translate(
+                "the last {spans}; {key} shows the next",
+                spans=SPANS[self.span_index][0],
+                key=key_for("box.history"),
+            )
         )
 
     def on_resize(self, event: events.Resize) -> None:

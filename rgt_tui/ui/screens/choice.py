@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
+from rgt_tui.language import translate
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.widgets.lines import FittedLines
@@ -32,13 +34,14 @@ class Choice(NamedTuple):
 
 def lay_out_choices(label: str, choices: Sequence[Choice], width: int) -> list[Line]:
     """Return the lines with a label and all choices, wrapped between two choices."""
-    rows: list[list[Span]] = [[Span(f" {label} ", Tone.STRONG)]]
+    rows: list[list[Span]] = [[Span(f" {translate(label)} ", Tone.STRONG)]]
     parts = [
-        [Span(f" {choice.letter}", Tone.ACCENT), Span(f" {choice.title} ")] for choice in choices
+        [Span(f" {choice.letter}", Tone.ACCENT), Span(f" {translate(choice.title)} ")]
+        for choice in choices
     ]
-    for part in [*parts, [dim_span(f" {key_for('choice.cancel')} cancels")]]:
+    for part in [*parts, [dim_span(translate(" {key} cancels", key=key_for("choice.cancel")))]]:
         if width_of(tuple(rows[-1])) + width_of(tuple(part)) > width:
-            rows.append([Span(" " * (len(label) + 2))])
+            rows.append([Span(" " * (cell_len(translate(label)) + 2))])
         rows[-1] += part
     return [make_line(*row) for row in rows]
 
@@ -95,7 +98,11 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
             x += width_of((span,))
             if column < x:
                 words = span.text.strip()
-                found = (one.value for one in self._choices if words in (one.letter, one.title))
+                found = (
+                    one.value
+                    for one in self._choices
+                    if words in (one.letter, translate(one.title))
+                )
                 return next(found, None)
         return None
 

@@ -15,6 +15,7 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, NotOffered, NotRunnable
+from rgt_tui.language import translate
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
@@ -72,7 +73,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         super().__init__()
         self._fleet, self._boxes = fleet, tuple(boxes)
         self._text = text if len(boxes) > 1 else text.replace("{box}", boxes[0])
-        self._said: list[tuple[str, Tone]] = [("enter shows what it would do", Tone.DIM)]
+        self._said: list[tuple[str, Tone]] = [(translate("enter shows what it would do"), Tone.DIM)]
         self._previewed = ""
         """The text whose dry run ended well; Enter on the same text runs the command."""
         self._worker: Worker[None] | None = None
@@ -87,7 +88,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         with Vertical() as page:
             page.border_title = Content(make_displayable(f"rgt … on {', '.join(self._boxes)}"))
             page.border_subtitle = Content(
-                f"enter: dry run, then run · {key_for('command.close')} closes"
+                translate("enter: dry run, then run · {key} closes", key=key_for("command.close"))
             )
             yield Input(self._text, compact=True, select_on_focus=False)
             with VerticalScroll(can_focus=False):
@@ -120,7 +121,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             words = shlex.split(text)
         except ValueError as error:
             self._said = []
-            self._show_line(f"not a command line: {error}", Tone.WARN)
+            self._show_line(translate("not a command line: {error}", error=error), Tone.WARN)
             return
         if not words:
             return
@@ -144,20 +145,23 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             if not dry or option is not None:
                 succeeded = await self._run_words(named) and succeeded
         if not dry:
-            self._show_line("done" if succeeded else "not all of it succeeded", Tone.STRONG)
+            self._show_line(
+                translate("done") if succeeded else translate("not all of it succeeded"),
+                Tone.STRONG,
+            )
         elif succeeded:
             self._previewed = text
-            self._show_line("enter again runs it", Tone.ACCENT)
+            self._show_line(translate("enter again runs it"), Tone.ACCENT)
 
     async def _run_words(self, words: Sequence[str]) -> bool:
         """Run one command; return whether it succeeded."""
         try:
             status = await self._fleet.run_command(tuple(words), self._show_line)
         except (NotRunnable, NotOffered) as error:
-            self._show_line(str(error) or "nothing can be run here", Tone.WARN)
+            self._show_line(str(error) or translate("nothing can be run here"), Tone.WARN)
             return False
         if status:
-            self._show_line(f"exit status {status}", Tone.WARN)
+            self._show_line(translate("exit status {status}", status=status), Tone.WARN)
         return status == 0
 
     def action_close(self) -> None:

@@ -15,6 +15,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.language import translate
 from rgt_tui.model import TIME, BoxState, FleetState, ScreenPosition
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, build_bindings, key_for
@@ -279,7 +280,7 @@ class CurvesScreen(FleetAwareScreen):
 
         word = format_axis_value(self.settings.axis, cross)
         if self.settings.axis is XAxis.STEP:
-            at = f"at step {word}"
+            at = translate("at step {word}", word=word)
         else:
             at = f"at {self.settings.axis.value} {word}"
         return at + (", smoothed" if self.settings.smooth else "")
@@ -403,7 +404,7 @@ class CurvesScreen(FleetAwareScreen):
             title = self.legend_title()
         text = copied_table(title, build_legend_entries(self.shown_boxes(), self.board, self.now))
         if text:
-            return ClipboardText(what="the values of the runs", text=text)
+            return ClipboardText(what=translate("the values of the runs"), text=text)
         return None
 
     # Going to a spot, and opening one in the log.
@@ -416,7 +417,7 @@ class CurvesScreen(FleetAwareScreen):
         self.spot = None
         named = [each for each in mine if each.run.name == spot.run]
         if spot.run is not None and not named:
-            self.hint(f"no run {spot.run} here")
+            self.hint(translate("no run {run} here", run=spot.run))
             return
         chosen = (named or sorted(mine, key=lambda each: each.run.progressed_at or 0.0))[-1]
         self.selected = chosen.key
@@ -425,7 +426,9 @@ class CurvesScreen(FleetAwareScreen):
             self.settings = replace(self.settings, metric=metrics[0])
         step = float(spot.step) if spot.step is not None else self._step_then(chosen, spot.at)
         if step is None and spot.at is not None:
-            self.hint(f"{chosen.run.name} did not log which step it was at then")
+            self.hint(
+                translate("{name} did not log which step it was at then", name=chosen.run.name)
+            )
         self.settings = replace(self.settings, axis=XAxis.STEP, pinned=step, hover=None)
 
     @staticmethod
@@ -460,15 +463,22 @@ class CurvesScreen(FleetAwareScreen):
         ]
         if cross is None:
             self.hint(
-                f"{key_for('curves.cross-left')} and {key_for('curves.cross-right')} put the crosshair on a step first"
+                translate(
+                    "{key} and {key_2} put the crosshair on a step first",
+                    key=key_for("curves.cross-left"),
+                    key_2=key_for("curves.cross-right"),
+                )
             )
             return
         chosen = self.selected if self.selected in here else next(iter(here), None)
         each = next((one for one in board.runs if one.key == chosen), None)
         if each is None:
             self.hint(
-                "no shown run has that step; "
-                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select another"
+                translate(
+                    "no shown run has that step; {key} and {key_2} select another",
+                    key=key_for("curves.next-run"),
+                    key_2=key_for("curves.previous-run"),
+                )
             )
             return
         step = board.step_at(each.key, cross)
@@ -503,7 +513,9 @@ class CurvesScreen(FleetAwareScreen):
         metrics = metrics_of(each.run for each in self._listed)
         if len(metrics) < 2:
             self.hint(
-                f"{metrics[0]} is the only metric" if metrics else "no run has logged a metric yet"
+                translate("{metrics} is the only metric", metrics=metrics[0])
+                if metrics
+                else translate("no run has logged a metric yet")
             )
         self._apply_settings(self.settings.next_metric(metrics))
 
@@ -575,7 +587,12 @@ class CurvesScreen(FleetAwareScreen):
         """Show or hide the evaluations of the loss."""
         self._apply_settings(replace(self.settings, evaluations=not self.settings.evaluations))
         if self.settings.metric != "loss":
-            self.hint(f"evaluations are drawn with the loss; {key_for('curves.metric')} shows it")
+            self.hint(
+                translate(
+                    "evaluations are drawn with the loss; {key} shows it",
+                    key=key_for("curves.metric"),
+                )
+            )
 
     def action_toggle_seeds(self) -> None:
         """Show the average of the shown runs, or the runs; the average is drawn over steps."""
@@ -608,7 +625,7 @@ class CurvesScreen(FleetAwareScreen):
             self._choose_metric(1 if share > 0 else -1)
             return
         if self.settings.view.is_all:
-            self.hint("everything is on screen: + zooms in")
+            self.hint(translate("everything is on screen: + zooms in"))
         self._apply_settings(
             replace(self.settings, view=self.settings.view.pan(share, self.board.x_extent))
         )
@@ -659,7 +676,11 @@ class CurvesScreen(FleetAwareScreen):
         """Hide or show the selected run."""
         if self.selected is None:
             self.hint(
-                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
+                translate(
+                    "{key} and {key_2} select a run",
+                    key=key_for("curves.next-run"),
+                    key_2=key_for("curves.previous-run"),
+                )
             )
         else:
             self._apply_settings(self.settings.toggle_run(self.selected))
@@ -668,7 +689,11 @@ class CurvesScreen(FleetAwareScreen):
         """Show only the selected run, or all runs."""
         if self.selected is None:
             self.hint(
-                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run"
+                translate(
+                    "{key} and {key_2} select a run",
+                    key=key_for("curves.next-run"),
+                    key_2=key_for("curves.previous-run"),
+                )
             )
         else:
             self._apply_settings(
@@ -679,7 +704,11 @@ class CurvesScreen(FleetAwareScreen):
         """Pin the selected run as reference for the others, or unpin it."""
         if self.selected is None:
             self.hint(
-                f"{key_for('curves.next-run')} and {key_for('curves.previous-run')} select a run to pin"
+                translate(
+                    "{key} and {key_2} select a run to pin",
+                    key=key_for("curves.next-run"),
+                    key_2=key_for("curves.previous-run"),
+                )
             )
         else:
             if self.settings.reference == self.selected:
@@ -695,7 +724,7 @@ class CurvesScreen(FleetAwareScreen):
     def action_choose_boxes(self) -> None:
         """Open the entry for the boxes whose runs to show."""
         self.open_entry(
-            "runs of boxes",
+            translate("runs of boxes"),
             " ".join(self.scope),
             lambda text: self._apply_scope(tuple(text.split())),
         )
@@ -703,10 +732,10 @@ class CurvesScreen(FleetAwareScreen):
     def action_export(self) -> None:
         """Open the entry for the file name; its suffix decides the format."""
         if not self.board.shown_runs:
-            self.hint("nothing to export")
+            self.hint(translate("nothing to export"))
             return
         self.open_entry(
-            "write to (.svg .csv .png)",
+            translate("write to (.svg .csv .png)"),
             propose_file_name(self.box_name or "fleet", self.settings.metric),
             self._start_export,
         )
@@ -757,7 +786,12 @@ class CurvesScreen(FleetAwareScreen):
         export_seconds = 12.0
         try:
             path = await asyncio.to_thread(write_file)
-            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", export_seconds)
+            self.hint(
+                translate(
+                    "written: {name} in {parent}", name=path.name, parent=shorten_path(path.parent)
+                ),
+                export_seconds,
+            )
         except NotExported as error:
             self.hint(str(error), export_seconds)
 
@@ -766,9 +800,9 @@ class CurvesScreen(FleetAwareScreen):
         names = [name for name in self.shown_boxes() if self._is_box_shown(name)]
         if scope and len(names) < 2:
             self.hint(
-                f"no other box is called {' '.join(scope)}"
+                translate("no other box is called {scope}", scope=" ".join(scope))
                 if scope != ("*",)
-                else "there is no other box"
+                else translate("there is no other box")
             )
         self.redraw_now()
 

@@ -23,6 +23,7 @@ from rgt_tui.fleet.history.morning_report import (
 )
 from rgt_tui.fleet.history.spoken_times import night_began
 from rgt_tui.health import clock_readings
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
     BoxState,
@@ -104,7 +105,7 @@ def row_lines(
     if told:
         after = EMPTY
     else:
-        after = (dim_span(f"  after {compact_time(held)}"),)
+        after = (dim_span(translate("  after {held}", held=compact_time(held))),)
     made = make_line(head, name, Span(row.text, tone), after)
     beside = width - width_of(head) - width_of(name)
     # Minimum cells next to times and name to wrap an event's text.
@@ -216,7 +217,8 @@ class HappeningList(SelectableList[str]):
     def hidden_rows_line(self, above: int, below: int) -> Line:
         """Return the count of events out of sight."""
         return make_line(
-            out_of_sight(above, below), dim_span(" and older ones" if self._older and above else "")
+            out_of_sight(above, below),
+            dim_span(translate(" and older ones") if self._older and above else ""),
         )
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
@@ -348,7 +350,8 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             box, self.verdict(box), (), self.fleet.profile_of(box.spec.name).name, self.now
         )
         title = make_line(
-            Span(box.spec.name), dim_span("  now" if self.shown_until is None else "  then")
+            Span(box.spec.name),
+            dim_span(translate("  now") if self.shown_until is None else translate("  then")),
         )
         return PaneSection(title, why_lines(row, width, self.now))
 
@@ -369,10 +372,12 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         if self._trouble:
             return self._trouble
         if not self._read and self.fleet.chronicle is not None:
-            return "reading the history"
+            return translate("reading the history")
         if self._is_filtered:
-            return f"nothing matches; {key_for('screen.escape')} clears the filter"
-        return "nothing has happened yet"
+            return translate(
+                "nothing matches; {key} clears the filter", key=key_for("screen.escape")
+            )
+        return translate("nothing has happened yet")
 
     @property
     def _is_filtered(self) -> bool:
@@ -432,7 +437,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             why = str(error)
         else:
             why = describe_error(error)
-        self._trouble = f"the history cannot be read: {why}"
+        self._trouble = translate("the history cannot be read: {why}", why=why)
         self.hint(self._trouble)
         self.redraw_now()
 
@@ -507,7 +512,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         if self._trouble:
             parts.append((0, make_line(Span(self._trouble, Tone.WARN))))
         if self._wanted.errors:
-            parts.append((1, make_line(Span("errors only", Tone.ACCENT))))
+            parts.append((1, make_line(Span(translate("errors only"), Tone.ACCENT))))
         if self._wanted.term:
             parts.append((1, make_line(dim_span("/"), Span(self._wanted.term, Tone.ACCENT))))
         if self._kept is not None:
@@ -516,7 +521,11 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
                     2,
                     make_line(
                         dim_span(
-                            f"{format_thousands(self._kept)} {how_many(self._kept, 'event').split(' ', 1)[1]} kept"
+                            translate(
+                                "{kept} {split} kept",
+                                kept=format_thousands(self._kept),
+                                split=how_many(self._kept, "event").split(" ", 1)[1],
+                            )
                         )
                     ),
                 )
@@ -528,7 +537,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
     def _find_picked(self) -> Happening | None:
         picked = self.happening_list.selected_event
         if picked is None:
-            self.hint("no event is selected")
+            self.hint(translate("no event is selected"))
         return picked
 
     def action_log_then(self) -> None:
@@ -554,11 +563,15 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             self.app.push_screen(ReceiptScreen(self.fleet, picked.box))
             return
         if not picked.box:
-            self.hint("this event is about several boxes: it has no log")
+            self.hint(translate("this event is about several boxes: it has no log"))
             return
         if box is None:
             self.hint(
-                f"{picked.box} is no longer in the fleet; {key_for('past.machine')} shows it as it was then"
+                translate(
+                    "{box} is no longer in the fleet; {key} shows it as it was then",
+                    box=picked.box,
+                    key=key_for("past.machine"),
+                )
             )
             return
         if picked.about.startswith("finding:"):
@@ -610,7 +623,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         elif place == "time machine":
             super().action_open_past(place)
         else:
-            self.hint("this is the journal")
+            self.hint(translate("this is the journal"))
 
     def action_errors_only(self) -> None:
         """Switch between errors only and all events."""
@@ -627,7 +640,9 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
     def action_find(self) -> None:
         """Open the entry line."""
         self.open_entry(
-            "events with", self._wanted.term, changed=lambda text: self._change_filter(term=text)
+            translate("events with"),
+            self._wanted.term,
+            changed=lambda text: self._change_filter(term=text),
         )
 
     def clear_on_escape(self) -> bool:
@@ -643,13 +658,13 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             and self.fleet_state is not None
             and self._alert_now() is None
         ):
-            return "the alert of the selected event is not active now"
+            return translate("the alert of the selected event is not active now")
         if (
             command.id == "journal.log"
             and self._read
             and self.happening_list.selected_event is None
         ):
-            return "no event is selected"
+            return translate("no event is selected")
         return super().why_not(command)
 
     def _alert_now(self) -> Alert | None:
@@ -671,11 +686,11 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             return
         alert = self._alert_now()
         if alert is None:
-            self.hint("nothing to mute: the alert of this event is not active now")
+            self.hint(translate("nothing to mute: the alert of this event is not active now"))
             return
         mute_seconds = 3600.0
         self.fleet.mute_alert(picked.box, alert.id, mute_seconds)
-        self.hint(f"muted {alert.id} on {picked.box} for an hour")
+        self.hint(translate("muted {id} on {box} for an hour", id=alert.id, box=picked.box))
 
     def to_copy(self) -> ClipboardText | None:
         """Return the selected event as a line."""
@@ -684,5 +699,6 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             return None
         when = moment(picked.at)
         return ClipboardText(
-            what=f"the event of {when}", text=f"{when}  {picked.box}  {picked.level}  {picked.text}"
+            what=translate("the event of {when}", when=when),
+            text=f"{when}  {picked.box}  {picked.level}  {picked.text}",
         )

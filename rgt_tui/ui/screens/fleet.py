@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from rgt_tui import health
 from rgt_tui.fleet import FleetSource
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, EventFilter, FleetEvent, FleetState
 from rgt_tui.ui.box_status import build_failed_assessment, choose_log
 from rgt_tui.ui.clipboard import ClipboardText
@@ -102,22 +103,27 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
     text = str(error).strip() or type(error).__name__
     return [
         EMPTY,
-        make_line(Span(f"{current_glyphs().trouble} the fleet did not start", Tone.TROUBLE)),
+        make_line(
+            Span(
+                translate("{trouble} the fleet did not start", trouble=current_glyphs().trouble),
+                Tone.TROUBLE,
+            )
+        ),
         EMPTY,
         *(row for part in text.splitlines() or [text] for row in wrap_text(part, width)),
         make_line(dim_span(f"({type(error).__name__})")),
         EMPTY,
         make_line(
-            dim_span("check  "),
+            dim_span(translate("check  ")),
             Span("rgt doctor", Tone.ACCENT),
-            " shows what is missing and how to get it",
+            translate(" shows what is missing and how to get it"),
         ),
         make_line(
-            dim_span("retry  "),
+            dim_span(translate("retry  ")),
             Span(key_for("box.connect"), Tone.ACCENT),
-            " starts the fleet again",
+            translate(" starts the fleet again"),
         ),
-        make_line(dim_span("quit   "), Span(key_for("app.quit"), Tone.ACCENT)),
+        make_line(dim_span(translate("quit   ")), Span(key_for("app.quit"), Tone.ACCENT)),
     ]
 
 
@@ -270,7 +276,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         try:
             await asyncio.to_thread(save_view, view_path(os.environ), change)
         except (Unreadable, OSError) as error:
-            self.hint(f"not kept: {error}")
+            self.hint(translate("not kept: {error}", error=error))
 
     def show_failure(self, error: BaseException) -> None:
         """Show why there is no fleet, and what to do."""
@@ -350,7 +356,12 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
                 sort_rows(self._filtered.rows, order)
             )
         if hidden:
-            words = f"{current_glyphs().trouble} {hidden} out of sight: {key_for('fleet.trouble-first')}"
+            words = translate(
+                "{trouble} {hidden} out of sight: {key}",
+                trouble=current_glyphs().trouble,
+                hidden=hidden,
+                key=key_for("fleet.trouble-first"),
+            )
             shown.append((0, make_line(Span(words, Tone.TROUBLE))))
         return [
             *self.marked_parts(),
@@ -381,16 +392,19 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         if total:
             return (
                 EMPTY,
-                make_line("no box matches ", Span(self._filter, Tone.ACCENT)),
-                make_line(dim_span(f"{key_for('screen.escape')} clears the filter")),
+                make_line(translate("no box matches "), Span(self._filter, Tone.ACCENT)),
+                make_line(
+                    dim_span(translate("{key} clears the filter", key=key_for("screen.escape")))
+                ),
             )
         if getattr(self.app, "starting", False):
             return (EMPTY, make_line(dim_span(self.waiting_text)))
         return (
             EMPTY,
-            make_line("the fleet has no boxes"),
+            make_line(translate("the fleet has no boxes")),
             make_line(
-                dim_span("add one to the fleet file, or try "), Span("rgt demo", Tone.ACCENT)
+                dim_span(translate("add one to the fleet file, or try ")),
+                Span("rgt demo", Tone.ACCENT),
             ),
         )
 
@@ -449,14 +463,18 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         step = self._next_step(chosen)
         hint = make_line(
             dim_span(
-                f"{key_for('fleet.open')} opens"
+                translate("{key} opens", key=key_for("fleet.open"))
                 if step is None
-                else f"{key_for('screen.copy')} copies {step.pane_label}"
+                else translate(
+                    "{key} copies {pane_label}",
+                    key=key_for("screen.copy"),
+                    pane_label=step.pane_label,
+                )
             )
         )
         title = title_of(chosen.box, chosen.platform)
         if step is not None:
-            title = make_line(Span("what to do  "), *title)
+            title = make_line(Span(translate("what to do  ")), *title)
         if step is None:
             marked = ""
         else:
@@ -563,7 +581,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             return None
         step = self._next_step(row)
         if step is None:
-            return ClipboardText(what="the box's name", text=row.name)
+            return ClipboardText(what=translate("the box's name"), text=row.name)
         self._copied = (row.name, step)
         self.query_one(FleetTable).hold_selection()
         self.redraw_now()
@@ -638,13 +656,15 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def action_answer(self) -> None:
         """Open the oldest question."""
         if not cast("Dashboard", self.app).show_next_question(again=True):
-            self.hint("no box is asking for anything")
+            self.hint(translate("no box is asking for anything"))
 
     def action_sort(self) -> None:
         """Offer the columns to sort by."""
         choices = [Choice(*one) for one in sort_choices()]
         next_one = Choice(key_for("fleet.sort"), "next", "")
-        self.app.push_screen(ChoiceScreen("sort by", [*choices, next_one]), self._sort_by)
+        self.app.push_screen(
+            ChoiceScreen(translate("sort by"), [*choices, next_one]), self._sort_by
+        )
 
     def _sort_by(self, key: str | None) -> None:
         if key is None:
@@ -680,7 +700,13 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         self._arrange_rows(
             lambda one: msgspec.structs.replace(one, sort=order.key, flipped=order.flipped)
         )
-        self.hint(f"sorted {order.order_text}; {key_for('fleet.turn-order')} reverses it")
+        self.hint(
+            translate(
+                "sorted {order_text}; {key} reverses it",
+                order_text=order.order_text,
+                key=key_for("fleet.turn-order"),
+            )
+        )
 
     def action_group(self) -> None:
         """Group by the next criterion, or not at all."""
@@ -697,14 +723,14 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         """Use the next saved filter; after the last one, none."""
         names = sorted(self._view.filters, key=str.casefold)
         if not names:
-            self.hint("no filter is kept; save:NAME in a filter keeps it")
+            self.hint(translate("no filter is kept; save:NAME in a filter keeps it"))
             return
         texts = [f"@{name}" for name in names]
         here = self._filter.casefold()
         place = next((at for at, text in enumerate(texts, 1) if text.casefold() == here), 0)
         if place == len(texts):
             self.clear_on_escape()
-            self.hint("no filter")
+            self.hint(translate("no filter"))
             return
         self._apply_filter(texts[place])
         self.hint(self._wrong or f"{texts[place]}  {self._view.filters[names[place]]}")
@@ -730,11 +756,15 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         save, drop, text = self._asked.save, self._asked.drop, self._asked.source
         if drop is not None:
             self._change_view(lambda view: with_filter(view, drop, None))
-            self.hint(f"@{drop} is no longer kept")
+            self.hint(translate("@{drop} is no longer kept", drop=drop))
         if save is not None:
             self._change_view(lambda view: with_filter(view, save, text))
             self.hint(
-                f"kept as @{save}; {key_for('fleet.kept-filter')} switches between kept filters"
+                translate(
+                    "kept as @{save}; {key} switches between kept filters",
+                    save=save,
+                    key=key_for("fleet.kept-filter"),
+                )
             )
 
     def clear_on_escape(self) -> bool:
@@ -749,5 +779,9 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def resting_hint(self) -> str:
         """Return a reminder that a filter hides boxes."""
         if self._filter:
-            return f"filter: {self._filter}  ({key_for('screen.escape')} clears it)"
+            return translate(
+                "filter: {filter}  ({key} clears it)",
+                filter=self._filter,
+                key=key_for("screen.escape"),
+            )
         return super().resting_hint()

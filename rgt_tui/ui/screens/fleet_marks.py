@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState
 from rgt_tui.profiles import format_sums, how_many, prices
 from rgt_tui.ui.box_pulls import BoxPulls
@@ -71,7 +72,9 @@ class MarkKeys:
         """Begin a range at the selected box, or mark the range up to it."""
         table = self._screen.query_one(FleetTable)
         if table.mark_range():
-            self._screen.hint(f"move, then {key_for('fleet.mark-range')} marks all between")
+            self._screen.hint(
+                translate("move, then {key} marks all between", key=key_for("fleet.mark-range"))
+            )
         self._screen.redraw_now()
 
     def action_mark_all(self) -> None:
@@ -106,7 +109,9 @@ class MarkKeys:
         """Show what can be done for the marked boxes."""
         boxes = self.marked_boxes
         if not boxes:
-            self._screen.hint(f"no box is marked: {key_for('fleet.mark')} marks one")
+            self._screen.hint(
+                translate("no box is marked: {key} marks one", key=key_for("fleet.mark"))
+            )
             return
         label = f"{how_many(len(boxes), 'box', 'boxes')}:"
         self._screen.app.push_screen(ChoiceScreen(label, MARKED), self._act_on_marked)
@@ -132,7 +137,11 @@ class MarkKeys:
         for box in boxes:
             pulls.start(self._screen.fleet, box.spec.name, ())
         self._screen.hint(
-            f"pulling the results of {_names_of(boxes)}; {key_for('fleet.transfers')} shows them"
+            translate(
+                "pulling the results of {boxes}; {key} shows them",
+                boxes=_names_of(boxes),
+                key=key_for("fleet.transfers"),
+            )
         )
 
     def _mute_marked(self, boxes: list[BoxState]) -> None:
@@ -140,18 +149,26 @@ class MarkKeys:
         hour = 3600.0
         for name, alert in muted:
             self._screen.fleet.mute_alert(name, alert, hour)
-        self._screen.hint(f"muted {how_many(len(muted), 'alert')} of {_names_of(boxes)} for 1 h")
+        self._screen.hint(
+            translate(
+                "muted {muted} of {boxes} for 1 h",
+                muted=how_many(len(muted), "alert"),
+                boxes=_names_of(boxes),
+            )
+        )
 
     def _connect_marked(self, boxes: list[BoxState]) -> None:
         for box in boxes:
             self._screen.fleet.set_box_paused(box.spec.name, False)
             self._screen.fleet.retry_box(box.spec.name)
-        self._screen.hint(f"connecting to {_names_of(boxes)}")
+        self._screen.hint(translate("connecting to {boxes}", boxes=_names_of(boxes)))
 
     def _disconnect_marked(self, boxes: list[BoxState]) -> None:
         for box in boxes:
             self._screen.fleet.set_box_paused(box.spec.name, True)
-        self._screen.hint(f"disconnected from {_names_of(boxes)}; their trainings continue")
+        self._screen.hint(
+            translate("disconnected from {boxes}; their trainings continue", boxes=_names_of(boxes))
+        )
 
     def _tear_down_marked(self, boxes: list[BoxState]) -> None:
         self._awaiting_teardown = [box.spec.name for box in boxes]

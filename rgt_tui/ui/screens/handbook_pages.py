@@ -24,6 +24,7 @@ from rgt_tui.handbook import (
     shipped_pages,
 )
 from rgt_tui.health import ids_referring_to
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, Finding, FixStep, FleetState, Severity
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
@@ -74,7 +75,7 @@ def _draw_row(page: HandbookPage, held: Mapping[str, bool]) -> Line:
     mark, tone = SEVERITIES[page.severity].glyph_and_tone
     if not held.get(page.id, True):
         tone = Tone.DIM
-    title = Span(page.title, Tone.STRONG if page.own else Tone.TEXT)
+    title = Span(translate(page.title), Tone.STRONG if page.own else Tone.TEXT)
     ids_limit = 8
     if page.id not in held:
         return make_line("   ", fit_text(page.id, ids_limit), title)
@@ -99,10 +100,12 @@ def _proof_section(found: BoxFinding, page: HandbookPage, width: int, tone: Tone
         *label_lines("where", _describe_place(finding), width, Tone.DIM),
     ]
     if not found.age:
-        return PaneSection(make_line(Span(f"on {found.box} now", tone)), rows)
-    title = make_line(Span(f"on {found.box}", Tone.DIM))
+        return PaneSection(make_line(Span(translate("on {box} now", box=found.box), tone)), rows)
+    title = make_line(Span(translate("on {box}", box=found.box), Tone.DIM))
     return PaneSection(
-        title, [tone_line(row, Tone.DIM) for row in rows], make_line(dim_span(f"{found.age} old"))
+        title,
+        [tone_line(row, Tone.DIM) for row in rows],
+        make_line(dim_span(translate("{age} old", age=found.age))),
     )
 
 
@@ -113,26 +116,28 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
     """
     mark, tone = SEVERITIES[page.severity].glyph_and_tone
     head = [
-        *wrap_text(page.title, width, Tone.STRONG),
+        *wrap_text(translate(page.title), width, Tone.STRONG),
         make_line(
             Span(f"{mark} {page.severity}", tone), dim_span(f" {current_glyphs().dot} {page.topic}")
         ),
-        *label_lines("do", ACTION_WORDS[page.action], width),
+        *label_lines("do", translate(ACTION_WORDS[page.action]), width),
     ]
-    made = [PaneSection(make_line(page.id, dim_span("  your own" if page.own else "")), head)]
+    made = [
+        PaneSection(make_line(page.id, dim_span(translate("  your own") if page.own else "")), head)
+    ]
     steps = steps_of(page, found)
-    rows = label_lines("never", page.never, width, Tone.WARN, most=6)
+    rows = label_lines("never", translate(page.never), width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
-        rows += label_lines(f"fix {number}", fix.text, width, most=8)
+        rows += label_lines(f"fix {number}", translate(fix.text), width, most=8)
         if fix.command is not None:
             rows += label_lines("", f"$ {fix.command}", width, Tone.ACCENT, most=6)
-    made.append(PaneSection(make_line("fix"), rows))
+    made.append(PaneSection(make_line(translate("fix")), rows))
     made += [_proof_section(one, page, width, tone) for one in found]
     about = [
         *label_lines("seen", page.symptom, width, pad=7, most=12),
         *label_lines("cause", page.cause, width, pad=7, most=12),
     ]
-    made.append(PaneSection(make_line("why"), about))
+    made.append(PaneSection(make_line(translate("why")), about))
     if page.beats:
         more = label_lines("beats", ", ".join(page.beats), width, Tone.DIM)
     else:
@@ -140,7 +145,7 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
     for name, ids in zip(("alerts", "checks"), ids_referring_to(page.id), strict=True):
         more += label_lines(name, ", ".join(ids), width, Tone.DIM, pad=7) if ids else []
     more += [row for source in page.sources for row in wrap_text(source, width, Tone.DIM)]
-    made.append(PaneSection(make_line("sources"), more))
+    made.append(PaneSection(make_line(translate("sources")), more))
     return made
 
 
@@ -246,7 +251,13 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         shown = self._find_shown_pages(findings)
         empty = [
             EMPTY,
-            make_line(dim_span(f" no page matches; {key_for('screen.escape')} clears the search")),
+            make_line(
+                dim_span(
+                    translate(
+                        " no page matches; {key} clears the search", key=key_for("screen.escape")
+                    )
+                )
+            ),
         ]
         self.main_list.show_rows(list_rows(shown, seen), empty)
         if self.spot is not None and self.spot.gotcha is not None:
@@ -255,7 +266,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             if wanted in ids:
                 self.main_list.select_index(ids.index(wanted))
             else:
-                self.hint(f"the handbook has no page {wanted}")
+                self.hint(translate("the handbook has no page {wanted}", wanted=wanted))
         picked = self.picked_page
         page = self.query_one("#page", Pane)
 
@@ -267,7 +278,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         scrolls = page.wanted_height(page.size.width) > page.size.height
         page.show_sections(
             make_page,
-            make_line(dim_span(f"{key_for('handbook.next-pane')} scrolls it"))
+            make_line(dim_span(translate("{key} scrolls it", key=key_for("handbook.next-pane"))))
             if scrolls
             else EMPTY,
         )
@@ -323,7 +334,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             return super().build_summary(state, now)
         found = how_many(len(self._find_shown_pages(())), "page")
         return [
-            (0, make_line(dim_span("search "), Span(self._term, Tone.ACCENT))),
+            (0, make_line(dim_span(translate("search ")), Span(self._term, Tone.ACCENT))),
             (1, make_line(dim_span(found))),
         ]
 
@@ -339,5 +350,11 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         steps = steps_of(page, found)
         rows = [f"# never: {page.never}"]
         for fix in steps:
-            rows += [f"# {fix.text}", *([fix.command] if fix.command is not None else [])]
-        return ClipboardText(what=f"the fix of {page.id}: {len(steps)} steps", text="\n".join(rows))
+            rows += [
+                f"# {translate(fix.text)}",
+                *([fix.command] if fix.command is not None else []),
+            ]
+        return ClipboardText(
+            what=translate("the fix of {id}: {steps} steps", id=page.id, steps=len(steps)),
+            text="\n".join(rows),
+        )

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
+from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
@@ -73,15 +75,18 @@ def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
     shown = sorted((one for one in commands if one.footer), key=lambda one: one.footer)
     first = [*shown[: FIRST_KEYS - len(quits)], *quits]
     rest = [one for one in commands if one not in first]
-    rows = [HelpRow(make_displayable(c.shown_keys), c.title, c.help, c) for c in (*first, *rest)]
+    rows = [
+        HelpRow(make_displayable(c.shown_keys), c.shown_title, c.shown_help, c)
+        for c in (*first, *rest)
+    ]
     if not shown or not quits:
         return rows
     at = len(first)
     return [
-        HelpRow("first", title=True),
+        HelpRow(translate("first"), title=True),
         *rows[:at],
         HelpRow(),
-        HelpRow("all others", title=True),
+        HelpRow(translate("all others"), title=True),
         *rows[at:],
     ]
 
@@ -90,8 +95,8 @@ def legend_rows(legend: Legend) -> list[HelpRow]:
     """Return the legend, each part with its title."""
     out: list[HelpRow] = []
     for title, rows in legend:
-        out += [HelpRow(), HelpRow(title, title=True)]
-        out += [HelpRow(make_displayable(row.mark), text=row.means) for row in rows]
+        out += [HelpRow(), HelpRow(translate(title), title=True)]
+        out += [HelpRow(make_displayable(row.mark), text=translate(row.means)) for row in rows]
     return out
 
 
@@ -111,8 +116,8 @@ def search_rows(rows: Sequence[HelpRow], query: str) -> list[HelpRow]:
 
 def row_lines(rows: Sequence[HelpRow], width: int) -> list[tuple[Line, HelpRow]]:
     """Return the lines of the rows, each with its row."""
-    leads = max((len(row.lead) for row in rows if not row.title), default=0)
-    names = max((len(row.name) for row in rows), default=0)
+    leads = max((cell_len(row.lead) for row in rows if not row.title), default=0)
+    names = max((cell_len(row.name) for row in rows), default=0)
     room = max(8, width - leads - names - 4)
     out: list[tuple[Line, HelpRow]] = []
     for row in rows:
@@ -190,18 +195,26 @@ class HelpPanel(LineWidget):
             ]
         if not body:
             body = [
-                make_line("no row has ", Span(self.query_text, Tone.ACCENT)),
-                make_line(dim_span(f"{key_for('help.escape')} clears the search")),
+                make_line(translate("no row has "), Span(self.query_text, Tone.ACCENT)),
+                make_line(
+                    dim_span(translate("{key} clears the search", key=key_for("help.escape")))
+                ),
             ]
         if self._place:
             title = f"{self._place} keys"
         else:
             title = "keys"
         if self._without:
-            title += f"  {how_many(self._without, 'key')} hidden: no use here"
+            title += translate(
+                "  {without} hidden: no use here", without=how_many(self._without, "key")
+            )
         hint = make_line(
             dim_span(
-                f"{key_for('help.search')} searches  click runs  {key_for('help.escape')} closes"
+                translate(
+                    "{key} searches  click runs  {key_2} closes",
+                    key=key_for("help.search"),
+                    key_2=key_for("help.escape"),
+                )
             )
         )
         return draw_frame(

@@ -17,6 +17,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
+from rgt_tui.language import translate
 from rgt_tui.model import CheckResult, CheckStatus, FleetState, PersonTick
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
@@ -155,11 +156,14 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         empty: tuple[str, ...] = ()
         if self.box_state is None:
             empty = (
-                f"{self.box_name or ''} is no longer in the fleet.",
-                f"{key_for('screen.back')} goes back.",
+                translate("{box_name} is no longer in the fleet.", box_name=self.box_name or ""),
+                translate("{key} goes back.", key=key_for("screen.back")),
             )
         elif not any(phase.checks for phase in self.phases):
-            empty = ("This box has no checks.", f"{key_for('screen.back')} goes back.")
+            empty = (
+                translate("This box has no checks."),
+                translate("{key} goes back.", key=key_for("screen.back")),
+            )
         self.checklist.show_phases(self.phases, self.opened, now, empty)
         if empty:
             row = None
@@ -255,17 +259,19 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             return
         here = self.runs.get(check.id)
         if here is not None and here.is_running:
-            self.hint(f"it is running; {key_for('screen.escape')} ends it")
+            self.hint(translate("it is running; {key} ends it", key=key_for("screen.escape")))
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
             if check.command:
                 typed = f": type {check.command}"
             else:
-                typed = ": its readings decide it"
-            self.hint(f"{check.id} has no command to run here{typed}")
+                typed = translate(": its readings decide it")
+            self.hint(translate("{id} has no command to run here{typed}", id=check.id, typed=typed))
         elif any(run.is_running for run in self.runs.values()):
-            self.hint(f"another check is running; {key_for('screen.escape')} ends it")
+            self.hint(
+                translate("another check is running; {key} ends it", key=key_for("screen.escape"))
+            )
         else:
             self._run_check(check.id, self._runs_by(self.checklist.cursor_row))
 
@@ -280,10 +286,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             and command.id == "phases.run"
             and not self._runs_by(self.checklist.cursor_row)
         ):
-            return f"{check.id} has no command to run here"
+            return translate("{id} has no command to run here", id=check.id)
         judged = check is not None and not check.by and check.status is not CheckStatus.PERSON
         if judged and command.id == "phases.tick":
-            return "the selected check is judged by its readings"
+            return translate("the selected check is judged by its readings")
         return super().why_not(command)
 
     def _run_check(self, check: str, command: str) -> None:
@@ -299,7 +305,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
                 self.box_name or "", check, partial(self._append_output, run)
             )
         except asyncio.CancelledError:
-            run.words = "ended by you"
+            run.words = translate("ended by you")
             raise
         except Exception as error:  # after any failure the person must see that nothing was checked
             run.words = str(error) or type(error).__name__
@@ -324,7 +330,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         under_way = any(run.is_running for run in self.runs.values())
         if under_way:
             self._worker.cancel()
-            self.hint("ended")
+            self.hint(translate("ended"))
         return under_way
 
     def action_tick(self) -> None:
@@ -338,22 +344,24 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             self._start_tick(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
             take = partial(self._take_note, check.id)
-            self.open_entry(f"{check.id}: what did you see?", "", take, self._tick_nothing)
+            self.open_entry(
+                translate("{id}: what did you see?", id=check.id), "", take, self._tick_nothing
+            )
         else:
-            self.hint(f"{check.id} is judged by its readings and cannot be ticked")
+            self.hint(translate("{id} is judged by its readings and cannot be ticked", id=check.id))
 
     def _tick_nothing(self, text: str) -> None:
         """Say that Escape ticked nothing."""
         if not text:
-            self.hint("nothing was ticked")
+            self.hint(translate("nothing was ticked"))
 
     def _take_note(self, check: str, note: str) -> None:
         """Continue with the name of the person."""
         if note.strip():
             take = partial(self._take_name, check, note.strip())
-            self.open_entry("your name", _own_name(), take, self._tick_nothing)
+            self.open_entry(translate("your name"), _own_name(), take, self._tick_nothing)
         else:
-            self.hint("nothing was ticked: it needs a note")
+            self.hint(translate("nothing was ticked: it needs a note"))
 
     def _take_name(self, check: str, note: str, name: str) -> None:
         if name.strip():
@@ -361,7 +369,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
                 check, PersonTick(ticked=True, at=self.now, by=name.strip(), note=note)
             )
         else:
-            self.hint("nothing was ticked: it needs a name")
+            self.hint(translate("nothing was ticked: it needs a name"))
 
     def _start_tick(self, check: str, tick: PersonTick) -> None:
         self.run_worker(
@@ -377,7 +385,11 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             self.hint(trouble, 12.0)
         else:
             self.hint(
-                f"{check} is {'ticked' if tick.ticked else 'no longer ticked; the note is kept'}"
+                translate(
+                    "{check} is {more}",
+                    check=check,
+                    more="ticked" if tick.ticked else "no longer ticked; the note is kept",
+                )
             )
         if self.fleet_state is not None:
             self.receive_state(self.fleet_state, self.now)
@@ -387,11 +399,12 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         run = self.selected_run
         if run is not None:
             return ClipboardText(
-                what=f"what {run.command} printed", text="\n".join((f"$ {run.command}", *run.lines))
+                what=translate("what {command} printed", command=run.command),
+                text="\n".join((f"$ {run.command}", *run.lines)),
             )
         if not any(phase.checks for phase in self.phases):
             return None
-        return ClipboardText(what="the phases as Markdown", text=self._make_markdown())
+        return ClipboardText(what=translate("the phases as Markdown"), text=self._make_markdown())
 
     def _make_markdown(self) -> str:
         return phases_markdown(self.box_name or "", self.phases, self.now)
@@ -399,7 +412,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
     def action_export(self) -> None:
         """Write the phases to a file."""
         if not any(phase.checks for phase in self.phases):
-            self.hint("nothing to write")
+            self.hint(translate("nothing to write"))
             return
         self.run_worker(
             self._write_export(self._make_markdown()),
@@ -413,9 +426,16 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         try:
             path = await asyncio.to_thread(write_export, name, text.encode())
         except NotExported as error:
-            self.hint(f"{error}; {key_for('screen.copy')} copies it", 12.0)
+            self.hint(
+                translate("{error}; {key} copies it", error=error, key=key_for("screen.copy")), 12.0
+            )
         else:
-            self.hint(f"written: {path.name} in {shorten_path(path.parent)}", 12.0)
+            self.hint(
+                translate(
+                    "written: {name} in {parent}", name=path.name, parent=shorten_path(path.parent)
+                ),
+                12.0,
+            )
 
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the counts, and what is next."""
@@ -431,7 +451,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         asking = self._list_open_checks()
         wanted = [i for i, check in enumerate(checks) if check in asking]
         if not wanted:
-            self.hint("nothing failed, and nothing needs you")
+            self.hint(translate("nothing failed, and nothing needs you"))
             return
         ids = [check.id for check in checks]
         if self.cursor_key in ids:

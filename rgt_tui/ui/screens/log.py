@@ -20,6 +20,7 @@ from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.box_logs import BoxLog, NothingOlder
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.handbook import HandbookError, all_pages, shipped_pages
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     FleetState,
@@ -138,16 +139,16 @@ class LogKeys(MoveKeys, FleetAwareScreen):
             age = None
         quiet = ""
         if self._is_past:
-            quiet = "as it stood"
+            quiet = translate("as it stood")
         self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
         if view is None:
-            empty = "no log is followed on this box"
+            empty = translate("no log is followed on this box")
         else:
-            empty = "the log is empty so far"
+            empty = translate("the log is empty so far")
         if view is None and box.sample is None:
-            empty = "no log found yet"
+            empty = translate("no log found yet")
         elif view is None and (why := no_agent(box)):
-            empty = f"this box sends no log: {why}"
+            empty = translate("this box sends no log: {why}", why=why)
         logs = [kept for one in views if (kept := self._read_lines(box, one)) is not None]
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
             self._leave_log(path)
@@ -179,7 +180,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         """Return a text about the lines before the loaded ones."""
         left = sum(view.dropped for view in box.logs if view.path == kept.path)
         if left:
-            return f"{how_many(left, 'earlier line')} on the box"
+            return translate("{left} on the box", left=how_many(left, "earlier line"))
         return ""
 
     def _read_lines(self, box: BoxState, view: LogView) -> KeptLines | None:
@@ -229,12 +230,12 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         """Show another log of the box."""
         box = self.box_state
         if box is None or not box.logs:
-            self.hint("no log is followed on this box")
+            self.hint(translate("no log is followed on this box"))
             return
         paths = [view.path for view in box.logs]
         here = self.log_pane.log_path
         if paths == [here]:
-            self.hint("this is the only log of the box")
+            self.hint(translate("this is the only log of the box"))
             return
         place = 0
         if here in paths:
@@ -253,7 +254,10 @@ def findings_of(box: BoxState) -> Mapping[str, str]:
 def _why_unsure(log: ShownLog) -> str:
     """Return a text about lines whose times lack a certain day; may be empty."""
     if log.day_unknown:
-        return f": lines up to {log.day_unknown} have no date, and their day is not certain"
+        return translate(
+            ": lines up to {day_unknown} have no date, and their day is not certain",
+            day_unknown=log.day_unknown,
+        )
     return ""
 
 
@@ -323,7 +327,7 @@ class LogScreen(LogKeys):
                 [sheet.kept],
                 now=now,
                 age=None,
-                empty="nothing found so far",
+                empty=translate("nothing found so far"),
                 findings=findings_of(box),
             )
             return
@@ -360,7 +364,9 @@ class LogScreen(LogKeys):
             amount = size_or_dash(offset)
         else:
             amount = format_thousands(before)
-        return f"{amount} older on the box: {key_for('move.page-up')}"
+        return translate(
+            "{amount} older on the box: {key}", amount=amount, key=key_for("move.page-up")
+        )
 
     def _go_to_spot(self) -> None:
         """Go to the line that the screen was opened for, once it is loaded."""
@@ -378,15 +384,23 @@ class LogScreen(LogKeys):
             self.log_pane.go_to_line(kept, number)
         elif spot.line_no is not None and log is not None:
             self.query_box(
-                f"line {spot.line_no:,} is not known", self._open_line, log, spot.line_no
+                translate("line {line_no:,} is not known", line_no=spot.line_no),
+                self._open_line,
+                log,
+                spot.line_no,
             )
         elif spot.text and log is not None:
-            self.query_box("not searched", self._find_on_box, log, re.escape(spot.text.strip()))
+            self.query_box(
+                translate("not searched"), self._find_on_box, log, re.escape(spot.text.strip())
+            )
         elif spot.at is not None and log is not None and kept.oldest_position is not None:
-            self.query_box("no older lines", self._load_until, log, shown, spot)
+            self.query_box(translate("no older lines"), self._load_until, log, shown, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
             why = _why_unsure(shown)
-            self.hint(f"that line is not among those kept here{why}", 15.0 if why else HINT_SECONDS)
+            self.hint(
+                translate("that line is not among those kept here{why}", why=why),
+                15.0 if why else HINT_SECONDS,
+            )
 
     # Search and filter
 
@@ -400,7 +414,7 @@ class LogScreen(LogKeys):
 
     def _start_typing(self, what: str, text: str) -> None:
         self._typing = what
-        self.open_entry(what, text, self._find_typed, self._try_typed)
+        self.open_entry(translate(what), text, self._find_typed, self._try_typed)
 
     def _apply_typed(self, text: str) -> str:
         if self._typing == "find on the box":
@@ -420,7 +434,7 @@ class LogScreen(LogKeys):
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; without a search there is no next match."""
         if command.id in OF_A_SEARCH and self.is_mounted and not self.log_pane.searched_text:
-            return "no active search"
+            return translate("no active search")
         return super().why_not(command)
 
     def _try_typed(self, text: str) -> None:
@@ -436,7 +450,7 @@ class LogScreen(LogKeys):
             return
         log = self.box_log(self.log_pane.log_path)
         if self._typing == "find on the box" and log is not None:
-            self.query_box("not searched", self._find_on_box, log, text)
+            self.query_box(translate("not searched"), self._find_on_box, log, text)
         elif self._typing == "search":
             self.log_pane.next_match(-1, self.hint)
         if trouble:
@@ -445,7 +459,7 @@ class LogScreen(LogKeys):
     def action_next_match(self, direction: int) -> None:
         """Go to the next or previous match."""
         if not self.log_pane.searched_text:
-            self.hint(f"no active search; {key_for('log.search')} starts one")
+            self.hint(translate("no active search; {key} starts one", key=key_for("log.search")))
             return
         self.log_pane.next_match(direction, self.hint)
 
@@ -466,7 +480,10 @@ class LogScreen(LogKeys):
         if len(pane.shown_logs) != 1:
             if count < 0 and pane.shown_logs:
                 self.hint(
-                    f"older lines can be loaded for one log only; {key_for('log.merge')} ends the merge"
+                    translate(
+                        "older lines can be loaded for one log only; {key} ends the merge",
+                        key=key_for("log.merge"),
+                    )
                 )
             return
         if sheet is not None and sheet.hits:
@@ -475,11 +492,11 @@ class LogScreen(LogKeys):
         log = self.box_log(shown.kept.path)
         if log is None:
             if count < 0:
-                self.hint("this is the first line kept here")
+                self.hint(translate("this is the first line kept here"))
         elif count < 0:
-            self.query_box("no older lines", self._load_older, log, shown)
+            self.query_box(translate("no older lines"), self._load_older, log, shown)
         elif sheet is not None:
-            self.query_box("no newer lines", self._load_newer, log, shown.kept)
+            self.query_box(translate("no newer lines"), self._load_newer, log, shown.kept)
 
     def query_box(
         self, failed: str, job: Callable[..., Coroutine[None, None, None]], *args: object
@@ -500,11 +517,11 @@ class LogScreen(LogKeys):
         """Load the lines before the loaded ones, and go up a page."""
         await self._read_older(log, shown)
         self.log_pane.move_by(-max(1, self.log_pane.page_rows))
-        self.hint(f"{how_many(len(shown.kept), 'line')} are kept here now")
+        self.hint(translate("{kept} are kept here now", kept=how_many(len(shown.kept), "line")))
         self.redraw_now()
 
     async def _read_older(self, log: BoxLog, shown: ShownLog) -> None:
-        self.hint("loading older lines from the box …", 30.0)
+        self.hint(translate("loading older lines from the box …"), 30.0)
         shown.forget_before(await log.load_older(shown.kept))
 
     async def _load_until(self, log: BoxLog, shown: ShownLog, spot: ScreenPosition) -> None:
@@ -518,8 +535,8 @@ class LogScreen(LogKeys):
                     self.redraw_now()
                     self.log_pane.go_to_line(shown.kept, place)
                     return
-        why = _why_unsure(shown) or ": their times are unknown, or it is older"
-        self.hint(f"that line was not found{why}", 15.0)
+        why = _why_unsure(shown) or translate(": their times are unknown, or it is older")
+        self.hint(translate("that line was not found{why}", why=why), 15.0)
         self.redraw_now()
 
     async def _load_newer(self, log: BoxLog, kept: KeptLines) -> None:
@@ -531,8 +548,11 @@ class LogScreen(LogKeys):
         self.hint(
             ""
             if count
-            else f"this is the end of the log; {key_for('screen.escape')} or {key_for('log.follow')} goes "
-            "to the newest line"
+            else translate(
+                "this is the end of the log; {key} or {key_2} goes to the newest line",
+                key=key_for("screen.escape"),
+                key_2=key_for("log.follow"),
+            )
         )
 
     @work(
@@ -552,7 +572,15 @@ class LogScreen(LogKeys):
         kept, number, total = await log.read_around(place)
         name = log.path.rpartition("/")[2]
         self._sheets.append(
-            LineSheet(kept, f"{name} at {size_or_dash(place.offset)} of {size_or_dash(total)}")
+            LineSheet(
+                kept,
+                translate(
+                    "{name} at {offset} of {total}",
+                    name=name,
+                    offset=size_or_dash(place.offset),
+                    total=size_or_dash(total),
+                ),
+            )
         )
         self.redraw_now()
         self.log_pane.go_to_line(kept, number)
@@ -560,13 +588,17 @@ class LogScreen(LogKeys):
     async def _open_line(self, log: BoxLog, line_no: int) -> None:
         """Show the lines around a line number."""
         place = await log.find_line(line_no)
-        self.query_box("no lines from there", self._open_around, log, place)
+        self.query_box(translate("no lines from there"), self._open_around, log, place)
 
     def action_find(self) -> None:
         """Open the entry for a search in the complete log on the box."""
         if self.box_log(self.log_pane.log_path) is None:
             self.hint(
-                f"only a box that is connected can be searched; {key_for('log.search')} searches the lines kept here"
+                translate(
+                    "only a box that is connected can be searched; {key} searches the lines kept "
+                    "here",
+                    key=key_for("log.search"),
+                )
             )
         else:
             self._start_typing("find on the box", self.log_pane.searched_text)
@@ -618,9 +650,11 @@ class LogScreen(LogKeys):
         pane = self.log_pane
         pane.times = TIMES[(TIMES.index(pane.times) + 1) % len(TIMES)]
         self.hint(
-            {"": "no times", "clock": "when each line was written", "age": "how old each line is"}[
-                pane.times
-            ]
+            {
+                "": translate("no times"),
+                "clock": translate("when each line was written"),
+                "age": translate("how old each line is"),
+            }[pane.times]
         )
         pane.redraw()
 
@@ -633,7 +667,7 @@ class LogScreen(LogKeys):
             others = []
         more = [path for path in others if path not in self._merged]
         if not others:
-            self.hint("the box has no other log")
+            self.hint(translate("the box has no other log"))
             return
         self._wanted_log = self.log_pane.log_path
         if more:
@@ -681,7 +715,9 @@ class LogScreen(LogKeys):
             and place is not None
             and place[0] is sheet.kept
         ):
-            self.query_box("no lines from there", self._open_around, log, sheet.hits[place[1]])
+            self.query_box(
+                translate("no lines from there"), self._open_around, log, sheet.hits[place[1]]
+            )
             return
         if place is not None:
             page = self.log_pane.page_of(*place)
@@ -689,7 +725,10 @@ class LogScreen(LogKeys):
             page = None
         if page is None:
             self.hint(
-                f"the handbook has no page for this line; {key_for('log.next-error')} goes to the next error"
+                translate(
+                    "the handbook has no page for this line; {key} goes to the next error",
+                    key=key_for("log.next-error"),
+                )
             )
         else:
             cast("Dashboard", self.app).open_screen(
@@ -703,7 +742,7 @@ class LogScreen(LogKeys):
             return super().find_shell_command(box)
         kept, number = here
         if not is_exact_path(kept.path):
-            raise CannotOpenShell("this log has a name that a shell cannot be given")
+            raise CannotOpenShell(translate("this log has a name that a shell cannot be given"))
         before = kept.lines_before
         if before is None:
             return page_from(kept.path, None)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import BY_ID
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState, Profile
 from rgt_tui.profiles import FIRST_CONTACT, PageRow, PageSection, RowWeight, platform_sections
 from rgt_tui.profiles.platform_page import KNOWN
@@ -39,6 +41,7 @@ from rgt_tui.ui.widgets.spans import (
     Span,
     Tone,
     dim_span,
+    fit_text,
     make_line,
     text_of,
     wrap_text,
@@ -59,17 +62,18 @@ TONES = {
 
 def row_lines(row: PageRow, width: int) -> list[Line]:
     """Return a row of the page: its label, and its wrapped text to the right."""
-    label = 15
-    tight_label = 11
-    pad = label if width >= 70 else tight_label
+    pad = 15
+    if width < 70:
+        pad = 11
     rows = wrap_text(row.text, max(8, width - pad), TONES[row.weight])
-    if len(row.label) < pad:
+    label = translate(row.label)
+    if cell_len(label) < pad:
         return [
-            make_line(dim_span((row.label if i == 0 else "").ljust(pad)), *made)
+            make_line(dim_span(fit_text(label if i == 0 else "", pad)), *made)
             for i, made in enumerate(rows)
         ]
     # A long label (a button's words, what sources disagree about) gets its own line.
-    head = wrap_text(row.label, width, Tone.STRONG)
+    head = wrap_text(label, width, Tone.STRONG)
     return [*head, *(make_line(" " * pad, *made) for made in rows)]
 
 
@@ -77,7 +81,7 @@ def page_sections(page: Sequence[PageSection], width: int) -> list[PaneSection]:
     """Return the page's sections for a pane of that inner width."""
     return [
         PaneSection(
-            make_line(section.title),
+            make_line(translate(section.title)),
             [made for row in section.rows for made in row_lines(row, width)],
         )
         for section in page
@@ -177,7 +181,9 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         ]
         text = "\n\n".join("\n".join(row.rstrip() for row in each) for each in rows)
         if self._of and text:
-            return ClipboardText(what=f"the page of {self._of.name}", text=text)
+            return ClipboardText(
+                what=translate("the page of {name}", name=self._of.name), text=text
+            )
         return None
 
     def on_mount(self) -> None:
@@ -253,7 +259,7 @@ class FirstContactScreen(PlatformPage):
 
     def foot_line(self) -> Line:
         """Return the key that continues."""
-        return make_line(Span(key_for("first.read"), Tone.ACCENT), dim_span(" read"))
+        return make_line(Span(key_for("first.read"), Tone.ACCENT), dim_span(translate(" read")))
 
     def action_read(self) -> None:
         """Record that the page was read, and close it."""

@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
+from rgt_tui.language import translate
 from rgt_tui.model import BoxQuestion, FleetState, QuestionKind
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
@@ -120,7 +121,9 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Lay out the question and its entry."""
         with Vertical() as box:
             box.border_title = make_displayable(self.question.box)
-            box.border_subtitle = f"enter answers · {key_for('question.later')} later"
+            box.border_subtitle = translate(
+                "enter answers · {key} later", key=key_for("question.later")
+            )
             yield FittedLines(self._make_lines, id="question")
             yield GuardedField(
                 self.accepts_keys,

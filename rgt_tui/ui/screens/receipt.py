@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import Receipt, receipt_markdown, receipt_rows, receipt_title
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, BoxState, FleetState, MeterKind
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
@@ -50,15 +51,15 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     if receipt is not None:
         return receipt_rows(receipt)
     if box is None:
-        return (("receipt", "no receipt: rgt has not stopped or destroyed this box"),)
+        return (("receipt", translate("no receipt: rgt has not stopped or destroyed this box")),)
     meter = box.meter
     hour = ""
     if meter.per_hour:
         hour = f"{money_or_dash(meter.per_hour, meter.currency, meter.at_least)}/h: "
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
-        ("receipt", "unknown: it was not stopped from here, so its files are unknown"),
-        ("still billed", f"{hour}{LEFT[meter.kind]}"),
+        ("receipt", translate("unknown: it was not stopped from here, so its files are unknown")),
+        (translate("still billed"), f"{hour}{LEFT[meter.kind]}"),
     )
 
 
@@ -125,8 +126,13 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         page.border_title = Content(make_displayable(title))
         ends = ""
         if self.receipt is not None and self.receipt.verb is BillingVerb.PARK:
-            ends = f"{key_for('receipt.tear-down')} ends what still bills · "
-        keys = f"{ends}{key_for('receipt.copy')} copies it · {key_for('receipt.close')} closes"
+            ends = translate("{key} ends what still bills · ", key=key_for("receipt.tear-down"))
+        keys = translate(
+            "{ends}{key} copies it · {key_2} closes",
+            ends=ends,
+            key=key_for("receipt.copy"),
+            key_2=key_for("receipt.close"),
+        )
         page.border_subtitle = Content(make_displayable(keys))
         self.query_one("#rows", FittedLines).update()
 
@@ -148,7 +154,9 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._list_rows())
         if self.receipt is not None:
             text = receipt_markdown(self.receipt)
-        return ClipboardText(what=f"the receipt of {self.box_name}", text=text)
+        return ClipboardText(
+            what=translate("the receipt of {box_name}", box_name=self.box_name), text=text
+        )
 
     def hint(self, said: str) -> None:
         """Show a message on the frame."""
@@ -163,7 +171,7 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def action_tear_down(self) -> None:
         """Review destroying a parked box; the receipt gives way to the dialog."""
         if self.receipt is None or self.receipt.verb is not BillingVerb.PARK:
-            self.hint("nothing that rgt can end: see the row 'to end that'")
+            self.hint(translate("nothing that rgt can end: see the row 'to end that'"))
             return
         open_screen = getattr(self.app, "open_screen", None)
         self.dismiss()

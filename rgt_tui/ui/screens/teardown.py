@@ -19,6 +19,7 @@ from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC, Receipt, receipt_markdown, receipt_rows
+from rgt_tui.language import translate
 from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, RiskLevel
 from rgt_tui.profiles import (
     action_for,
@@ -174,7 +175,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             yield FittedLines(lambda width: [typing_prompt(self.state, width)], id="asked")
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
-                    yield FittedLines(lambda width: [(dim_span("here"),)], id="prompt")
+                    yield FittedLines(lambda width: [(dim_span(translate("here")),)], id="prompt")
                     yield NameField(self.accepts_keys, lambda: self.state.wanted_text)
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
@@ -360,13 +361,13 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         lacks = describe_missing_verb(self._profile, verb)
         owner = ""
         if self._profile.id == GENERIC:
-            owner = "your provider"
+            owner = translate("your provider")
         if self.query_one("#ok").has_focus:
-            to_button = f"{key_for('teardown.press')} presses it"
+            to_button = translate("{key} presses it", key=key_for("teardown.press"))
         elif self.query_one(NameField).has_focus:
-            to_button = f"{key_for('teardown.press')} goes there"
+            to_button = translate("{key} goes there", key=key_for("teardown.press"))
         else:
-            to_button = f"{key_for('teardown.next')} goes there"
+            to_button = translate("{key} goes there", key=key_for("teardown.next"))
         return DialogSetting(
             meter,
             action,
@@ -513,9 +514,11 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if going and (key is None or set(paths) <= set(going)):
             self.pulls.stop(self.box_name)
         elif going:
-            told = f"another pull is under way; {key_for('teardown.pull-all')} stops it"
+            told = translate(
+                "another pull is under way; {key} stops it", key=key_for("teardown.pull-all")
+            )
         elif self.state.stage is not DialogStage.REVIEW or not paths:
-            told = "nothing to pull here"
+            told = translate("nothing to pull here")
         else:
             self.pulls.start(self._fleet, self.box_name, paths)
         self._apply_state(replace(self.state, told=told, guard_from=self.now))
@@ -622,7 +625,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     async def _confirm_done(self) -> None:
         """Confirm a manual stop. It counts only if the box no longer answers."""
-        self._apply_state(self.state.not_done(("checking whether it still answers",)))
+        self._apply_state(self.state.not_done((translate("checking whether it still answers"),)))
         try:
             step = await self._fleet.confirm_done(self.box_name)
         except GateClosed as closed:
@@ -660,16 +663,19 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Report the result of a request on the current screen, because its dialog was closed."""
         name = self.box_name
         if self.state.stage is DialogStage.OFF:
-            self._hint_on(self.app.screen, f"{name}: the provider reports that the meter is off")
+            self._hint_on(
+                self.app.screen,
+                translate("{name}: the provider reports that the meter is off", name=name),
+            )
             return
         if self.state.closed:
             text = "; ".join(self.state.closed)
         else:
             text = self.state.trouble or ""
         if self.state.closed:
-            known = "nothing was sent"
+            known = translate("nothing was sent")
         else:
-            known = "state unknown, check the console"
+            known = translate("state unknown, check the console")
         self.app.notify(
             make_displayable(f"{name}: {known}. {text}"), severity="error", timeout=60, markup=False
         )
@@ -696,20 +702,29 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
-            self._hint_on(behind, f"{self.box_name}: the request continues in the background")
+            self._hint_on(
+                behind,
+                translate(
+                    "{box_name}: the request continues in the background", box_name=self.box_name
+                ),
+            )
         self.dismiss()
 
     def to_copy(self) -> ClipboardText | None:
         """Return the receipt, the manual steps, or the selected row of the evidence."""
         if self.receipt is not None:
             return ClipboardText(
-                what=f"the receipt of {self.box_name}", text=receipt_markdown(self.receipt)
+                what=translate("the receipt of {box_name}", box_name=self.box_name),
+                text=receipt_markdown(self.receipt),
             )
         if self.state.by_hand or self.state.stage is DialogStage.YOURS:
             steps = console_steps(self._make_setting())
             told = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
             if steps:
-                return ClipboardText(what=f"what to click for {self.box_name}", text=told)
+                return ClipboardText(
+                    what=translate("what to click for {box_name}", box_name=self.box_name),
+                    text=told,
+                )
             return None
         picked = self.query_one(EvidenceList).picked_key
         if picked:
@@ -719,14 +734,19 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if item is None:
             return None
         return ClipboardText(
-            what=f"the evidence {item.key}", text=f"{item.kind}: {item.text}  {item.path}".rstrip()
+            what=translate("the evidence {key}", key=item.key),
+            text=f"{item.kind}: {item.text}  {item.path}".rstrip(),
         )
 
     def action_copy(self) -> None:
         """Copy the selection, and confirm it in the dialog."""
         copied = self.find_selection() or self.to_copy()
         self.clear_selection()
-        self.hint("nothing to copy here" if copied is None else copy_to_clipboard(self.app, copied))
+        self.hint(
+            translate("nothing to copy here")
+            if copied is None
+            else copy_to_clipboard(self.app, copied)
+        )
 
     def hint(self, said: str) -> None:
         """Show a message in the dialog's status line."""

@@ -23,6 +23,7 @@ from rgt_tui.fleet.history.moment_fleet import (
     place_of_event,
 )
 from rgt_tui.fleet.history.spoken_times import day_and_clock, parse_past_time
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState, Happening
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
@@ -131,11 +132,14 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             place = MomentPosition(last, past.line.ats[last])
             if spot is not None and spot.at is not None:
                 self._show_hint(
-                    f"not kept: the first moment is {self._format_time(past.line.ats[0])}"
+                    translate(
+                        "not kept: the first moment is {ats}",
+                        ats=self._format_time(past.line.ats[0]),
+                    )
                 )
                 place = MomentPosition(0, past.line.ats[0])
         if place is None:
-            self._trouble = "nothing is recorded yet: one moment is recorded each minute"
+            self._trouble = translate("nothing is recorded yet: one moment is recorded each minute")
             self._show_trouble()
             return
         await self._load_moment(place)
@@ -200,7 +204,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         else:
             place = place_of_event(past.line, at)
         if place is None:
-            self._show_hint("not kept: that is before the first moment")
+            self._show_hint(translate("not kept: that is before the first moment"))
         else:
             self.go_to_place(place)
 
@@ -209,7 +213,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             why = str(error)
         else:
             why = describe_error(error)
-        self._trouble = f"the history cannot be read: {why}"
+        self._trouble = translate("the history cannot be read: {why}", why=why)
         self._show_trouble()
 
     def _show_trouble(self) -> None:
@@ -251,9 +255,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
                 return
             row = event_from(self._happened, row.at, direction)
         self._show_hint(
-            f"that is the last event; {key_for('screen.escape')} goes back to now"
+            translate(
+                "that is the last event; {key} goes back to now", key=key_for("screen.escape")
+            )
             if direction > 0
-            else "there is no event before this"
+            else translate("there is no event before this")
         )
 
     def action_minute(self, direction: int) -> None:
@@ -264,16 +270,19 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         place = minute_from(past.line, here, direction)
         if place is None:
             self._show_hint(
-                f"that is the newest moment; {key_for('screen.escape')} goes back to now"
+                translate(
+                    "that is the newest moment; {key} goes back to now",
+                    key=key_for("screen.escape"),
+                )
                 if direction > 0
-                else "not kept: that is the first moment"
+                else translate("not kept: that is the first moment")
             )
         else:
             self.go_to_place(place)
 
     def action_go_to(self) -> None:
         """Open the entry line for a time."""
-        self.open_entry("go to (02:30, yesterday 14:00, 3h)", done=self._seek_typed_time)
+        self.open_entry(translate("go to (02:30, yesterday 14:00, 3h)"), done=self._seek_typed_time)
 
     def _seek_typed_time(self, text: str) -> None:
         past = self._past
@@ -285,11 +294,15 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             self._show_hint(str(error))
             return
         if at > self._live.now():
-            self._show_hint(f"{text} is in the future")
+            self._show_hint(translate("{words} is in the future", words=text))
             return
         place = place_of(past.line, at)
         if place is None:
-            self._show_hint(f"not kept: the first moment is {self._format_time(past.line.ats[0])}")
+            self._show_hint(
+                translate(
+                    "not kept: the first moment is {ats}", ats=self._format_time(past.line.ats[0])
+                )
+            )
         else:
             self.go_to_place(place)
 
@@ -310,7 +323,11 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         """Open the journal at this moment; a second time machine is refused with a hint."""
         if place == "time machine":
             self.hint(
-                f"this is the time machine; {key_for('past.go')} goes to a time, {key_for('screen.escape')} back to now"
+                translate(
+                    "this is the time machine; {key} goes to a time, {key_2} back to now",
+                    key=key_for("past.go"),
+                    key_2=key_for("screen.escape"),
+                )
             )
         else:
             super().action_open_past(place)
@@ -327,7 +344,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             what = ""
         else:
             what = f"  {box.spec.name}: {self.verdict(box).why}"
-        return ClipboardText(what="the moment", text=f"{self._past.moment_text}{what}")
+        return ClipboardText(what=translate("the moment"), text=f"{self._past.moment_text}{what}")
 
 
 # A day in one line: recorded minutes, events, and the current position.

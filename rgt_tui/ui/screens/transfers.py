@@ -12,6 +12,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import PullResult
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, FleetState, moment
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_pulls import KEPT, BoxPull, BoxPulls
@@ -93,7 +94,9 @@ def from_note(note: TransferNote) -> TransferEntry:
     else:
         end = PullResult(whole=bool(note.whole), text=note.text)
     if note.cut_off:
-        end = PullResult(whole=False, text="cut off: its rgt was killed, or the machine stopped")
+        end = PullResult(
+            whole=False, text=translate("cut off: its rgt was killed, or the machine stopped")
+        )
         ended = note.told_at
     pull = BoxPull(
         note.paths, note.look, note.plan, end=end, stopped=note.was_stopped, cut_off=note.cut_off,
@@ -106,11 +109,15 @@ def on_box(box: BoxState, now: float) -> list[TransferEntry]:
     """Return the copies running on a box, and its finished copies to durable storage."""
     name, found = box.spec.name, []
     old = is_old(box, now)
-    rest = "its progress is unknown"
+    rest = translate("its progress is unknown")
     if old and box.sample_at is not None:
-        rest = f"as of the last contact with the box, {compact_time(now - box.sample_at)} ago"
+        rest = translate(
+            "as of the last contact with the box, {now} ago", now=compact_time(now - box.sample_at)
+        )
     for program in (box.sample.transfers or ()) if box.sample is not None else ():
-        plan = f"{program.name}, process {program.pid} there; {rest}"
+        plan = translate(
+            "{name}, process {pid} there; {rest}", name=program.name, pid=program.pid, rest=rest
+        )
         found.append(
             TransferEntry(
                 f"box\0{name}\0{program.pid}", name, "on box", BoxPull((), plan=plan, unseen=old)
@@ -122,9 +129,20 @@ def on_box(box: BoxState, now: float) -> list[TransferEntry]:
                 # "pending" also covers cells that wait or run: the runner does not report when it
                 # copies
                 continue
-            whole, to = cell.durable == "verified", cell.durable_path or "durable storage"
-            text = f"the result of {cell.name} {'was copied to' if whole else 'is NOT on'} {to}"
-            end = PullResult(whole=whole, text=f"{text}, read back and compared" if whole else text)
+            whole, to = (
+                cell.durable == "verified",
+                cell.durable_path or translate("durable storage"),
+            )
+            text = translate(
+                "the result of {name} {more} {to}",
+                name=cell.name,
+                more="was copied to" if whole else "is NOT on",
+                to=to,
+            )
+            end = PullResult(
+                whole=whole,
+                text=translate("{words}, read back and compared", words=text) if whole else text,
+            )
             pull = BoxPull((), end=end, ended_at=cell.ended or queue.at)
             found.append(
                 TransferEntry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull)
@@ -138,7 +156,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     if pull.asks is not None:
         return g.person, Tone.WARN, "asks"
     if pull.unseen:
-        return g.unknown, Tone.DIM, "not known"
+        return g.unknown, Tone.DIM, translate("not known")
     if pull.is_running:
         if kind == "on box":
             first = "copies"
@@ -146,7 +164,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
             first = "connecting"
         return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
     if pull.stopped or pull.cut_off:
-        return g.warn, Tone.WARN, "cut off" if pull.cut_off else "stopped"
+        return g.warn, Tone.WARN, translate("cut off") if pull.cut_off else "stopped"
     if pull.end is not None and pull.end.whole:
         return g.check, Tone.PROVED, "complete"
     return g.trouble, Tone.TROUBLE, "incomplete"
@@ -191,11 +209,18 @@ def pull_row(
     else:
         room = whole_limit
     if pull.asks is not None:
-        yes = dim_span(f"   {key_for('transfers.agree')} yes")
-        return make_line(head, Span(f"fetch {pull.asks.size_and_price}?", Tone.WARN), yes)
+        yes = dim_span(translate("   {key} yes", key=key_for("transfers.agree")))
+        return make_line(
+            head,
+            Span(
+                translate("fetch {size_and_price}?", size_and_price=pull.asks.size_and_price),
+                Tone.WARN,
+            ),
+            yes,
+        )
     if not pull.is_running and pull.end is not None:
         if pull.ended_at is not None:
-            when = dim_span(f"  {compact_time(now - pull.ended_at)} ago")
+            when = dim_span(translate("  {now} ago", now=compact_time(now - pull.ended_at)))
         else:
             when = dim_span("")
         text = make_line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
@@ -204,7 +229,7 @@ def pull_row(
         )
     stuck = ""
     if silent:
-        stuck = f"no bytes for {compact_time(silent)}"
+        stuck = translate("no bytes for {silent}", silent=compact_time(silent))
     if look is None:
         return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
     share = 100 * look.done_share
@@ -217,23 +242,47 @@ def pull_row(
         (1, make_line(f"{percent_or_dash(share):>4}")),
         (0, make_line(Span(stuck, Tone.WARN))),
         (0, make_line(Span(problems, Tone.WARN))),
-        (4, make_line(f"{size_or_dash(look.bytes_done)} of {size_or_dash(look.bytes)}")),
+        (
+            4,
+            make_line(
+                translate(
+                    "{bytes_done} of {bytes}",
+                    bytes_done=size_or_dash(look.bytes_done),
+                    bytes=size_or_dash(look.bytes),
+                )
+            ),
+        ),
         (
             6,
             make_line(
                 dim_span(
-                    f"{look.files_done:,} of {how_many(look.files, 'file')}" if look.files else ""
+                    translate(
+                        "{files_done:,} of {files}",
+                        files_done=look.files_done,
+                        files=how_many(look.files, "file"),
+                    )
+                    if look.files
+                    else ""
                 )
             ),
         ),
         (
             3,
             make_line(
-                f"{size_or_dash(look.rate)}/s" if look.rate is not None else "speed unknown yet"
+                f"{size_or_dash(look.rate)}/s"
+                if look.rate is not None
+                else translate("speed unknown yet")
             ),
         ),
-        (2, make_line(f"{compact_time(look.eta)} left" if look.eta is not None else "end unknown")),
-        (7, make_line(dim_span("" if problems else "0 refused"))),
+        (
+            2,
+            make_line(
+                translate("{eta} left", eta=compact_time(look.eta))
+                if look.eta is not None
+                else translate("end unknown")
+            ),
+        ),
+        (7, make_line(dim_span("" if problems else translate("0 refused")))),
     ]
     return make_line(head, join_fitting(room, parts))
 
@@ -255,11 +304,11 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     if entry.kind != "on box":
         what = list(pull.paths)
         if note is not None and note.paths_left_out:
-            what.append(f"and {note.paths_left_out} more")
+            what.append(translate("and {paths_left_out} more", paths_left_out=note.paths_left_out))
         if entry.kind == "pull":
-            rest = "all results of the box"
+            rest = translate("all results of the box")
         else:
-            rest = "the trainer"
+            rest = translate("the trainer")
         out += label_lines("of", ", ".join(what) or rest, width, most=4)
     if note is not None and note.to:
         out += label_lines("to", note.to, width, most=2)
@@ -278,11 +327,18 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     if note is not None:
         out += label_lines(
             "by",
-            f"another rgt, process {note.pid}" if pull.is_running else "an rgt that has ended",
+            translate("another rgt, process {pid}", pid=note.pid)
+            if pull.is_running
+            else translate("an rgt that has ended"),
             width,
         )
     if silent := silent_for(entry, now):
-        out += label_lines("told", f"{compact_time(silent)} ago: no bytes since", width, Tone.WARN)
+        out += label_lines(
+            "told",
+            translate("{silent} ago: no bytes since", silent=compact_time(silent)),
+            width,
+            Tone.WARN,
+        )
     if pull.end is not None:
         if pull.ended_at is not None:
             out += label_lines("ended", _format_when(pull.ended_at, now), width)
@@ -292,10 +348,18 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
             tone = Tone.STRONG
         out += label_lines("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
-            came = f"{size_or_dash(pull.progress.bytes_done)} of {size_or_dash(pull.progress.bytes)}(maybe more)"
+            came = translate(
+                "{bytes_done} of {bytes}(maybe more)",
+                bytes_done=size_or_dash(pull.progress.bytes_done),
+                bytes=size_or_dash(pull.progress.bytes),
+            )
             out += label_lines("came", came, width)
         if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
-            out += label_lines("then", f"{key_for('transfers.again')} pulls again: {KEPT}", width)
+            out += label_lines(
+                "then",
+                translate("{key} pulls again: {kept}", key=key_for("transfers.again"), kept=KEPT),
+                width,
+            )
     return out
 
 
@@ -363,7 +427,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         fits = picked is not None and NEEDED[command.id](picked)
         if fits:
             return super().why_not(command)
-        return "not for the selected transfer"
+        return translate("not for the selected transfer")
 
     @property
     def target_box(self) -> str | None:
@@ -431,19 +495,27 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return how many are running and how many have ended."""
         if self._trouble:
-            text = f"{current_glyphs().trouble} transfers of others are unknown: {self._trouble}"
+            text = translate(
+                "{trouble} transfers of others are unknown: {trouble_2}",
+                trouble=current_glyphs().trouble,
+                trouble_2=self._trouble,
+            )
             return [(1, make_line(Span(text, Tone.TROUBLE)))]
         every = [one.pull for one in self._list_entries().values()]
         going, unseen = sum(pull.is_running for pull in every), sum(pull.unseen for pull in every)
         lost = ""
         if unseen:
-            lost = f"   {unseen} not known"
+            lost = translate("   {unseen} not known", unseen=unseen)
         return [
             (
                 1,
                 make_line(
-                    Span(f"{going} under way"),
-                    dim_span(f"{lost}   {len(every) - going - unseen} ended"),
+                    Span(translate("{going} under way", going=going)),
+                    dim_span(
+                        translate(
+                            "{lost}   {every} ended", lost=lost, every=len(every) - going - unseen
+                        )
+                    ),
                 ),
             )
         ]
@@ -465,46 +537,51 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
     def _is_for_this_box(self, box: str) -> bool:
         here = self.fleet_state is not None and self.fleet_state.find_box(box) is not None
         if not here:
-            self.hint(f"{box} is not a box of this fleet")
+            self.hint(translate("{box} is not a box of this fleet", box=box))
         return here
 
     def action_stop_pull(self) -> None:
         """Stop the selected pull; the files that arrived are kept."""
         picked = self._find_picked()
         if picked is None or not picked.pull.is_running:
-            self.hint("nothing is being pulled here")
+            self.hint(translate("nothing is being pulled here"))
         elif not picked.is_ours:
             self.hint(
-                f"process {picked.note.pid} of this machine is doing it: ctrl+c there stops it"
+                translate(
+                    "process {pid} of this machine is doing it: ctrl+c there stops it",
+                    pid=picked.note.pid,
+                )
                 if picked.note is not None
-                else f"it is a program on {picked.box}, not one of rgt's"
+                else translate("it is a program on {box}, not one of rgt's", box=picked.box)
             )
         else:
             self.pulls.stop(picked.box)
-            self.hint(f"stopping the pull of {picked.box}; {KEPT}")
+            self.hint(translate("stopping the pull of {box}; {kept}", box=picked.box, kept=KEPT))
 
     def action_agree(self) -> None:
         """Agree to the price of the selected pull."""
         picked = self._find_picked()
         if picked is None or picked.pull.asks is None:
-            self.hint("this pull needs no answer")
+            self.hint(translate("this pull needs no answer"))
             return
         self.pulls.agree_to_cost(picked.box)
-        self.hint(f"agreed: {picked.pull.asks.size_and_price}")
+        self.hint(
+            translate("agreed: {size_and_price}", size_and_price=picked.pull.asks.size_and_price)
+        )
 
     def action_again(self) -> None:
         """Pull the same paths again; files that are complete here are skipped."""
         picked = self._find_picked()
         if picked is None or self.fleet.plays_back:
-            self.hint("nothing to pull")
+            self.hint(translate("nothing to pull"))
         elif picked.pull.is_running:
-            self.hint("it is in progress")
+            self.hint(translate("it is in progress"))
         elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
-            self.hint("too many paths to repeat this pull here")
+            self.hint(translate("too many paths to repeat this pull here"))
         elif self._is_for_this_box(picked.box):
             self.main_list.select_key(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
-            self.hint(f"pulling from {picked.box} again")
+            self.hint(translate("pulling from {box} again", box=picked.box))
 
     def to_copy(self) -> ClipboardText | None:
         """Return the selected transfer: its box, its directories, its state or result."""
@@ -517,4 +594,6 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         else:
             end = state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
-        return ClipboardText(what=f"the {picked.kind} of {picked.box}", text=text)
+        return ClipboardText(
+            what=translate("the {kind} of {box}", kind=picked.kind, box=picked.box), text=text
+        )

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.fleet import Beginnings, FirstSteps, FleetSource
+from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
@@ -63,8 +64,8 @@ def list_choices(found: Beginnings | None) -> list[BeginChoice]:
     """Return the choices, with what was found for each."""
     out = [
         BeginChoice(
-            "look around",
-            "demo boxes that train on this computer, or a recording of them",
+            translate("look around"),
+            translate("demo boxes that train on this computer, or a recording of them"),
             "demo",
             "rgt demo",
         )
@@ -72,8 +73,8 @@ def list_choices(found: Beginnings | None) -> list[BeginChoice]:
     if found is None:
         out.append(
             BeginChoice(
-                "use my ssh hosts",
-                f"reading ssh_config {current_glyphs().ellipsis}",
+                translate("use my ssh hosts"),
+                translate("reading ssh_config {ellipsis}", ellipsis=current_glyphs().ellipsis),
                 "",
                 "rgt import",
             )
@@ -82,35 +83,46 @@ def list_choices(found: Beginnings | None) -> list[BeginChoice]:
         names = ", ".join(name for name in found.hosts[:4]) + (
             ", …" if len(found.hosts) > 4 else ""
         )
-        text = f"{how_many(len(found.hosts), 'host')} in ssh_config: {names}"
-        out.append(BeginChoice("use my ssh hosts", text, "hosts", "rgt import --write"))
+        text = translate(
+            "{hosts} in ssh_config: {names}", hosts=how_many(len(found.hosts), "host"), names=names
+        )
+        out.append(BeginChoice(translate("use my ssh hosts"), text, "hosts", "rgt import --write"))
     else:
         out.append(
             BeginChoice(
-                "use my ssh hosts", found.trouble or "no host in ssh_config", "", "rgt import"
+                translate("use my ssh hosts"),
+                found.trouble or translate("no host in ssh_config"),
+                "",
+                "rgt import",
             )
         )
     for account in found.accounts if found is not None else ():
-        text = f"{account.variable} is set: ask {account.name} for its machines"
+        text = translate(
+            "{variable} is set: ask {name} for its machines",
+            variable=account.variable,
+            name=account.name,
+        )
         out.append(
             BeginChoice(
-                "use my account",
+                translate("use my account"),
                 text,
                 f"account:{account.kind}",
                 f"rgt import --from {account.kind} --write",
             )
         )
     if found is not None and not found.accounts:
-        text = "no key of a platform in the environment, such as RUNPOD_API_KEY"
-        out.append(BeginChoice("use my account", text, "", "rgt import --from KIND"))
-    out.append(BeginChoice("paste an ssh line", EXAMPLE, "paste", "rgt add NAME 'ssh …'"))
+        text = translate("no key of a platform in the environment, such as RUNPOD_API_KEY")
+        out.append(BeginChoice(translate("use my account"), text, "", "rgt import --from KIND"))
+    out.append(
+        BeginChoice(translate("paste an ssh line"), EXAMPLE, "paste", "rgt add NAME 'ssh …'")
+    )
     return out
 
 
 def make_intro(width: int) -> list[Line]:
     """Return the introduction to rgt."""
     text = "rgt watches the boxes you rent, and stops their billing without losing a result."
-    rows = wrap_text(f"{text} Nothing is configured yet.", max(8, width - 4))
+    rows = wrap_text(translate("{words} Nothing is configured yet.", words=text), max(8, width - 4))
     return [EMPTY, *(make_line("  ", *row) for row in rows), EMPTY]
 
 
@@ -132,9 +144,13 @@ def choice_details(way: BeginChoice, found: Beginnings | None, width: int) -> li
     out: list[Line] = []
     if cell_len(way.text) > width - TITLES - 2:
         out += [*wrap_text(way.text, max(8, width - 2)), EMPTY]
-    out.append(make_line(dim_span(f"the same on the command line: {way.command}")))
+    out.append(
+        make_line(
+            dim_span(translate("the same on the command line: {command}", command=way.command))
+        )
+    )
     if found is not None and way.go not in ("", "demo"):
-        out.append(make_line(dim_span(f"the fleet file will be {found.path}")))
+        out.append(make_line(dim_span(translate("the fleet file will be {path}", path=found.path))))
     return out
 
 
@@ -197,7 +213,13 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
 
     def action_back(self) -> None:
         """Hint that a choice is needed: no screen exists below this one."""
-        self.hint(f"choose with {key_for('welcome.choose')}; {key_for('app.quit')} quits")
+        self.hint(
+            translate(
+                "choose with {key}; {key_2} quits",
+                key=key_for("welcome.choose"),
+                key_2=key_for("app.quit"),
+            )
+        )
 
     def action_escape(self) -> None:
         """Hint that a choice is needed, as `action_back` does."""
@@ -205,13 +227,13 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
 
     def to_copy(self) -> ClipboardText | None:
         """Return the equivalent command."""
-        return ClipboardText(what="the command", text=self.picked_choice.command)
+        return ClipboardText(what=translate("the command"), text=self.picked_choice.command)
 
     def action_choose(self) -> None:
         """Start the selected choice."""
         way, steps = self.picked_choice, self._beginning_app.first_steps
         if self._busy:
-            self.hint("please wait: your choice is in progress")
+            self.hint(translate("please wait: your choice is in progress"))
         elif not way.go:
             self.hint(f"{way.title}: {way.text}")
         elif way.go == "paste":
@@ -222,7 +244,14 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
             self.carry_out_choice(steps.take_hosts())
         else:
             kind = way.go.partition(":")[2]
-            self.hint(f"asking {kind} for your machines {current_glyphs().ellipsis}", LONG)
+            self.hint(
+                translate(
+                    "asking {kind} for your machines {ellipsis}",
+                    kind=kind,
+                    ellipsis=current_glyphs().ellipsis,
+                ),
+                LONG,
+            )
             self.carry_out_choice(steps.import_account(kind))
 
     def _paste_line(self, text: str) -> None:

@@ -9,6 +9,7 @@ from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, FleetState
 from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
@@ -200,7 +201,7 @@ def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list
     ]
     return [
         PaneSection(
-            make_line("log  ", dim_span(view.path.rpartition("/")[2])),
+            make_line(translate("log  "), dim_span(view.path.rpartition("/")[2])),
             body,
             make_line(dim_span(key_for("box.log"))),
         )
@@ -242,12 +243,12 @@ def detail_sections(row: FleetRow, state: FleetState, width: int, now: float) ->
     from rgt_tui.ui.widgets.vitals import disk_lines, memory_lines
 
     parts = gpu_sections(row.box, width)
-    parts.append(PaneSection(make_line("memory"), memory_lines(row.box, width)))
-    parts.append(PaneSection(make_line("disks"), disk_lines(row.box, None, width)))
-    parts.append(PaneSection(make_line("queue"), queue_lines(row.box, width, now)))
+    parts.append(PaneSection(make_line(translate("memory")), memory_lines(row.box, width)))
+    parts.append(PaneSection(make_line(translate("disks")), disk_lines(row.box, None, width)))
+    parts.append(PaneSection(make_line(translate("queue")), queue_lines(row.box, width, now)))
     events = event_lines(state, row.name, width)
     if events:
-        parts.append(PaneSection(make_line("events"), events))
+        parts.append(PaneSection(make_line(translate("events")), events))
     if not row.verdict.stale:
         return parts
     if row.verdict.sample_age is not None:

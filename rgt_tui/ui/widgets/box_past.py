@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, ReducedHistory
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
 from rgt_tui.ui.notation import NONE, current_glyphs, percent_or_dash
@@ -92,9 +93,13 @@ def unkept_cards(box: BoxState, names: Sequence[str], when: str) -> str:
     if box.sample is not None:
         cards = len(box.sample.gpus)
     if cards > 1 and not any(map(is_of_card, names)):
-        return f"no per-GPU data is recorded for {when}"
+        return translate("no per-GPU data is recorded for {when}", when=when)
     if cards > MOST_CARDS:
-        return f"only the first {MOST_CARDS} of {cards} GPUs are recorded separately"
+        return translate(
+            "only the first {most_cards} of {cards} GPUs are recorded separately",
+            most_cards=MOST_CARDS,
+            cards=cards,
+        )
     return ""
 
 
@@ -174,11 +179,17 @@ def past_section(
         values = course_of(box, name, begin, now, cells)
         if any(value is not None for value in values):
             shown.append((name, values))
-    title = make_line("past ", dim_span(words))
+    title = make_line(translate("past "), dim_span(words))
     if not shown:
-        return PaneSection(title, [make_line(dim_span(f"no data of the last {words}"))], hint)
+        return PaneSection(
+            title,
+            [make_line(dim_span(translate("no data of the last {words}", words=words)))],
+            hint,
+        )
     lively = sum(name in LIVELY for name, _ in shown)
-    note = unkept_cards(box, [name for name, _ in shown], f"the last {words}")
+    note = unkept_cards(
+        box, [name for name, _ in shown], translate("the last {words}", words=words)
+    )
     spare = height - 1 - len(shown) - bool(note)
     if lively:
         tall = 1 + max(0, min(TALLEST - 1, spare // lively))
@@ -205,7 +216,7 @@ def _figure_lines(
     # Fixed scale of 0 to 100 (percent or °C): a figure that hardly moves is a flat line, no false
     # alarm.
     rows = spark_rows(values, room, tall, low=0.0, high=100.0)
-    span = f"min {low:>4} max {high:>4}"
+    span = translate("min {low:>4} max {high:>4}", low=low, high=high)
     last = ""
     if values[-1] is not None:
         last = f"now {write(values[-1]):>4}"
@@ -244,4 +255,12 @@ def _axis_line(span: int, label: int, room: int) -> Line:
     words, _, half = SPANS[span % len(SPANS)]
     middle = max(1, room // 2 - len(words) - 4 - len(half) // 2)
     text = f"{words} ago{' ' * middle}{half}"
-    return make_line(dim_span(f"{fit_text('', label)}{fit_text(text, max(1, room - 3))}now"))
+    return make_line(
+        dim_span(
+            translate(
+                "{fit_text}{words}now",
+                fit_text=fit_text("", label),
+                words=fit_text(text, max(1, room - 3)),
+            )
+        )
+    )

@@ -10,6 +10,7 @@ from textual import events
 from textual.message import Message
 
 from rgt_tui.health import PHASES
+from rgt_tui.language import translate
 from rgt_tui.model import CheckResult, CheckStatus, noun
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
@@ -129,20 +130,30 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     took = compact_time(max(0.0, (run.ended if run.ended is not None else now) - run.began))
     if run.is_running:
         foot = make_line(
-            Span(f"runs for {took}", Tone.ACCENT),
-            dim_span(f"   {key_for('screen.escape')} ends it"),
+            Span(translate("runs for {took}", took=took), Tone.ACCENT),
+            dim_span(translate("   {key} ends it", key=key_for("screen.escape"))),
         )
     elif run.status is None:
-        foot = make_line(Span(f"{run.words or 'no status'}, after {took}", Tone.WARN))
+        foot = make_line(
+            Span(
+                translate("{words}, after {took}", words=run.words or "no status", took=took),
+                Tone.WARN,
+            )
+        )
     else:
         if run.status == 0:
             tone = Tone.TEXT
         else:
             tone = Tone.WARN
         foot = make_line(
-            Span(f"exit status {run.status}", tone),
+            Span(translate("exit status {status}", status=run.status), tone),
             dim_span(
-                f"   after {took}   {key_for('screen.copy')} copies   {key_for('phases.run')} runs it again"
+                translate(
+                    "   after {took}   {key} copies   {key_2} runs it again",
+                    took=took,
+                    key=key_for("screen.copy"),
+                    key_2=key_for("phases.run"),
+                )
             ),
         )
     room = max(1, height - 2)
@@ -206,14 +217,31 @@ def summary_parts(phases: Sequence[PhaseChecks]) -> Parts:
     """Return the header's right end: ``23 of 31 proved   2 failed   6 need you   next: 4.3``."""
     checks = [check for phase in phases for check in phase.checks]
     count = {status: sum(check.status is status for check in checks) for status in CheckStatus}
-    parts: Parts = [(2, make_line(Span(f"{count[CheckStatus.PASSED]} of {len(checks)} proved")))]
+    parts: Parts = [
+        (
+            2,
+            make_line(
+                Span(
+                    translate(
+                        "{count} of {checks} proved",
+                        count=count[CheckStatus.PASSED],
+                        checks=len(checks),
+                    )
+                )
+            ),
+        )
+    ]
     if count[CheckStatus.FAILED]:
         parts.append(
             (
                 1,
                 make_line(
                     Span(
-                        f"{current_glyphs().trouble} {count[CheckStatus.FAILED]} failed",
+                        translate(
+                            "{trouble} {count} failed",
+                            trouble=current_glyphs().trouble,
+                            count=count[CheckStatus.FAILED],
+                        ),
                         Tone.TROUBLE,
                     )
                 ),
@@ -226,14 +254,25 @@ def summary_parts(phases: Sequence[PhaseChecks]) -> Parts:
         )
     if count[CheckStatus.PERSON]:
         many = count[CheckStatus.PERSON]
-        parts.append((5, make_line(Span(f"{many} {noun(many, 'needs', 'need')} you"))))
+        parts.append(
+            (
+                5,
+                make_line(
+                    Span(
+                        translate(
+                            "{many} {many_2} you", many=many, many_2=noun(many, "needs", "need")
+                        )
+                    )
+                ),
+            )
+        )
     first = next_check(phases)
     parts.append(
         (
             4,
-            make_line(dim_span("next: "), first.id)
+            make_line(dim_span(translate("next: ")), first.id)
             if first is not None
-            else make_line(dim_span("nothing left")),
+            else make_line(dim_span(translate("nothing left"))),
         )
     )
     return parts
@@ -275,7 +314,7 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
         if row.phase.checks:
             text = f"{row.phase.proved_count}/{len(row.phase.checks)}"
         else:
-            text = "nothing to check"
+            text = translate("nothing to check")
         name = Span(f" {row.phase.number} {row.phase.name:<9}", Tone.STRONG)
         return make_line(dim_span(f"{fold} "), status_glyph(row.phase.status), name, dim_span(text))
     check = row.check
@@ -292,7 +331,7 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     age = age_of(check, now)
     room = max(4, width - title - len(word) - 18)
     if check.advice:
-        told = f"{check.evidence} {current_glyphs().dot} {check.advice}"
+        told = f"{check.evidence} {current_glyphs().dot} {translate(check.advice)}"
     else:
         told = check.evidence
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
@@ -301,7 +340,7 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
         status_glyph(check.status),
         Span(f" {fit_text(check.id, 4)} ", Tone.DIM),
         Span(
-            fit_text(check.title, title),
+            fit_text(translate(check.title), title),
             Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT),
         ),
         "  ",
@@ -328,7 +367,11 @@ def detail_lines(
     if row is None:
         return []
     if row.check is None:
-        counts = f"{row.phase.proved_count} of {len(row.phase.checks)} proved"
+        counts = translate(
+            "{proved_count} of {checks} proved",
+            proved_count=row.phase.proved_count,
+            checks=len(row.phase.checks),
+        )
         return [
             make_line(
                 Span(f"{row.phase.number} {row.phase.name}", Tone.STRONG), "  ", dim_span(counts)
@@ -336,16 +379,16 @@ def detail_lines(
         ]
     check = row.check
     says = {
-        CheckStatus.PASSED: f"ticked by {check.by}" if check.by else "proved",
+        CheckStatus.PASSED: translate("ticked by {by}", by=check.by) if check.by else "proved",
         CheckStatus.FAILED: "failed",
-        CheckStatus.WARN: "warning: proved for now, but not for long",
-        CheckStatus.WAITING: "waiting: nothing to check yet",
-        CheckStatus.PERSON: "only you can tell",
+        CheckStatus.WARN: translate("warning: proved for now, but not for long"),
+        CheckStatus.WAITING: translate("waiting: nothing to check yet"),
+        CheckStatus.PERSON: translate("only you can tell"),
     }[check.status]
     if check.at is not None:
-        age = f"evidence {age_of(check, now)} old"
+        age = translate("evidence {check} old", check=age_of(check, now))
     else:
-        age = "no evidence yet"
+        age = translate("no evidence yet")
     head = make_line(
         status_glyph(check.status),
         " ",
@@ -354,22 +397,26 @@ def detail_lines(
         says,
         dim_span(f"   {age}"),
     )
-    lines = [head, *wrap_text(check.title, width, Tone.STRONG)]
+    lines = [head, *wrap_text(translate(check.title), width, Tone.STRONG)]
     if check.evidence:
         lines += wrap_text(check.evidence, width)
     if check.advice:
-        lines += label_lines("advice", check.advice, width, most=6)
+        lines += label_lines("advice", translate(check.advice), width, most=6)
     if runs and len(lines) < height:
-        lines.append(make_line(Span(f"{key_for('phases.run')} runs  ", Tone.ACCENT), runs))
+        lines.append(
+            make_line(Span(translate("{key} runs  ", key=key_for("phases.run")), Tone.ACCENT), runs)
+        )
     elif check.command and len(lines) < height:
-        lines.append(make_line(dim_span("to run  "), check.command))
+        lines.append(make_line(dim_span(translate("to run  ")), check.command))
     if check.by and len(lines) < height:
-        lines.append(make_line(dim_span(f"{key_for('phases.tick')} takes it back")))
+        lines.append(
+            make_line(dim_span(translate("{key} takes it back", key=key_for("phases.tick"))))
+        )
     elif check.status is CheckStatus.PERSON and len(lines) < height:
         lines.append(
             make_line(
                 Span(f"{key_for('phases.tick')} ", Tone.ACCENT),
-                dim_span("ticks it, with a note and your name"),
+                dim_span(translate("ticks it, with a note and your name")),
             )
         )
     if len(lines) <= height:
@@ -382,9 +429,9 @@ def then_lines(checks: Iterable[CheckResult], width: int, height: int) -> list[L
     lines: list[Line] = [EMPTY]
     for check in checks:
         if check.evidence:
-            told = f"{check.title}: {check.evidence}"
+            told = f"{translate(check.title)}: {check.evidence}"
         else:
-            told = check.title
+            told = translate(check.title)
         first, *rest = wrap_text(told, max(8, width - 8))
         block = [
             make_line(
@@ -479,7 +526,9 @@ class Checklist(SelectableList[str]):
         first = self._top
         self._owners = self._keys[first : first + height]
         rail = self.rail_width
-        titles = (cell_len(check.title) for phase in self._phases for check in phase.checks)
+        titles = (
+            cell_len(translate(check.title)) for phase in self._phases for check in phase.checks
+        )
         longest_title = 64
         longest = min(longest_title, max(titles, default=0))
         lines: list[Line] = []

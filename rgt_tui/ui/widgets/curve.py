@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from textual import events
 from textual.message import Message
 
+from rgt_tui.language import translate
 from rgt_tui.ui.notation import compact_time, current_glyphs, format_thousands, number_or_dash
 from rgt_tui.ui.plot.view import PlotSettings, RunKey, run_tag
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -271,7 +272,7 @@ class CurveLegend(SelectableList[RunKey]):
         if below <= 0:
             title = self._title
         else:
-            title = f"{self._title}  {below} more below"
+            title = translate("{title}  {below} more below", title=self._title, below=below)
         return [make_line(" ", dim_span(title)), *lines[first : first + room]]
 
 
@@ -467,7 +468,7 @@ class MetricGrid(LineWidget):
         if frame is not None:
             rows = [tone_row(row) for row in frame.rows]
         else:
-            rows = [make_line("  ", dim_span("nothing to draw"))]
+            rows = [make_line("  ", dim_span(translate("nothing to draw")))]
         made = [title, *rows]
         return [*made[:height], *[EMPTY] * (height - len(made))]
 
@@ -500,7 +501,9 @@ def run_names(board: Board, width: int) -> Line:
         )
         left = len(drawn_) - place
         if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):
-            return clip_line(make_line(*out, dim_span(f" and {left} more")), width)
+            return clip_line(
+                make_line(*out, dim_span(translate(" and {left} more", left=left))), width
+            )
         out = (*out, *part)
     return out
 

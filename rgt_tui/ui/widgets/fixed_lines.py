@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Input
 
+from rgt_tui.language import translate
 from rgt_tui.model import FleetEvent
 from rgt_tui.ui.commands import Command
 from rgt_tui.ui.enduring import FaultTolerant
@@ -96,7 +97,10 @@ class HeaderLine(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the line."""
         left: list[Span] = [
-            Span(f"{current_glyphs().back if self._goes_back else ' '}rgt", Tone.ACCENT),
+            Span(
+                f"{current_glyphs().back if self._goes_back else ' '}rgt",
+                Tone.ACCENT,
+            ),
             Span("  "),
         ]
         for index, crumb in enumerate(self._crumbs):
@@ -216,7 +220,7 @@ class EventLine(LineWidget):
             Span(event.text, tone),
         )
         if self._since:
-            newer = make_line(dim_span(f" {self._since} since "))
+            newer = make_line(dim_span(translate(" {since} since ", since=self._since)))
         else:
             newer = EMPTY
         return [spread_line(body, newer, width)]
@@ -234,7 +238,7 @@ def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int,
         places: list[tuple[int, int, Command]] = []
         x = 1
         for command in wanted:
-            end = x + len(make_displayable(command.shown_key)) + 1 + len(command.title)
+            end = x + len(make_displayable(command.shown_key)) + 1 + cell_len(command.shown_title)
             places.append((x, end, command))
             x = end + 3
         if places[-1][1] <= width - 1:
@@ -282,7 +286,7 @@ class KeyLine(LineWidget):
                     Tone.WARN if command.dangerous else Tone.ACCENT,
                 )
             )
-            spans.append(dim_span(f" {command.title}"))
+            spans.append(dim_span(f" {command.shown_title}"))
             x = end
         return [spread_line(tuple(spans), right, width)]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rgt_tui import health
 from rgt_tui.health import LIMITS
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, GpuReading, MigSlice, short_command
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.profiles import how_many
@@ -97,17 +98,17 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
     gpus = box.sample.gpus if box.sample else ()
     if not gpus:
         if box.sample is None:
-            text = "no sample yet"
+            text = translate("no sample yet")
         else:
-            text = "no GPU found on this box"
-        return [PaneSection(make_line("GPU"), [make_line(dim_span(text))])]
+            text = translate("no GPU found on this box")
+        return [PaneSection(make_line(translate("GPU")), [make_line(dim_span(text))])]
     cards = worst_first(gpus)
     # Up to this many GPUs get a section each; up to `TWO_LINES` get two lines, more get one.
     whole_cards = 2
     if len(cards) <= whole_cards:
         return [
             PaneSection(
-                make_line(f"GPU {gpu.index}", dim_span(f"  {gpu.name}")),
+                make_line(translate("GPU {index}", index=gpu.index), dim_span(f"  {gpu.name}")),
                 gpu_lines(gpu, box, width),
                 SIM if gpu.sim else EMPTY,
             )
@@ -117,8 +118,11 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.error is None)) or [gpus[0].name]
     more = ""
     if len(names) > 1:
-        more = f" and {len(names) - 1} other"
-    title = make_line(f"GPU {current_glyphs().times}{len(gpus)}", dim_span(f"  {names[0]}{more}"))
+        more = translate(" and {names} other", names=len(names) - 1)
+    title = make_line(
+        translate("GPU {times}{gpus}", times=current_glyphs().times, gpus=len(gpus)),
+        dim_span(f"  {names[0]}{more}"),
+    )
     busiest = _max_util(gpus)
     # Further GPUs are counted, not drawn.
     most_cards = 64
@@ -128,7 +132,9 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
         for made in _gpu_lines(gpu, width, _urgency_mark(gpu, busiest), two=len(cards) <= TWO_LINES)
     ]
     if len(cards) > most_cards:
-        body.append(make_line(dim_span(f"and {len(cards) - most_cards} more")))
+        body.append(
+            make_line(dim_span(translate("and {cards} more", cards=len(cards) - most_cards)))
+        )
     return [PaneSection(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
 
 
@@ -143,12 +149,14 @@ def gpu_lines(gpu: GpuReading, box: BoxState, width: int) -> list[Line]:
     vram = ratio(gpu.vram_used, gpu.vram_total)
     return [
         spread_line(
-            make_line(dim_span("util  "), *(course if alone else draw_bar(gpu.util, room))),
+            make_line(
+                dim_span(translate("util  ")), *(course if alone else draw_bar(gpu.util, room))
+            ),
             make_line(percent_or_dash(gpu.util)),
             width,
         ),
         spread_line(
-            make_line(dim_span("vram  "), *draw_bar(vram, room)),
+            make_line(dim_span(translate("vram  ")), *draw_bar(vram, room)),
             _vram_line(gpu.vram_used, gpu.vram_total),
             width,
         ),
@@ -203,7 +211,12 @@ def link_words(gpu: GpuReading) -> list[Line]:
         else:
             lanes = f" {times}{gpu.pcie_width}{most}"
         out.append(
-            make_line(Span(f"PCIe{gen}{lanes}", Tone.WARN if is_pcie_narrow(gpu) else Tone.DIM))
+            make_line(
+                Span(
+                    translate("PCIe{gen}{lanes}", gen=gen, lanes=lanes),
+                    Tone.WARN if is_pcie_narrow(gpu) else Tone.DIM,
+                )
+            )
         )
     if gpu.nvlinks:
         if gpu.nvlinks_up is None:
@@ -214,9 +227,13 @@ def link_words(gpu: GpuReading) -> list[Line]:
             tone = Tone.WARN
         else:
             tone = Tone.DIM
-        out.append(make_line(Span(f"NVLink {up} of {gpu.nvlinks} up", tone)))
+        out.append(
+            make_line(
+                Span(translate("NVLink {up} of {nvlinks} up", up=up, nvlinks=gpu.nvlinks), tone)
+            )
+        )
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
-        out.append(make_line(dim_span("ECC no errors")))
+        out.append(make_line(dim_span(translate("ECC no errors"))))
     return out
 
 
@@ -229,7 +246,7 @@ def trouble_lines(gpu: GpuReading, width: int) -> list[Line]:
         if bad:
             mark = f"{current_glyphs().warn} "
         out += wrap_text(
-            f"{mark}throttled: {health.throttle_words(gpu)}",
+            translate("{mark}throttled: {gpu}", mark=mark, gpu=health.throttle_words(gpu)),
             width,
             Tone.WARN if bad else Tone.DIM,
             most=2,
@@ -242,7 +259,16 @@ def fault_lines(gpu: GpuReading, width: int = 200) -> list[Line]:
     g = current_glyphs()
     out: list[Line] = []
     if gpu.xid is not None:
-        out.append(make_line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
+        out.append(
+            make_line(
+                Span(
+                    translate(
+                        "{trouble} Xid {xid} in the kernel log", trouble=g.trouble, xid=gpu.xid
+                    ),
+                    Tone.TROUBLE,
+                )
+            )
+        )
     if gpu.ecc_uncorrected:
         text = f"{g.trouble} {how_many(gpu.ecc_uncorrected, 'uncorrected memory error')}"
         out.append(make_line(Span(text, Tone.TROUBLE)))
@@ -253,7 +279,12 @@ def fault_lines(gpu: GpuReading, width: int = 200) -> list[Line]:
             f"{holder.pid} {short_command(holder.cmd)[:20]}" for holder in gpu.orphans[:2]
         )
         out += wrap_text(
-            f"{g.warn} used by processes unknown to the driver: {held}", width, Tone.WARN, most=3
+            translate(
+                "{warn} used by processes unknown to the driver: {held}", warn=g.warn, held=held
+            ),
+            width,
+            Tone.WARN,
+            most=3,
         )
     return out
 
@@ -263,12 +294,16 @@ def slice_lines(gpu: GpuReading, width: int) -> list[Line]:
     if gpu.mig is None:
         return []
     if not gpu.mig:
-        return [make_line(dim_span("MIG is on, but no MIG instance exists or is visible here"))]
+        return [
+            make_line(
+                dim_span(translate("MIG is on, but no MIG instance exists or is visible here"))
+            )
+        ]
     # A GPU can be split into 7.
     most_slices = 16
     out = [_slice_line(one, width) for one in gpu.mig[:most_slices]]
     return out + (
-        [make_line(dim_span(f"  and {len(gpu.mig) - most_slices} more"))]
+        [make_line(dim_span(translate("  and {mig} more", mig=len(gpu.mig) - most_slices)))]
         if len(gpu.mig) > most_slices
         else []
     )
@@ -282,7 +317,7 @@ def _vram_line(used: int | None, total: int | None) -> Line:
 def _slice_line(one: MigSlice, width: int) -> Line:
     room = max(4, width - 32)
     left = make_line(
-        dim_span("  MIG "),
+        dim_span(translate("  MIG ")),
         fit_text(one.name, 10),
         " ",
         *draw_bar(ratio(one.vram_used, one.vram_total), room),
@@ -310,7 +345,7 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
         *draw_bar(gpu.util, room),
         f" {percent_or_dash(gpu.util):>4}  ",
         *draw_bar(ratio(gpu.vram_used, gpu.vram_total), room),
-        f" {gib_or_dash(gpu.vram_used):>5} GiB",
+        translate(" {vram_used:>5} GiB", vram_used=gib_or_dash(gpu.vram_used)),
         f" {_format_whole(gpu.temp_c):>3}{current_glyphs().degree}",
         *wide,
         mark,

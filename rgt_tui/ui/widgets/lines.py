@@ -21,6 +21,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
+from rgt_tui.language import translate
 from rgt_tui.ui.enduring import FaultTolerant, describe_error, report_fault_to_app
 from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.widgets.spans import (
@@ -281,7 +282,12 @@ class LineWidget(FaultTolerant, Widget):
             if not report_fault_to_app(self, error):
                 raise
             failed = clip_line(
-                make_line(Span(f"this cannot be drawn: {describe_error(error)}", Tone.TROUBLE)),
+                make_line(
+                    Span(
+                        translate("this cannot be drawn: {error}", error=describe_error(error)),
+                        Tone.TROUBLE,
+                    )
+                ),
                 width,
             )
             self._told, lines, at = (), [failed, *[clip_line(EMPTY, width)] * (height - 1)], None

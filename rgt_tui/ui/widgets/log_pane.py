@@ -11,6 +11,7 @@ from textual import events
 
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.handbook import HandbookPage
+from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.logs.line_finder import (
@@ -91,7 +92,7 @@ class LogPane(LineWidget):
         self._aside = 0
         self._age: float | None = None
         self._now = 0.0
-        self._why_empty = "no log yet"
+        self._why_empty = translate("no log yet")
         self._mark_at: int | None = None
 
     # What is shown
@@ -313,7 +314,7 @@ class LogPane(LineWidget):
     ) -> None:
         rows, marks = self._rows, which()
         if rows is None or not marks or not len(rows):
-            say(f"no {what} in the lines kept here")
+            say(translate("no {what} in the lines kept here", what=what))
             return
         here = self.cursor.current_row(rows)
         if here is not None:
@@ -326,7 +327,7 @@ class LogPane(LineWidget):
         whole = all(one.is_complete for one in marks)
         if found is None and not whole:
             # The search runs from the newest line back, so a match may still be found.
-            say(f"looking for the next {what} …")
+            say(translate("looking for the next {what} …", what=what))
             self._after = lambda: self._jump_to_mark(which, direction, say, what, waited=True)
             self._add_new_lines()
             return
@@ -334,15 +335,15 @@ class LogPane(LineWidget):
         if found is None:
             found = rows.next_of(marks, -1 if direction > 0 else len(rows), direction)
             ends = (
-                "after the last {0}: continuing with the first one",
-                "before the first {0}: continuing with the last one",
+                translate("after the last {0}: continuing with the first one"),
+                translate("before the first {0}: continuing with the last one"),
             )
             around = ends[direction < 0].format(what)
         if found is None:
-            say(self.trouble_text or f"no {what} in the lines kept here")
+            say(self.trouble_text or translate("no {what} in the lines kept here", what=what))
             return
         if found == here:
-            around = f"the only {what} in the lines kept here"
+            around = translate("the only {what} in the lines kept here", what=what)
         if around or waited:
             say(around)  # replaces the "looking for" message
         self.cursor.go_to_row(found, rows, self.height_of_text)
@@ -442,10 +443,10 @@ class LogPane(LineWidget):
         if self.heading:
             return make_line(self.heading)
         if rows is None:
-            return make_line(dim_span("log"))
+            return make_line(dim_span(translate("log")))
         names = " + ".join(log.name for log in rows.logs)
         if rows.is_merged:
-            return make_line(names, dim_span(", by time"))
+            return make_line(names, dim_span(translate(", by time")))
         return make_line(names)
 
     def _hint_line(self, width: int) -> Line:
@@ -467,7 +468,10 @@ class LogPane(LineWidget):
             parts.append(
                 make_line(
                     Span(
-                        f"{how_many(len(self.cursor.selected_rows(rows)), 'line')} selected",
+                        translate(
+                            "{rows} selected",
+                            rows=how_many(len(self.cursor.selected_rows(rows)), "line"),
+                        ),
                         Tone.ACCENT,
                     )
                 )
@@ -478,14 +482,21 @@ class LogPane(LineWidget):
             new = ""
             if self.cursor.arrived:
                 new = f"+{how_many(self.cursor.arrived, 'line')}  "
-            parts.append(make_line(Span(f"{new}{key_for('log.follow')} follows", Tone.ACCENT)))
+            parts.append(
+                make_line(
+                    Span(
+                        translate("{new}{key} follows", new=new, key=key_for("log.follow")),
+                        Tone.ACCENT,
+                    )
+                )
+            )
         if self.lost or (self._age is not None and self.cursor.following):
             age = ""
             if self._age is not None:
-                age = f"last line {compact_time(self._age)} ago"
+                age = translate("last line {age} ago", age=compact_time(self._age))
             parts.append(make_line(dim_span(", ".join(word for word in (self.lost, age) if word))))
         elif self.cursor.following and len(rows):
-            parts.append(make_line(dim_span("following")))
+            parts.append(make_line(dim_span(translate("following"))))
         room = width - 14
         while len(parts) > 1 and sum(map(width_of, parts)) + 3 * (len(parts) - 1) > room:
             parts.pop()
@@ -503,7 +514,12 @@ class LogPane(LineWidget):
             place = rows[here]
             one = rows.logs[place.log].matches
             if one is not None and place.number in one:
-                return f"match {format_thousands(rows.rank_marked(marks, here))} of {format_thousands(count)}{more}"
+                return translate(
+                    "match {marks} of {count}{more}",
+                    marks=format_thousands(rows.rank_marked(marks, here)),
+                    count=format_thousands(count),
+                    more=more,
+                )
         return (
             f"{format_thousands(count)}{more} {'match' if count == 1 and not more else 'matches'}"
         )
@@ -517,7 +533,11 @@ class LogPane(LineWidget):
             first = self.cursor.first_row(rows, self.height_of_text)
             here = self.cursor.current_row(rows)
             parts.append(
-                f"line {format_thousands((first if here is None else here) + 1)} of {format_thousands(len(rows))}"
+                translate(
+                    "line {first} of {rows}",
+                    first=format_thousands((first if here is None else here) + 1),
+                    rows=format_thousands(len(rows)),
+                )
             )
         if self.older:
             parts.append(self.older)
@@ -530,9 +550,11 @@ class LogPane(LineWidget):
         if rows is None or not len(rows):
             why = self._why_empty
             if rows is not None and self._filtered and any(len(log.kept) for log in rows.logs):
-                why = f"looking for {self._filtered} …"
+                why = translate("looking for {filtered} …", filtered=self._filtered)
                 if all(one.is_complete for one in self._filter_marks()):
-                    why = f"no line matches {self._filtered} in the lines kept here"
+                    why = translate(
+                        "no line matches {filtered} in the lines kept here", filtered=self._filtered
+                    )
             return wrap_text(why, width, Tone.DIM)
         first = self.cursor.first_row(rows, height)
         here = self.cursor.current_row(rows)
@@ -542,7 +564,7 @@ class LogPane(LineWidget):
             chosen = range(0)
         head: list[Line] = []
         if first == 0 and self.older and not self.cursor.following:
-            head = [make_line(dim_span(f"··· {self.older} loads ···"))]
+            head = [make_line(dim_span(translate("··· {older} loads ···", older=self.older)))]
         room = height - len(head)
         if not self.wrap:
             if here is not None and here >= first + room:

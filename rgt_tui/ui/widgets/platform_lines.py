@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rgt_tui import health
+from rgt_tui.language import translate
 from rgt_tui.model import MACHINE, AccountBill, BoxState, FleetState, MoneyAmount, Profile
 from rgt_tui.profiles import (
     describe_unlisted_item,
@@ -33,30 +34,35 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     """Return what this box can still cost, and its deadlines."""
     readings = health.clock_readings(profile, box, now)
     worst = health.worst_case_of(box, readings, now)
-    body = _labelled_lines("worst ", worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT)
+    body = _labelled_lines(
+        translate("worst "), worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT
+    )
     for caveat in list_caveats(box.meter):
         body += _labelled_lines(
-            "price ", caveat, width, Tone.WARN if box.meter.at_least else Tone.DIM
+            translate("price "), caveat, width, Tone.WARN if box.meter.at_least else Tone.DIM
         )
     for reading in readings:
-        body += _labelled_lines("clock ", reading.text, width, level_tone(reading.level))
+        body += _labelled_lines(translate("clock "), reading.text, width, level_tone(reading.level))
     for pending in () if readings else health.pending_readings(profile):
         if pending.seconds_left is not None or not TELLS_BILL.search(
             next(iter(health.first_contact_notices(profile)), "")
         ):
             body += _labelled_lines(
-                "clock ", f"no active deadline; {pending.text}", width, Tone.DIM
+                translate("clock "),
+                translate("no active deadline; {words}", words=pending.text),
+                width,
+                Tone.DIM,
             )
-    return PaneSection(make_line("platform ", dim_span(profile.name)), body)
+    return PaneSection(make_line(translate("platform "), dim_span(profile.name)), body)
 
 
 def dangers_section(profile: Profile, width: int) -> PaneSection:
     """Return the platform's worst danger, and its notes on what rgt cannot watch."""
     first, *rest = health.first_contact_notices(profile)
-    body = _labelled_lines("worst ", first, width, Tone.DIM)
+    body = _labelled_lines(translate("worst "), first, width, Tone.DIM)
     for text in rest:
-        body += _labelled_lines("note ", text, width, Tone.DIM)
-    return PaneSection(make_line("dangers ", dim_span(profile.name)), body)
+        body += _labelled_lines(translate("note "), text, width, Tone.DIM)
+    return PaneSection(make_line(translate("dangers "), dim_span(profile.name)), body)
 
 
 LABEL = 7
@@ -82,17 +88,26 @@ def worst_parts(worst: FleetWorstCase | None) -> Parts:
     if worst is None or not (worst.amounts or worst.open):
         return []
     if not worst.amounts:
-        return [(6, make_line(dim_span("no spending limit")))]
+        return [(6, make_line(dim_span(translate("no spending limit"))))]
     text = make_displayable(format_sums(worst.amounts))
     if not worst.open:
-        return [(6, make_line(dim_span("at most "), Span(text), dim_span(" more")))]
+        return [
+            (
+                6,
+                make_line(
+                    dim_span(translate("at most ")), Span(text), dim_span(translate(" more"))
+                ),
+            )
+        ]
     return [
         (
             6,
             make_line(
-                dim_span("could cost "),
+                dim_span(translate("could cost ")),
                 Span(text),
-                dim_span(f", {how_many(worst.open, 'box', 'boxes')} without a limit"),
+                dim_span(
+                    translate(", {open} without a limit", open=how_many(worst.open, "box", "boxes"))
+                ),
             ),
         )
     ]
@@ -113,11 +128,11 @@ def unlisted_section(state: FleetState, width: int, now: float) -> PaneSection |
         body += _account_lines(bill, width, now)
     if not body:
         return None
-    total = format_sums(_sum_accounts(state), none="price unknown")
+    total = format_sums(_sum_accounts(state), none=translate("price unknown"))
     priced = any(bill.things for bill in state.accounts)
     return PaneSection(
         make_line(
-            "billed, not in your fleet ",
+            translate("billed, not in your fleet "),
             Span(make_displayable(f"{total}/h") if priced else "", Tone.WARN),
         ),
         body,
@@ -134,7 +149,7 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
         if thing.bills:
             price = thing_price(thing)
         else:
-            price = "not billed now"
+            price = translate("not billed now")
         told += _indented_lines(
             f"{describe_unlisted_item(thing)}: {make_displayable(price)}", width, tone
         )
@@ -142,13 +157,13 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
             told += _indented_lines(thing.how, width, Tone.DIM)
     for what, at, error in (
         ("machines", bill.machines_at, bill.machines_error),
-        ("volumes, addresses and snapshots", bill.leftovers_at, bill.leftovers_error),
+        (translate("volumes, addresses and snapshots"), bill.leftovers_at, bill.leftovers_error),
     ):
         if error is not None:
             if at is None:
                 stands = "unknown"
             else:
-                stands = f"as listed {compact_time(now - at)} ago"
+                stands = translate("as listed {now} ago", now=compact_time(now - at))
             # Some platforms have no API for anything but machines. That never changes, so it is no
             # warning.
             warns = at is None and what == "machines"
@@ -159,7 +174,9 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
         return []
     if bill.gaps:
         told += _indented_lines(
-            f"maybe also billed, but not listed: {', '.join(bill.gaps)}", width, Tone.DIM
+            translate("maybe also billed, but not listed: {gaps}", gaps=", ".join(bill.gaps)),
+            width,
+            Tone.DIM,
         )
     if any(thing.what == MACHINE for thing in bill.things):
         told += _indented_lines(
@@ -168,7 +185,7 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
     account = bill.account
     key, _, server = account.partition("@")
     if urlsplit(server).hostname in ("127.0.0.1", "::1"):
-        account = f"{key} at a server of this machine"
+        account = translate("{key} at a server of this machine", key=key)
     return [make_line(Span(bill.kind, Tone.STRONG), dim_span(f"  {account}")), *told]
 
 
@@ -196,7 +213,11 @@ def unlisted_parts(state: FleetState) -> Parts:
             1,
             make_line(
                 Span(
-                    f"{count} not in your fleet {make_displayable(format_sums(_sum_accounts(state), none='?'))}/h",
+                    translate(
+                        "{count} not in your fleet {state}/h",
+                        count=count,
+                        state=make_displayable(format_sums(_sum_accounts(state), none="?")),
+                    ),
                     Tone.WARN,
                 )
             ),

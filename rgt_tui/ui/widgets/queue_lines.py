@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, QueueCell, RunState
 from rgt_tui.profiles import collect_advice, copies_of, how_ended, how_many, no_agent, run_cost
 from rgt_tui.profiles import compute_percent as ratio
@@ -70,9 +71,9 @@ def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
         if queue.error:
             out.append(make_line(Span(queue.error, Tone.TROUBLE)))
         elif not queue.runner_alive and not queue.done:
-            out.append(make_line(Span("the queue runner is not running", Tone.WARN)))
+            out.append(make_line(Span(translate("the queue runner is not running"), Tone.WARN)))
         if queue.done:
-            out.append(make_line(dim_span("QUEUE DONE")))
+            out.append(make_line(dim_span(translate("QUEUE DONE"))))
     return [*out, *advice_lines(box, now)]
 
 
@@ -80,7 +81,10 @@ def advice_lines(box: BoxState, now: float) -> list[Line]:
     """Return the first lines of advice, dimmed: none of it is trouble."""
     advice_rows = 2
     shown = collect_advice(box, now)[:advice_rows]
-    return [make_line(dim_span(f"  advice {one.run}: {one.text}")) for one in shown]
+    return [
+        make_line(dim_span(translate("  advice {run}: {words}", run=one.run, words=one.text)))
+        for one in shown
+    ]
 
 
 def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:
@@ -97,12 +101,12 @@ def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> 
 def _why_nothing(box: BoxState) -> str:
     """Return why nothing is listed: no sample yet, no access, or nothing found."""
     if box.sample is None:
-        return "no queue or training yet"
+        return translate("no queue or training yet")
     if box.sample.unseen is not None:
-        return f"queue and training unknown: {box.sample.unseen}"
+        return translate("queue and training unknown: {unseen}", unseen=box.sample.unseen)
     if no_agent(box):
-        return "queue and runs unknown: no agent runs on the box"
-    return "no queue and no training found on the box"
+        return translate("queue and runs unknown: no agent runs on the box")
+    return translate("no queue and no training found on the box")
 
 
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
@@ -135,7 +139,10 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
             how = (Span(f"{_progress_text(run)}{loss}"), dim_span(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
-            how = (Span("ended", Tone.WARN), dim_span(f", {code}  after {compact_time(took)}"))
+            how = (
+                Span(translate("ended"), Tone.WARN),
+                dim_span(translate(", {code}  after {took}", code=code, took=compact_time(took))),
+            )
         where = dim_span(f"  {found.session}{place}")
         made = make_line(Span(f"{glyph} ", tone), fit_name(found.name, names), "  ", *how, where)
         out += _with_cost(made, box, found.name, width, now)
@@ -166,7 +173,7 @@ def _cell_rest(
 ) -> Line:
     """Return a cell's status; if not all fits, the least important parts are left out."""
     if cell.state == "waiting":
-        return make_line(dim_span("waiting"))
+        return make_line(dim_span(translate("waiting")))
     if cell.started is None:
         took = None
     else:
@@ -184,7 +191,7 @@ def _cell_rest(
         parts = [(0, stands), (2, make_line(loss)), (1, make_line(spent))]
         if run is not None and run.wait is not None and width_of(stands) > room:
             return make_line(
-                f"holding at step {format_thousands(run.wait.step)}"
+                translate("holding at step {step}", step=format_thousands(run.wait.step))
             )  # the alert says what is unsaved
         return join_fitting(max(room, width_of(stands)), parts)
     if cell.state == "failed":
@@ -197,7 +204,10 @@ def _cell_rest(
             (
                 1,
                 make_line(
-                    Span(f"exit {cell.exit_code}", bad if cell.state == "failed" else Tone.TEXT)
+                    Span(
+                        translate("exit {exit_code}", exit_code=cell.exit_code),
+                        bad if cell.state == "failed" else Tone.TEXT,
+                    )
                 ),
             )
         )
@@ -206,7 +216,9 @@ def _cell_rest(
     parts.append((2, make_line(Span(cell.signal or "", Tone.WARN))))
     parts.append((5, make_line(dim_span("" if took is None else compact_time(took)))))
     best = cell.best if cell.best is not None else (run.best if run else None)
-    parts.append((4, make_line("" if best is None else f"best {number_or_dash(best)}")))
+    parts.append(
+        (4, make_line("" if best is None else translate("best {best}", best=number_or_dash(best))))
+    )
     parts.append((3, make_line(Span(cell.flag or "", Tone.WARN))))
     if cell.reason:  # it may be long, so it gets up to half of the room in any case
         why = Span(cell.reason, bad)
@@ -214,7 +226,8 @@ def _cell_rest(
             *join_fitting(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why
         )
     kept = KEPT.get(
-        cell.durable or "", dim_span("no durable copy requested" if cell.state == "done" else "")
+        cell.durable or "",
+        dim_span(translate("no durable copy requested") if cell.state == "done" else ""),
     )
     if cell.durable == "verified":
         kept = _verified_span(cell, survives)
@@ -224,8 +237,11 @@ def _cell_rest(
 def _verified_span(cell: QueueCell, survives: bool | None) -> Span:
     """Return a verified copy's status; green only if it is known to survive destroying the box."""
     if survives is False and cell.state == "done":
-        return Span(f"{current_glyphs().warn} copy verified, but lost with the box", Tone.WARN)
-    return Span("durable: verified", Tone.PROVED if survives else Tone.TEXT)
+        return Span(
+            translate("{warn} copy verified, but lost with the box", warn=current_glyphs().warn),
+            Tone.WARN,
+        )
+    return Span(translate("durable: verified"), Tone.PROVED if survives else Tone.TEXT)
 
 
 KEPT = {
@@ -236,13 +252,15 @@ KEPT = {
 
 def _progress_text(run: RunState | None) -> str:
     if run is None or run.step is None:
-        return "no step yet"
+        return translate("no step yet")
     if run.wait is not None:
         if run.wait.unsaved is None:
             unsaved = ""
         else:
-            unsaved = f", {how_many(run.wait.unsaved, 'step')} not saved"
-        return f"holding at step {format_thousands(run.wait.step)}{unsaved}"
+            unsaved = translate(", {unsaved} not saved", unsaved=how_many(run.wait.unsaved, "step"))
+        return translate(
+            "holding at step {step}{unsaved}", step=format_thousands(run.wait.step), unsaved=unsaved
+        )
     if run.total_steps:
         total = f" of {format_thousands(run.total_steps)}"
     else:
@@ -267,4 +285,6 @@ def _expected_duration(run: RunState | None, took: float | None) -> str:
     if run.wait is not None:
         return ""
     worked = max(0.0, took - run.held_s)
-    return f" of about {compact_time(run.held_s + worked * run.total_steps / run.step)}"
+    return translate(
+        " of about {held_s}", held_s=compact_time(run.held_s + worked * run.total_steps / run.step)
+    )

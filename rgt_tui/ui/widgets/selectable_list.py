@@ -7,6 +7,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
 
+from rgt_tui.language import translate
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
@@ -41,7 +42,7 @@ class SelectableList(LineWidget, Generic[Key]):
 
     def __init__(self, *, id: str, more: str = "", indent: int = 3) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._more = more or f"more; {key_for('screen.copy')} copies all of it"
+        self._more = more or translate("more; {key} copies all of it", key=key_for("screen.copy"))
         self._indent = indent
         self._rows: Sequence[ListRow] = ()
         self._keys: Sequence[Key] = ()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ui.notation import current_glyphs
 
@@ -261,8 +262,9 @@ def label_lines(
 ) -> list[Line]:
     """Return wrapped `text` with a dim label before its first line."""
     rows = wrap_text(text, max(8, width - pad), tone, most=most)
+    shown = translate(label)
     return [
-        (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row)
+        (Span(fit_text(shown if index == 0 else "", pad), Tone.DIM), *row)
         for index, row in enumerate(rows)
     ]
 

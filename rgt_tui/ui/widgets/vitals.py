@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.fleet import describe_dropped
 from rgt_tui.health import LIMITS, describe_self_stop, list_readings
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     BoxHealth,
@@ -96,7 +97,7 @@ def fade_lines(lines: list[Line], *, old: bool) -> list[Line]:
 def memory_lines(box: BoxState, width: int) -> list[Line]:
     """Return the container's memory against its limit, and the host's memory separately."""
     if box.sample is None:
-        return [make_line(dim_span("no sample yet"))]
+        return [make_line(dim_span(translate("no sample yet")))]
     mem = box.sample.mem
     share = memory_pct(mem)
     tone = choose_tone(share, LIMITS.memory_warn_pct, LIMITS.memory_error_pct)
@@ -109,7 +110,8 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         label = make_line(now, dim_span(most))
     else:
         label = make_line(
-            memory_or_dash(used), dim_span(" no limit" if mem.cgroup else " limit unknown")
+            memory_or_dash(used),
+            dim_span(translate(" no limit") if mem.cgroup else translate(" limit unknown")),
         )
     room = max(4, width - 20)
     whole = 0.9  # the limit is drawn inside the bar, so that it is visible
@@ -128,7 +130,8 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     ]
     kills = mem.oom_kills
     killed = Span(
-        f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT
+        translate("oom kills {none}", none=NONE if kills is None else kills),
+        Tone.TROUBLE if kills else Tone.TEXT,
     )
     ways: tuple[str, ...] = (f"  cache {memory_or_dash(mem.cache)}",)
     if mem.host_total:
@@ -155,13 +158,24 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
     else:
         disks = ()
     if not disks:
-        return [make_line(dim_span("no sample yet" if box.sample is None else "no mounts"))]
+        return [
+            make_line(
+                dim_span(
+                    translate("no sample yet") if box.sample is None else translate("no mounts")
+                )
+            )
+        ]
     fates = {verb: storage_of(box, profile, verb) for verb in BillingVerb}
     there = [disk for disk in disks if not is_absent(disk, box)]
     missing = ", ".join(disk.mount for disk in disks if is_absent(disk, box))
     lines = [made for disk in there for made in _disk_lines(disk, profile, fates, width)]
     if missing:
-        return [*lines, make_line(dim_span(fit_text(f"not on this box: {missing}", width)))]
+        return [
+            *lines,
+            make_line(
+                dim_span(fit_text(translate("not on this box: {missing}", missing=missing), width))
+            ),
+        ]
     return lines
 
 
@@ -192,7 +206,7 @@ def _disk_lines(
             make_line(
                 dim_span(
                     fit_text(f"  {hog.path}", max(4, width - 15))
-                    + f"{format_thousands(hog.inodes):>9} files"
+                    + translate("{inodes:>9} files", inodes=format_thousands(hog.inodes))
                 )
             )
         )
@@ -264,7 +278,15 @@ def vitals_sections(
     else:
         version = None
     if old and box.sample_at:
-        age = make_line(dim_span(f"{old_mark(health)} {compact_time(now - box.sample_at)} old"))
+        age = make_line(
+            dim_span(
+                translate(
+                    "{health} {now} old",
+                    health=old_mark(health),
+                    now=compact_time(now - box.sample_at),
+                )
+            )
+        )
     else:
         age = None
     gpus = [
@@ -272,16 +294,21 @@ def vitals_sections(
         for p in gpu_sections(box, width)
     ]
     memory = PaneSection(
-        make_line("memory", dim_span(f" (cgroup v{version})" if version else "")),
+        make_line(
+            translate("memory"),
+            dim_span(translate(" (cgroup v{version})", version=version) if version else ""),
+        ),
         fade_lines(memory_lines(box, width), old=old),
     )
     disks = PaneSection(
-        make_line("disks"),
+        make_line(translate("disks")),
         fade_lines(disk_lines(box, profile, width), old=old),
-        make_line(dim_span("bytes  inodes     ")),
+        make_line(dim_span(translate("bytes  inodes     "))),
     )
-    cpu = PaneSection(make_line("cpu"), fade_lines(cpu_lines(box, width), old=old))
-    processes = PaneSection(make_line("processes"), fade_lines(process_lines(box, width), old=old))
+    cpu = PaneSection(make_line(translate("cpu")), fade_lines(cpu_lines(box, width), old=old))
+    processes = PaneSection(
+        make_line(translate("processes")), fade_lines(process_lines(box, width), old=old)
+    )
     parts = [*gpus, disks, memory, cpu, processes]
     if not short:
         parts = [*gpus, memory, cpu, disks, processes]
@@ -291,10 +318,10 @@ def vitals_sections(
         parts[0] = parts[0]._replace(title=make_line(*parts[0].title, "  ", *age))
     checkpoints = checkpoint_lines(box, width, now)
     if checkpoints:
-        parts.append(PaneSection(make_line("checkpoints"), checkpoints))
+        parts.append(PaneSection(make_line(translate("checkpoints")), checkpoints))
     if own := own_stop_lines(box, width, now):
-        parts.append(PaneSection(make_line("stops itself"), own))
-    parts.append(PaneSection(make_line("link"), link_lines(box, width, now)))
+        parts.append(PaneSection(make_line(translate("stops itself")), own))
+    parts.append(PaneSection(make_line(translate("link")), link_lines(box, width, now)))
     return parts
 
 
@@ -312,7 +339,9 @@ def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
         *(make_line("  ", more) for more in rest),
     ]
     if list_readings(box):
-        out.append(make_line(dim_span(f"postpone it: rgt keep {box.spec.name} 2h")))
+        out.append(
+            make_line(dim_span(translate("postpone it: rgt keep {name} 2h", name=box.spec.name)))
+        )
     return out
 
 
@@ -326,16 +355,30 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
             newest = run.items[-1]
             saved = make_line(f"{name} {saved_point(newest)}")
             right = [
-                (2, make_line(dim_span(f"{len(run.items)} kept"))),
+                (2, make_line(dim_span(translate("{items} kept", items=len(run.items))))),
                 (1, make_line(size_or_dash(newest.bytes))),
-                (0, make_line(dim_span(f"{compact_time(now + skew - newest.at)} ago"))),
+                (
+                    0,
+                    make_line(
+                        dim_span(translate("{now} ago", now=compact_time(now + skew - newest.at)))
+                    ),
+                ),
             ]
             out.append(spread_line(saved, join_fitting(width - width_of(saved) - 2, right), width))
         for begun in run.writing[-1:]:
-            text = make_line(dim_span(f"{name} {saved_point(begun)} not complete"))
+            text = make_line(
+                dim_span(
+                    translate("{name} {begun} not complete", name=name, begun=saved_point(begun))
+                )
+            )
             right = [
                 (1, make_line(size_or_dash(begun.bytes))),
-                (0, make_line(dim_span(f"{compact_time(now + skew - begun.at)} ago"))),
+                (
+                    0,
+                    make_line(
+                        dim_span(translate("{now} ago", now=compact_time(now + skew - begun.at)))
+                    ),
+                ),
             ]
             out.append(spread_line(text, join_fitting(width - width_of(text) - 2, right), width))
     return out
@@ -363,11 +406,18 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
     )
     out.append(make_line(dim_span(stream) if sure else Span(stream, Tone.WARN)))
     if box.interval is not None and box.interval != box.spec.interval:
-        out.append(make_line(dim_span(f"sampled every {box.interval:g} s")))
+        out.append(
+            make_line(dim_span(translate("sampled every {interval:g} s", interval=box.interval)))
+        )
     if box.remembered_at is not None and box.sample is None:
         out.append(
             make_line(
-                dim_span(f"values recorded at {clock_or_dash(box.remembered_at)} by an earlier rgt")
+                dim_span(
+                    translate(
+                        "values recorded at {remembered_at} by an earlier rgt",
+                        remembered_at=clock_or_dash(box.remembered_at),
+                    )
+                )
             )
         )
     out += limited_lines(box, width)
@@ -416,12 +466,18 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
         for made in _process_lines(proc, depth, held.get(proc.pid, ()), width, whose=len(users) > 1)
     ]
     if len(procs) > most_procs:
-        shown.append(make_line(dim_span(f"and {len(procs) - most_procs} more")))
+        shown.append(
+            make_line(dim_span(translate("and {procs} more", procs=len(procs) - most_procs)))
+        )
     if unseen is not None:
         others = f"{'others' if shown else 'processes'} unknown: {unseen}"
         return [*shown, make_line(Span(others, Tone.WARN))]
     return shown or [
-        make_line(dim_span("no sample yet" if sample is None else "no training process"))
+        make_line(
+            dim_span(
+                translate("no sample yet") if sample is None else translate("no training process")
+            )
+        )
     ]
 
 
@@ -527,10 +583,10 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
     """Return the granted CPU cores, and the threads that compete for them."""
     sample = box.sample
     if sample is None:
-        return [make_line(dim_span("no sample yet"))]
+        return [make_line(dim_span(translate("no sample yet")))]
     cpu = sample.cpu
     if cpu.load1 is not None:
-        load = make_line(dim_span("load "), f"{cpu.load1:.1f}")
+        load = make_line(dim_span(translate("load ")), f"{cpu.load1:.1f}")
     else:
         load = EMPTY
     if cpu.quota is not None or cpu.cores is not None or load:
@@ -539,7 +595,10 @@ def cpu_lines(box: BoxState, width: int) -> list[Line]:
         out = []
     if cpu.throttled_pct:
         out += wrap_text(
-            f"throttled by the quota {percent_or_dash(cpu.throttled_pct)} of the time",
+            translate(
+                "throttled by the quota {throttled_pct} of the time",
+                throttled_pct=percent_or_dash(cpu.throttled_pct),
+            ),
             width,
             Tone.WARN,
         )
@@ -552,10 +611,13 @@ def _granted_cores(cpu: CpuReading) -> Line:
             of = ""
         else:
             of = f" of {cpu.cores}"
-        return make_line(f"{cpu.quota:g}{of} cores", dim_span(" by quota"))
+        return make_line(
+            translate("{quota:g}{of} cores", quota=cpu.quota, of=of),
+            dim_span(translate(" by quota")),
+        )
     if cpu.cores is not None:
-        return make_line(f"{how_many(cpu.cores, 'core')}", dim_span(", no quota"))
-    return make_line(dim_span("cores unknown"))
+        return make_line(f"{how_many(cpu.cores, 'core')}", dim_span(translate(", no quota")))
+    return make_line(dim_span(translate("cores unknown")))
 
 
 def _thread_lines(sample: Sample, width: int) -> list[Line]:
@@ -578,7 +640,12 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     text = f"{how_many(own + theirs, 'thread')}{share} ({many}{crowd})"
     if cpu.oversubscribed:
         out = wrap_text(
-            f"{current_glyphs().warn} {text}: they slow each other down", width, Tone.WARN, most=3
+            translate(
+                "{warn} {words}: they slow each other down", warn=current_glyphs().warn, words=text
+            ),
+            width,
+            Tone.WARN,
+            most=3,
         )
     else:
         out = wrap_text(text, width, Tone.DIM, most=2)

@@ -6,8 +6,11 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from rich.cells import cell_len
+
 from rgt_tui import health
 from rgt_tui.health import describe_self_stop
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxHealth,
     BoxState,
@@ -200,7 +203,7 @@ def _doing_lines(row: FleetRow, width: int, now: float) -> list[Line]:
 
 def _state_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     glyph, tone = health_mark(row.verdict.health)
-    head = Span(f"{glyph} {row.verdict.word}  ", tone)
+    head = Span(f"{glyph} {translate(row.verdict.word)}  ", tone)
     why = row.verdict.why
     first = text_of(wrap_text(why, max(8, width - width_of((head,))))[0])
     rest = why[len(first) :].lstrip()
@@ -211,7 +214,10 @@ def _state_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     out = [make_line(head, first), *(make_line("  ", more) for more in below)]
     if row.box.retry_at is not None and row.verdict.health is BoxHealth.UNREACHABLE:
         out.append(
-            make_line(dim_span("next   "), f"retries in {compact_time(row.box.retry_at - now)}")
+            make_line(
+                dim_span(translate("next   ")),
+                translate("retries in {retry_at}", retry_at=compact_time(row.box.retry_at - now)),
+            )
         )
     return out
 
@@ -255,7 +261,7 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     run = ""
     if finding.run:
         run = f"{finding.run}: "
-    out += label_lines("what", run + finding.title, width)
+    out += label_lines("what", run + translate(finding.title), width)
     sure = ""
     if finding.confidence is not None:
         sure = f", {percent_or_dash(100.0 * finding.confidence)} sure"
@@ -273,13 +279,13 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
     if finding.since:
         age = compact_time(now - finding.since) + " ago"
     name = make_line(Span(f"{glyph} {finding.resource}", tone))
-    reading = finding.reading or finding.title
+    reading = finding.reading or translate(finding.title)
     tail = make_line(
         dim_span(
             f"  {finding.gotcha} {current_glyphs().dot} {age}" if age else f"  {finding.gotcha}"
         )
     )
-    fits = width_of(name) + 2 + len(reading) + width_of(tail) <= width
+    fits = width_of(name) + 2 + cell_len(reading) + width_of(tail) <= width
     head = [spread_line(make_line(name, "  ", reading) if fits else name, tail, width)]
     if not fits:
         head += label_lines("now", reading, width, most=4)
@@ -292,7 +298,7 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
         run = ""
         if finding.run:
             run = f"{finding.run}: "
-        proof = [*label_lines("what", run + finding.title, width, most=4), *proof]
+        proof = [*label_lines("what", run + translate(finding.title), width, most=4), *proof]
     return _FindingParts(
         head, do, _never_lines(finding, width), _fix_lines(finding, width, marked), proof
     )
@@ -300,7 +306,7 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
 
 def _never_lines(finding: Finding, width: int) -> list[Line]:
     if finding.never:
-        return label_lines("never", finding.never, width, Tone.WARN, most=WHOLE)
+        return label_lines("never", translate(finding.never), width, Tone.WARN, most=WHOLE)
     return []
 
 
@@ -311,13 +317,13 @@ def _fix_lines(finding: Finding, width: int, marked: str) -> list[Line]:
     """
     steps: list[Line] = []
     if finding.cleared:
-        steps += label_lines("now", "the cause is fixed; no progress yet", width)
+        steps += label_lines("now", translate("the cause is fixed; no progress yet"), width)
     for place, fix in enumerate(finding.fixes, 1):
         if len(finding.fixes) > 1:
             label = f"fix {place}"
         else:
             label = "fix"
-        made = label_lines(label, fix.text, width, Tone.STRONG, most=WHOLE)
+        made = label_lines(label, translate(fix.text), width, Tone.STRONG, most=WHOLE)
         if not finding.cleared and fix.command and fix.command == marked:
             made[0] = make_line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
         steps += made
@@ -332,7 +338,12 @@ def action_words(finding: Finding) -> str | None:
     from rgt_tui.handbook import ACTION_WORDS
 
     return next(
-        (words for action, words in ACTION_WORDS.items() if str(action) == finding.action), None
+        (
+            translate(words)
+            for action, words in ACTION_WORDS.items()
+            if str(action) == finding.action
+        ),
+        None,
     )
 
 
@@ -373,7 +384,7 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
     out: list[Line] = []
     for one in remedies:
         if one.is_done:
-            ago = f"fixed {compact_time(now - (one.over_at or now))} ago"
+            ago = translate("fixed {now} ago", now=compact_time(now - (one.over_at or now)))
             mark_, tone = f"{current_glyphs().check} ", Tone.PROVED
         elif one.doubt:
             ago, mark_, tone = one.doubt, f"{current_glyphs().unknown} ", Tone.DIM
@@ -381,7 +392,9 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
             continue
         out.append(
             spread_line(
-                make_line(Span(mark_, tone), one.title), make_line(dim_span(f"  {ago}")), width
+                make_line(Span(mark_, tone), translate(one.title)),
+                make_line(dim_span(f"  {ago}")),
+                width,
             )
         )
         if one.is_done:
@@ -390,7 +403,7 @@ def remedy_lines(remedies: Sequence[Remedy], width: int, now: float) -> list[Lin
                     "    ", Span(row, Tone.DIM)
                 )  # no tick: a single step may have been enough
                 for fix in one.steps
-                for row in [fix.text]
+                for row in [translate(fix.text)]
             ]
     return out
 
@@ -402,7 +415,10 @@ def command_lines(command: str, width: int) -> list[Line]:
     """
     if make_displayable(command) != command:
         return label_lines(
-            "", "its path cannot be displayed here, so neither can the command", width, Tone.DIM
+            "",
+            translate("its path cannot be displayed here, so neither can the command"),
+            width,
+            Tone.DIM,
         )
     return label_lines("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
@@ -417,15 +433,29 @@ def run_lines(run: RunState, width: int) -> list[Line]:
         Span(run.name, Tone.STRONG),
         Span(run.position + total),
         Span(
-            f"loss {number_or_dash(run.loss)}"
-            + ("" if run.best is None else f"  best val {number_or_dash(run.best)}")
+            translate("loss {loss}", loss=number_or_dash(run.loss))
+            + (
+                ""
+                if run.best is None
+                else translate("  best val {best}", best=number_or_dash(run.best))
+            )
         ),
     ]
     if run.throughput is not None:
-        parts.append(dim_span(f"{format_thousands(run.throughput)} tok/s"))
+        parts.append(
+            dim_span(translate("{throughput} tok/s", throughput=format_thousands(run.throughput)))
+        )
     if run.resumes:
         last = run.resumes[-1]
-        parts.append(dim_span(f"resumed from {format_thousands(last.step)} ({last.reason})"))
+        parts.append(
+            dim_span(
+                translate(
+                    "resumed from {step} ({reason})",
+                    step=format_thousands(last.step),
+                    reason=last.reason,
+                )
+            )
+        )
     return _flow_parts("run", parts, width)
 
 
@@ -458,7 +488,7 @@ def cells_line(
     cells: tuple[QueueCell, ...], width: int, survives: Callable[[QueueCell], bool | None]
 ) -> Line:
     """Return the queue in one line: a mark and a name per cell."""
-    out: list[Span] = [dim_span("queue  ")]
+    out: list[Span] = [dim_span(translate("queue  "))]
     for cell in cells:
         glyph, tone = cell_mark(cell, survives(cell))
         out += [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from rgt_tui.health import LIMITS, list_readings
+from rgt_tui.language import translate
 from rgt_tui.model import AutostopReading, BoxHealth, BoxState, DiskReading, GpuReading, MoneyAmount
 from rgt_tui.profiles import byte_pct, inode_pct, memory_pct, prices
 from rgt_tui.profiles import compute_percent as ratio
@@ -513,5 +514,7 @@ def why_cell(row: FleetRow, width: int) -> Line:
     if worst is not None:
         return (Span(fit_text(worst.text, width), level_tone(worst.level)),)
     if is_limited(row.box, verdict):
-        return (dim_span(fit_text(f"limited: {row.box.limited[0]}", width)),)
+        return (
+            dim_span(fit_text(translate("limited: {limited}", limited=row.box.limited[0]), width)),
+        )
     return (dim_span(fit_text(verdict.why, width)),)

@@ -8,8 +8,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+from rich.cells import cell_len
 
 from rgt_tui.health import LIMITS
+from rgt_tui.language import translate
 from rgt_tui.model import MoneyAmount
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
@@ -139,6 +141,12 @@ class FleetColumn(msgspec.Struct, frozen=True):
     """Keep its colour in a row whose values are old."""
     sort_letter: str = ""
     """The key after ``o`` that sorts by it; empty = the first free letter."""
+
+    @property
+    def shown_title(self) -> str:
+        """The title in the person's language, with the blanks before it."""
+        name = self.title.lstrip()
+        return " " * (len(self.title) - len(name)) + translate(name)
 
 
 _DISK_PCT = (LIMITS.disk_warn_pct, LIMITS.disk_error_pct)
@@ -329,7 +337,7 @@ def draw_heading(
         if column.key == "gpu" and width > 8:
             text = "gpu 1m"
         else:
-            text = column.title
+            text = column.shown_title
         if column.key == "name" and shown is not None:
             text = shown.range_title(width - (sort == "name"))
         if column.key == sort:
@@ -337,7 +345,7 @@ def draw_heading(
                 arrow = current_glyphs().rising
             else:
                 arrow = current_glyphs().opened
-            if len(text) < width:
+            if cell_len(text) < width:
                 text += arrow
             else:
                 gap = arrow  # before a title that fills its column, so that neither is cut

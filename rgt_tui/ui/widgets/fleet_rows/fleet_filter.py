@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from rgt_tui.language import translate
 from rgt_tui.profiles import SYMBOLS
 from rgt_tui.ui.box_status import status_label
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
@@ -51,7 +52,12 @@ class FilteredRows(NamedTuple):
         unknown = ""
         if self.unknown:
             unknown = f", {self.unknown} unknown"
-        return f"{len(self.rows)} of {self.total} shown{unknown}"
+        return translate(
+            "{rows} of {total} shown{unknown}",
+            rows=len(self.rows),
+            total=self.total,
+            unknown=unknown,
+        )
 
 
 def _account_name(row: FleetRow) -> str:
@@ -115,7 +121,11 @@ def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilt
             name = word[5:]
             if not _NAME.fullmatch(name):
                 raise FilterError(
-                    f"{word}: a name is letters, digits, . _ and -, such as {term[:5]}busy"
+                    translate(
+                        "{word}: a name is letters, digits, . _ and -, such as {term}busy",
+                        word=word,
+                        term=term[:5],
+                    )
                 )
             save, drop = (
                 (name, drop) if term.startswith("save:") else (save, _saved_spelling(name, saved))
@@ -128,7 +138,11 @@ def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilt
             test = _parse_term(term)
         tests.append(test if wanted else _invert_test(test))
     if save is not None and not tests:
-        raise FilterError(f"save:{save} needs a filter to save, such as state:running save:{save}")
+        raise FilterError(
+            translate(
+                "save:{save} needs a filter to save, such as state:running save:{save}", save=save
+            )
+        )
     return FleetFilter(tuple(tests), save, drop, " ".join(source))
 
 
@@ -161,7 +175,11 @@ def _saved_spelling(name: str, saved: Mapping[str, str] | None) -> str:
     if found is None:
         there = ", ".join(f"@{one}" for one in sorted(saved or {}, key=str.casefold))
         raise FilterError(
-            f"no filter is kept as {name}; there are: {there or 'none yet: save:NAME keeps one'}"
+            translate(
+                "no filter is kept as {name}; there are: {there}",
+                name=name,
+                there=there or "none yet: save:NAME keeps one",
+            )
         )
     return found
 
@@ -194,7 +212,11 @@ def _parse_term(term: str) -> Test:
     if field in numbers:
         return _number_test(field, op, value, numbers[field])
     fields = ", ".join(sorted((*TEXTS, *numbers)))
-    raise FilterError(f"{term}: there is no {field}; there are {fields}")
+    raise FilterError(
+        translate(
+            "{term}: there is no {field}; there are {fields}", term=term, field=field, fields=fields
+        )
+    )
 
 
 def _field_text(row: FleetRow, field: str) -> str:
@@ -203,10 +225,25 @@ def _field_text(row: FleetRow, field: str) -> str:
 
 def _text_test(field: str, op: str, value: str) -> Test:
     if op not in (":", "="):
-        raise FilterError(f"{field}{op}{value}: {field} is a word: {field}:{value or 'WORD'}")
+        raise FilterError(
+            translate(
+                "{field}{op}{value}: {field} is a word: {field}:{value_2}",
+                field=field,
+                op=op,
+                value=value,
+                value_2=value or "WORD",
+            )
+        )
     wanted = [part for part in value.split(",") if part]
     if not wanted:
-        raise FilterError(f"{field}{op}: a word is missing, such as {field}:{_WORDS[field]}")
+        raise FilterError(
+            translate(
+                "{field}{op}: a word is missing, such as {field}:{words}",
+                field=field,
+                op=op,
+                words=_WORDS[field],
+            )
+        )
     if wanted == ["?"]:
         return lambda row: not _field_text(row, field).strip()
     return lambda row: any(part in _field_text(row, field) for part in wanted)

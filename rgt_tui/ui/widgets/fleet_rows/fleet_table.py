@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from textual import events
 
 from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth
 from rgt_tui.profiles import format_sums, how_many, prices
 from rgt_tui.ui.box_status import count_by_health, health_mark, is_limited
@@ -257,7 +258,7 @@ class FleetTable(SelectableList[str]):
                 " ",
                 Span(f"{current_glyphs().trouble} ", Tone.TROUBLE),
                 name,
-                f"this row cannot be drawn: {describe_error(error)}",
+                translate("this row cannot be drawn: {error}", error=describe_error(error)),
             )
 
     def on_click(self, event: events.Click) -> None:
@@ -302,14 +303,18 @@ class SortOrder(NamedTuple):
         """Description of the order."""
         value = value_of(self.key)
         if value is not None:
-            return f"by {value.words}, {'least' if self.is_ascending else 'most'} first"
+            return translate(
+                "by {words}, {more} first",
+                words=value.words,
+                more="least" if self.is_ascending else "most",
+            )
         if self.key == FILE:
-            return "as in the fleet file" + (", reversed" if self.flipped else "")
+            return translate("as in the fleet file") + (", reversed" if self.flipped else "")
         if self.key == "name":
-            return "by name" + ("" if self.is_ascending else ", from the end")
+            return translate("by name") + ("" if self.is_ascending else translate(", from the end"))
         if self.flipped:
-            return "trouble last"
-        return "trouble first"
+            return translate("trouble last")
+        return translate("trouble first")
 
 
 def sort_choices() -> list[tuple[str, str, str]]:
@@ -321,8 +326,8 @@ def sort_choices() -> list[tuple[str, str, str]]:
         free = (one for one in column.key + ascii_letters if one not in taken)
         letter = column.sort_letter or next(free)
         taken.add(letter)
-        found.append((letter, column.title.strip(), column.key))
-    return [*found, ("f", "fleet file", FILE)]
+        found.append((letter, column.shown_title.strip(), column.key))
+    return [*found, ("f", translate("fleet file"), FILE)]
 
 
 def can_sort(key: str) -> bool:
@@ -374,7 +379,7 @@ def sort_rows(rows: Sequence[FleetRow], order: SortOrder) -> list[FleetRow]:
 def _account_heading(row: FleetRow) -> str:
     provider = row.box.spec.provider
     if provider is None:
-        return "no account"
+        return translate("no account")
     return f"{provider.kind}  {provider.account}"
 
 
@@ -485,11 +490,20 @@ def read_view(path: Path) -> FleetView:
         return FleetView()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(
-            f"{path} cannot be read ({error}): fix or delete it; until then the view is not saved"
+            translate(
+                "{path} cannot be read ({error}): fix or delete it; until then the view is "
+                "not saved",
+                path=path,
+                error=error,
+            )
         ) from None
     if view.version != VERSION:
         raise Unreadable(
-            f"{path} was written by another rgt (version {view.version}): the view is not saved"
+            translate(
+                "{path} was written by another rgt (version {version}): the view is not saved",
+                path=path,
+                version=view.version,
+            )
         )
     return view
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from textual import work
 from textual.message import Message
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, RunResume, RunState
 from rgt_tui.profiles import no_agent
 from rgt_tui.ui.box_status import current_run
@@ -116,9 +117,9 @@ class LossPane(CurvePlot):
         else:
             run = telling_run(box)
         if box is not None and no_agent(box):
-            self._none = "no agent on the box: no curve"
+            self._none = translate("no agent on the box: no curve")
         else:
-            self._none = "no run yet"
+            self._none = translate("no run yet")
         name = "" if box is None else box.spec.name
         if name != self._box:
             self._kept = self._body = None
@@ -161,7 +162,7 @@ class LossPane(CurvePlot):
         try:
             await asyncio.to_thread(importlib.import_module, BOARD)
         except ImportError as error:
-            self._failed = f"cannot be drawn: {error}"
+            self._failed = translate("cannot be drawn: {error}", error=error)
         else:
             if self._run is not None and self._run.series.get(METRIC):
                 self._feed_board(self._run)
@@ -178,9 +179,9 @@ class LossPane(CurvePlot):
             self._empty = (self._none,)
         else:
             if run.loss is None:
-                nothing = "no loss logged"
+                nothing = translate("no loss logged")
             else:
-                nothing = "its curve was not kept"
+                nothing = translate("its curve was not kept")
             self._empty = (self._failed or ("" if has else nothing),)
         size = (width - 4, height - 2)
         if not has or self._body is None or self._body[0] != size:
@@ -191,12 +192,14 @@ class LossPane(CurvePlot):
                 self._body = (size, body)
         else:
             body = self._body[1]
-        title, hint = make_line("loss"), EMPTY
+        title, hint = make_line(translate("loss")), EMPTY
         if run is not None:
             newest = make_line(
                 dim_span("  "), Span(number_or_dash(run.loss), Tone.DIM if self._dim else Tone.TEXT)
             )
-            title = make_line("loss  ", Span(run.name, Tone.STRONG), newest if has else EMPTY)
+            title = make_line(
+                translate("loss  "), Span(run.name, Tone.STRONG), newest if has else EMPTY
+            )
             hint = make_line(dim_span(key_for("box.curves")))
         return draw_frame(body, width, height, title=title, hint=hint)
 

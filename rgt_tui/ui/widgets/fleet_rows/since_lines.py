@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import FleetEvent, FleetSpend, FleetState, MoneyAmount
 from rgt_tui.profiles import format_sums
 from rgt_tui.ui.box_status import level_tone
@@ -107,11 +108,14 @@ def since_section(
         height: Available lines; if all events fit, nothing is cut.
     """
     if look is not None and look.at <= now:
-        since, title = look.at, f"since your last visit, {format_when(look.at, now)}"
+        since, title = (
+            look.at,
+            translate("since your last visit, {at}", at=format_when(look.at, now)),
+        )
     elif began <= now:
         since, title = began, f"since {format_when(began, now)}"
     else:
-        since, title = -math.inf, "what happened"
+        since, title = -math.inf, translate("what happened")
     found = group_events(events, since)
     widest_name = 14
     name = min(widest_name, max((len(event.box) for event, _ in found), default=0))
@@ -127,13 +131,17 @@ def since_section(
     if len(found) > FEW and len(body) > height:
         body = draw_events(MOST_ROWS)
     if not body:
-        body.append(make_line(dim_span("nothing has happened")))
+        body.append(make_line(dim_span(translate("nothing has happened"))))
     if since < began <= now:
         where = ""
         if journal:
-            where = f": {key_for('past.journal')} shows them"
+            where = translate(": {key} shows them", key=key_for("past.journal"))
         body += wrap_text(
-            f"events before {format_when(began, now)} are not kept here{where}",
+            translate(
+                "events before {began} are not kept here{where}",
+                began=format_when(began, now),
+                where=where,
+            ),
             max(8, width),
             Tone.DIM,
         )
@@ -160,10 +168,10 @@ def story_section(
             width,
             MOST_ROWS,
         )
-    title = make_line(Span(box), dim_span("  what happened"))
+    title = make_line(Span(box), dim_span(translate("  what happened")))
     return PaneSection(
         title,
-        body or [make_line(dim_span("nothing has happened"))],
+        body or [make_line(dim_span(translate("nothing has happened")))],
         make_line(dim_span(key_for("past.journal"))),
     )
 
@@ -178,9 +186,9 @@ def idle_foot(state: FleetState, look: UserActivity | None, now: float) -> Line:
         return EMPTY
     amounts, midnight = told
     if midnight:
-        said = "idle since midnight"
+        said = translate("idle since midnight")
     else:
-        said = "idle since then"
+        said = translate("idle since then")
     return make_line(
         dim_span(f"{said} "), Span(make_displayable(format_sums(amounts, none="?")), Tone.WARN)
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -50,29 +51,47 @@ def find_changes(
     if before.instance != after.instance:
         found.append(ReviewChange(f"instance {before.instance} → {after.instance}"))
     if before.status != after.status:
-        found.append(ReviewChange(f"provider says {after.status}, was {before.status}"))
+        found.append(
+            ReviewChange(
+                translate(
+                    "provider says {status}, was {status_2}",
+                    status=after.status,
+                    status_2=before.status,
+                )
+            )
+        )
     if before.will_send != after.will_send:
-        found.append(ReviewChange(f"will now send {after.will_send}"))
+        found.append(
+            ReviewChange(translate("will now send {will_send}", will_send=after.will_send))
+        )
     if before.native_label != after.native_label:
-        found.append(ReviewChange(f"called {after.native_label}, was {before.native_label}"))
+        found.append(
+            ReviewChange(
+                translate(
+                    "called {native_label}, was {native_label_2}",
+                    native_label=after.native_label,
+                    native_label_2=before.native_label,
+                )
+            )
+        )
     if (before.per_hour, before.currency, before.at_least) != (
         after.per_hour,
         after.currency,
         after.at_least,
     ):
-        found.append(ReviewChange("the price per hour changed"))
+        found.append(ReviewChange(translate("the price per hour changed")))
     for name, old, new in (
         ("lost", before.lost, after.lost),
         ("kept", before.kept, after.kept),
-        ("keeps billing", before.keeps_billing, after.keeps_billing),
-        ("without you", before.dangers, after.dangers),
+        (translate("keeps billing"), before.keeps_billing, after.keeps_billing),
+        (translate("without you"), before.dangers, after.dangers),
     ):
         known, there = {_drop_sizes(text) for text in old}, {_drop_sizes(text) for text in new}
         found.extend(
             ReviewChange(f"{name}, new: {text}") for text in new if _drop_sizes(text) not in known
         )
         found.extend(
-            ReviewChange(f"{name}, no longer: {text}")
+            ReviewChange(translate("{name}, no longer: {words}", name=name, words=text))
             for text in old
             if _drop_sizes(text) not in there
         )
@@ -81,13 +100,13 @@ def find_changes(
     if (before.irreversible, before.level) != (after.irreversible, after.level):
         found.append(
             ReviewChange(
-                "now irreversible"
+                translate("now irreversible")
                 if level_of(after) is RiskLevel.IRREVERSIBLE
-                else "now reversible"
+                else translate("now reversible")
             )
         )
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
-        found.append(ReviewChange("the text to type has changed"))
+        found.append(ReviewChange(translate("the text to type has changed")))
     found.extend(_refusal_changes(before, after))
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
@@ -112,8 +131,11 @@ def _refusal_changes(before: ActionReview, after: ActionReview) -> list[ReviewCh
         text for text in before.refusals if _drop_numbers(text) not in there and text not in rows
     ]
     return [
-        *(ReviewChange(f"refused now: {text}", shuts=False) for text in new),
-        *(ReviewChange(f"no longer refused: {text}", shuts=False) for text in gone),
+        *(ReviewChange(translate("refused now: {words}", words=text), shuts=False) for text in new),
+        *(
+            ReviewChange(translate("no longer refused: {words}", words=text), shuts=False)
+            for text in gone
+        ),
     ]
 
 
@@ -126,18 +148,18 @@ def _item_changes(
     for item in after:
         known = old.pop(item.key, None)
         if known is None and not item.ok:
-            found.append(ReviewChange(f"{item.key} blocks it now", shuts=False))
+            found.append(ReviewChange(translate("{key} blocks it now", key=item.key), shuts=False))
         elif known is not None and known.ok != item.ok:
             if item.ok:
-                text = f"{item.key} is proved now"
+                text = translate("{key} is proved now", key=item.key)
             else:
-                text = f"{item.key} is no longer proved"
+                text = translate("{key} is no longer proved", key=item.key)
             found.append(ReviewChange(text, shuts=False))
     for key, item in old.items():
         if not item.ok:
-            found.append(ReviewChange(f"{key} no longer blocks it", shuts=False))
+            found.append(ReviewChange(translate("{key} no longer blocks it", key=key), shuts=False))
         elif item.kind not in kinds:
-            found.append(ReviewChange(f"{key} is no longer checked"))
+            found.append(ReviewChange(translate("{key} is no longer checked", key=key)))
     return found
 
 
@@ -186,9 +208,9 @@ class ItemChoice:
         if item.key in self.forfeit_keys:
             return replace(self, forfeits=_without_key(self.forfeits, item.key)), ""
         if item.ok:
-            return self, f"{item.kind} is proved: there is nothing to give up"
+            return self, translate("{kind} is proved: there is nothing to give up", kind=item.kind)
         if not item.forfeitable:
-            return self, f"{item.kind} cannot be given up"
+            return self, translate("{kind} cannot be given up", kind=item.kind)
         ignored = _without_key(self.ignored, item.key)
         return replace(self, forfeits=(*self.forfeits, _make_forfeit(item)), ignored=ignored), ""
 
@@ -197,9 +219,11 @@ class ItemChoice:
         if item.key in self.ignored_keys:
             return replace(self, ignored=_without_key(self.ignored, item.key)), ""
         if not item.ignorable:
-            return self, f"{item.kind}: only unclaimed files can be ignored"
+            return self, translate("{kind}: only unclaimed files can be ignored", kind=item.kind)
         if item.ok:
-            return self, f"{item.kind} is proved already: these files are no result"
+            return self, translate(
+                "{kind} is proved already: these files are no result", kind=item.kind
+            )
         forfeits = _without_key(self.forfeits, item.key)
         return replace(self, ignored=(*self.ignored, _make_forfeit(item)), forfeits=forfeits), ""
 
@@ -211,17 +235,25 @@ class ItemChoice:
         for one in self.forfeits:
             item = items.get(one.key)
             if item is None:
-                dropped.append(f"no longer given up, it no longer exists: {one.text}")
+                dropped.append(
+                    translate("no longer given up, it no longer exists: {words}", words=one.text)
+                )
             elif item.ok:
-                dropped.append(f"no longer given up, it is proved now: {item.text}")
+                dropped.append(
+                    translate("no longer given up, it is proved now: {words}", words=item.text)
+                )
             elif (item.fact or item.text) != one.fact:
-                dropped.append(f"no longer given up, it has changed: {item.text}")
+                dropped.append(
+                    translate("no longer given up, it has changed: {words}", words=item.text)
+                )
             else:
                 forfeits.append(one)
         for one in self.ignored:
             item = items.get(one.key)
             if item is not None and _other_files(one, item):
-                dropped.append(f"no longer ignored, it has changed: {item.text}")
+                dropped.append(
+                    translate("no longer ignored, it has changed: {words}", words=item.text)
+                )
             else:
                 ignored.append(one)
         if not dropped:
@@ -326,38 +358,40 @@ class ConfirmState:
     def list_blockers(self, now: float) -> tuple[str, ...]:
         """Return every reason why the button is disabled; the name comes last."""
         if self.stage is DialogStage.SENDING:
-            return ("a request is being sent",)
+            return (translate("a request is being sent"),)
         if self.stage is DialogStage.YOURS:
-            return ("you have to click on the console",)
+            return (translate("you have to click on the console"),)
         if self.stage is not DialogStage.REVIEW:
-            return ("the request has been sent",)
+            return (translate("the request has been sent"),)
         if self.elsewhere:
-            found = ["another request for this box is still in progress"]
+            found = [translate("another request for this box is still in progress")]
         else:
             found = []
         if self.pulling:
-            found.append("results are being pulled from this box")
+            found.append(translate("results are being pulled from this box"))
         if self.review_error is not None:
-            found.append(f"the review failed: {self.review_error}")
+            found.append(
+                translate("the review failed: {review_error}", review_error=self.review_error)
+            )
         if self.review is None:
-            found.append("the review is in progress")
+            found.append(translate("the review is in progress"))
         else:
             if self.review.box != self.box or self.review.verb is not self.verb:
-                found.append("the review is for another action")
+                found.append(translate("the review is for another action"))
             if now - self.review.at > STALE_SECONDS:
-                found.append("the review is too old")
+                found.append(translate("the review is too old"))
             if self.reviewed_for != self.choice:
-                found.append("the review is being repeated")
+                found.append(translate("the review is being repeated"))
             elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
-                found.append("the review gives up items that you did not")
+                found.append(translate("the review gives up items that you did not"))
             found.extend(self.review.refusals)
         if self.is_protected:
-            found.append("the fleet file protects this box")
+            found.append(translate("the fleet file protects this box"))
         elif not self.name_fits():
             found.append(
-                "the name has not been typed"
+                translate("the name has not been typed")
                 if self.wanted_text == self.box
-                else "the phrase has not been typed"
+                else translate("the phrase has not been typed")
             )
         return tuple(found)
 
@@ -491,7 +525,7 @@ class ConfirmState:
         """Record that the gate refused after OK: nothing was sent; the name must be typed again."""
         if self.progress:
             return self.call_failed(
-                "the gate closed after the request was made: " + "; ".join(reasons)
+                translate("the gate closed after the request was made: ") + "; ".join(reasons)
             )
         return replace(self, stage=DialogStage.REVIEW, closed=reasons, typed="", guard_from=now)
 
@@ -525,7 +559,9 @@ class ConfirmState:
     def end_request(self) -> ConfirmState:
         """End the request. Without the provider's final report the state is unknown."""
         if self.stage is DialogStage.SENDING:
-            return self.call_failed("the provider has not confirmed that the meter is off")
+            return self.call_failed(
+                translate("the provider has not confirmed that the meter is off")
+            )
         return self
 
     @property
@@ -541,14 +577,19 @@ def describe_mismatch(typed: str, name: str) -> str:
     if not typed:
         return ""
     if typed.strip() == name:
-        return "an extra space"
+        return translate("an extra space")
     if typed.casefold() == name.casefold():
-        return "upper and lower case differ"
+        return translate("upper and lower case differ")
     at = next((i for i, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b), len(name))
     if at >= len(name):
-        return "longer than the text to type"
+        return translate("longer than the text to type")
     char = typed[at]
     if not char.isascii():
-        called = unicodedata.name(char, "no name").lower()
-        return f"character {at + 1} does not match (U+{ord(char):04X}, {called})"
-    return f"differs from the text to type at character {at + 1}"
+        called = unicodedata.name(char, translate("no name")).lower()
+        return translate(
+            "character {at} does not match (U+{char:04X}, {called})",
+            at=at + 1,
+            char=ord(char),
+            called=called,
+        )
+    return translate("differs from the text to type at character {at}", at=at + 1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     BillingAction,
@@ -104,7 +105,7 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
     review = state.review
     if state.by_hand:
         return [
-            *_text_lines("by hand", (state.review_error or "",), width, Tone.STRONG),
+            *_text_lines(translate("by hand"), (state.review_error or "",), width, Tone.STRONG),
             EMPTY,
             *_console_step_lines(setting, width),
         ]
@@ -112,45 +113,61 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
         lines += _text_lines("refused", state.closed, width, Tone.TROUBLE, current_glyphs().trouble)
         lines += [
             _named_line(
-                "", Span("the gate checked again and stayed closed: nothing was sent", Tone.STRONG)
+                "",
+                Span(
+                    translate("the gate checked again and stayed closed: nothing was sent"),
+                    Tone.STRONG,
+                ),
             ),
             EMPTY,
         ]
     if state.review_error is not None:
         lines += _text_lines(
-            "no review", (state.review_error,), width, Tone.TROUBLE, current_glyphs().trouble
+            translate("no review"),
+            (state.review_error,),
+            width,
+            Tone.TROUBLE,
+            current_glyphs().trouble,
         )
         lines += [
-            _named_line("", dim_span("retried every 2 s; nothing can be sent until it succeeds")),
+            _named_line(
+                "", dim_span(translate("retried every 2 s; nothing can be sent until it succeeds"))
+            ),
             EMPTY,
         ]
     if review is None:
         if state.review_error is None:
-            lines.append(_named_line("", dim_span("asking the box and the provider")))
+            lines.append(_named_line("", dim_span(translate("asking the box and the provider"))))
         return lines + _by_profile(setting, width)
     if state.stage is DialogStage.REVIEW:
         lines += _refusal_lines(review, width)
     lines += _outcome_lines(state, setting, width)
     if state.changed:
         lines += [
-            *_text_lines("just changed", state.changed, width, Tone.WARN, current_glyphs().warn),
+            *_text_lines(
+                translate("just changed"), state.changed, width, Tone.WARN, current_glyphs().warn
+            ),
             EMPTY,
         ]
     lines += _money_lines(state, review, setting, width)
     if review.first:
-        pulls = f"{review.first} ({key_for('teardown.pull')} on a row pulls it)"
+        pulls = translate(
+            "{first} ({key} on a row pulls it)", first=review.first, key=key_for("teardown.pull")
+        )
         lines += _text_lines("first", (pulls,), width, Tone.WARN, current_glyphs().warn)
     lines += _text_lines(
         "lost",
-        review.lost or ("nothing, according to the profile",),
+        review.lost or (translate("nothing, according to the profile"),),
         width,
         Tone.STRONG if review.lost else Tone.TEXT,
     )
     if review.kept:
         lines += _text_lines("kept", review.kept, width)
-    lines += _text_lines("keeps billing", review.keeps_billing or ("nothing found",), width)
+    lines += _text_lines(
+        translate("keeps billing"), review.keeps_billing or (translate("nothing found"),), width
+    )
     if review.dangers:
-        lines += _text_lines("without you", review.dangers, width)
+        lines += _text_lines(translate("without you"), review.dangers, width)
     lines += _text_lines("note", (review.note,) if review.note else (), width)
     return [*lines, *_fact_lines(review, width), EMPTY]
 
@@ -164,7 +181,11 @@ def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> l
     if state.stage is not DialogStage.YOURS:
         return []
     lines = _text_lines(
-        "not done", (state.told,) if state.told else (), width, Tone.WARN, current_glyphs().warn
+        translate("not done"),
+        (state.told,) if state.told else (),
+        width,
+        Tone.WARN,
+        current_glyphs().warn,
     )
     for number, step in enumerate(console_steps(setting), 1):
         lines += _text_lines(f"{number}", (step,), width, Tone.STRONG)
@@ -186,8 +207,8 @@ def call_lines(state: ConfirmState, width: int) -> list[Line]:
     """Return the part below the evidence: the call."""
     if state.review is None:
         return []
-    call = _text_lines("will send", (state.review.will_send,), width)
-    return [EMPTY, *call, *_text_lines("or by hand", state.review.how, width, Tone.DIM)]
+    call = _text_lines(translate("will send"), (state.review.will_send,), width)
+    return [EMPTY, *call, *_text_lines(translate("or by hand"), state.review.how, width, Tone.DIM)]
 
 
 def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
@@ -225,22 +246,26 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
     if state.stage is not DialogStage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
     if not state.wanted_text:
-        return _named_line("", dim_span("nothing to type: press the button"))
+        return _named_line("", dim_span(translate("nothing to type: press the button")))
     given = state.review.forfeits
     if state.is_protected:
-        means = "then Enter: the fleet file protects it"
+        means = translate("then Enter: the fleet file protects it")
     elif given:
         sizes = [one.bytes for one in given if one.bytes is not None]
         if len(sizes) < len(given):
-            some = "at least "
+            some = translate("at least ")
         else:
             some = ""
         count = how_many(len(given), "thing")
-        means = f"gives up {count}" + (f": {some}{size_or_dash(sum(sizes))}" if sizes else "")
+        means = translate("gives up {count}", count=count) + (
+            f": {some}{size_or_dash(sum(sizes))}" if sizes else ""
+        )
     else:
-        means = "the box's name"
+        means = translate("the box's name")
     return clip_line(
-        _named_line("type exactly", Span(state.wanted_text, Tone.STRONG), dim_span(f"   {means}")),
+        _named_line(
+            translate("type exactly"), Span(state.wanted_text, Tone.STRONG), dim_span(f"   {means}")
+        ),
         width,
     )
 
@@ -254,7 +279,7 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
         way.removeprefix(CONSOLE).strip() for way in action.how if way.startswith(CONSOLE)
     ]
     others = [way for way in action.how if not way.startswith(CONSOLE)]
-    where = f"open the console of {setting.owner or setting.platform}"
+    where = translate("open the console of {owner}", owner=setting.owner or setting.platform)
     where += f": {setting.console}" if setting.console else ""
     if on_console or not others:
         steps = [where, *(f"click {way}" for way in on_console[:1])]
@@ -264,7 +289,11 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
         steps.append(f"click {bilingual_verb(action)}")
     steps += [f"or {way}" if steps else way for way in (*on_console[1:], *others)]
     first = (action.first,) if action.first else ()
-    seen = (f"done when {action.confirm_with}",) if action.confirm_with else ()
+    seen = (
+        (translate("done when {confirm_with}", confirm_with=action.confirm_with),)
+        if action.confirm_with
+        else ()
+    )
     return (*first, *steps, *seen)
 
 
@@ -300,14 +329,16 @@ def _manual_lines(
         return _text_lines("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
     rate = prices.find_hourly_cost(setting.meter)
     if rate is None:
-        price = Span("price unknown", Tone.WARN)
+        price = Span(translate("price unknown"), Tone.WARN)
     else:
         price = Span(f"{amount_or_dash(rate)}/h", Tone.STRONG)
-    lines = [_named_line("now", price, dim_span(f"   {setting.meter.source}"))]
+    lines = [_named_line(translate("now"), price, dim_span(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _text_lines(name, texts, width, tone)
     lines += _text_lines(
-        "keeps billing", setting.keeps or ("nothing, according to the profile",), width
+        translate("keeps billing"),
+        setting.keeps or (translate("nothing, according to the profile"),),
+        width,
     )
     return lines + _fact_lines(setting, width)
 
@@ -317,7 +348,7 @@ def _fact_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
     checked = filter(None, (source.checked,))
     lines = _text_lines("facts", tuple(checked), width, Tone.DIM)
     mark = current_glyphs().warn
-    return lines + _text_lines("old facts", source.outdated, width, Tone.WARN, mark)
+    return lines + _text_lines(translate("old facts"), source.outdated, width, Tone.WARN, mark)
 
 
 def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
@@ -331,9 +362,11 @@ def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
     what = {
         DialogStage.REVIEW: f"{verb_label(state, setting)} {box}?",
         DialogStage.SENDING: f"{verb_label(state, setting)} {box}: sent",
-        DialogStage.YOURS: f"{verb_label(state, setting)} {box}: you have to click it",
+        DialogStage.YOURS: translate(
+            "{state} {box}: you have to click it", state=verb_label(state, setting), box=box
+        ),
         DialogStage.OFF: f"{box}: {DONE[state.verb]}",
-        DialogStage.UNKNOWN: f"{box}: state unknown",
+        DialogStage.UNKNOWN: translate("{box}: state unknown", box=box),
     }[state.stage]
     return f"{what}{instance}"
 
@@ -384,12 +417,15 @@ def promise_text(state: ConfirmState) -> str:
     if state.stage is DialogStage.REVIEW:
         if state.review is not None and state.review.by_hand:
             return "rgt sends nothing here"
-        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type the phrase'}"
+        return translate(
+            "nothing is sent until you {more}",
+            more="press the button" if state.name_fits() else "type the phrase",
+        )
     return {
-        DialogStage.SENDING: "in progress",
+        DialogStage.SENDING: translate("in progress"),
         DialogStage.YOURS: "rgt sends nothing here",
-        DialogStage.OFF: "meter off",
-        DialogStage.UNKNOWN: "state unknown",
+        DialogStage.OFF: translate("meter off"),
+        DialogStage.UNKNOWN: translate("state unknown"),
     }[state.stage]
 
 
@@ -399,27 +435,41 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
         return make_line(
             dim_span(
                 state.told
-                or f"{key_for('teardown.copy')} copies the steps; {key_for('teardown.close')} closes"
+                or translate(
+                    "{key} copies the steps; {key_2} closes",
+                    key=key_for("teardown.copy"),
+                    key_2=key_for("teardown.close"),
+                )
             )
         )
     if state.stage is DialogStage.SENDING:
         return make_line(
-            dim_span("closing this does not stop the request; the fleet screen shows the result")
+            dim_span(
+                translate(
+                    "closing this does not stop the request; the fleet screen shows the result"
+                )
+            )
         )
     if state.stage is DialogStage.YOURS:
-        copies = f"{key_for('teardown.copy')} copies the steps"
+        copies = translate("{key} copies the steps", key=key_for("teardown.copy"))
         return make_line(
-            f"once the console shows it, press the button; {copies}",
-            dim_span("   closing leaves it open"),
+            translate("once the console shows it, press the button; {copies}", copies=copies),
+            dim_span(translate("   closing leaves it open")),
         )
     if state.stage is DialogStage.OFF:
-        return make_line(dim_span("done; the audit log has what was shown, sent and answered"))
+        return make_line(
+            dim_span(translate("done; the audit log has what was shown, sent and answered"))
+        )
     if state.stage is DialogStage.UNKNOWN:
         if setting.console:
             console = f" at {setting.console}"
         else:
             console = ""
-        text = f"state unknown, check the console{console}: {state.trouble or ''}"
+        text = translate(
+            "state unknown, check the console{console}: {trouble}",
+            console=console,
+            trouble=state.trouble or "",
+        )
         return make_line(Span(f"{current_glyphs().trouble} {text}", Tone.TROUBLE))
     if state.told:
         return make_line(Span(f"{current_glyphs().warn} {state.told}", Tone.WARN))
@@ -541,19 +591,19 @@ def _money_lines(
     if costs.per_hour is not None:
         price = Span(f"{rate}/h", Tone.STRONG)
     else:
-        price = Span("price unknown", Tone.WARN)
+        price = Span(translate("price unknown"), Tone.WARN)
     so_far = money_or_dash(
         costs.spent, costs.currency, costs.spent_at_least, estimated=costs.spent_estimated
     )
-    spent = Span(f"spent {so_far}")
+    spent = Span(translate("spent {so_far}", so_far=so_far))
     if off:
         says = setting.meter.native_status or setting.meter.lifecycle.value
     else:
         says = review.status
     if review.by_hand:
-        source = "seen from here:"
+        source = translate("seen from here:")
     else:
-        source = "provider says"
+        source = translate("provider says")
     lines = _side_by_side(
         "now", (make_line(price), make_line(spent), make_line(dim_span(f"{source} {says}"))), width
     )
@@ -565,7 +615,7 @@ def _money_lines(
             "stopped" if off else "saves", [make_line(part) for part in parts], width
         )
     undo, tone = UNDO[level_of(review)]
-    lines.append(_named_line("undo", Span(undo, tone)))
+    lines.append(_named_line(translate("undo"), Span(undo, tone)))
     return lines
 
 
@@ -591,15 +641,17 @@ def _meter_texts(setting: DialogSetting, off: bool) -> list[str]:
         else:
             cost = ""
         if price is None:
-            unpriced = ", price unknown"
+            unpriced = translate(", price unknown")
         else:
             unpriced = ""
         if stops is None:
-            rest.append(f"{name}{cost}: unknown whether it stops")
+            rest.append(translate("{name}{cost}: unknown whether it stops", name=name, cost=cost))
         elif stops:
             stopped.append(f"{name}{cost}")
         else:
-            rest.append(f"{name}{cost} goes on{unpriced}")
+            rest.append(
+                translate("{name}{cost} goes on{unpriced}", name=name, cost=cost, unpriced=unpriced)
+            )
     return [*(stopped or ["nothing"]), *rest]
 
 
@@ -617,33 +669,59 @@ def pull_line(pull: BoxPull, width: int) -> Line:
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip_line(
-            _named_line(f"pull {clock_or_dash(pull.ended_at)}", mark, Span(pull.end.text)), width
+            _named_line(
+                translate("pull {ended_at}", ended_at=clock_or_dash(pull.ended_at)),
+                mark,
+                Span(pull.end.text),
+            ),
+            width,
         )
     if pull.asks is not None:
         price = Span(f"{pull.asks.size_and_price}?", Tone.WARN)
         return clip_line(
             _named_line(
-                "fetch",
+                translate("fetch"),
                 price,
-                _key_hint(key_for("teardown.agree"), "yes"),
-                _key_hint(key_for("teardown.pull"), "no"),
+                _key_hint(key_for("teardown.agree"), translate("yes")),
+                _key_hint(key_for("teardown.pull"), translate("no")),
             ),
             width,
         )
-    look, stop = pull.progress, _key_hint(key_for("teardown.pull"), "stops it")
+    look, stop = pull.progress, _key_hint(key_for("teardown.pull"), translate("stops it"))
     if look is None or look.phase not in {"pulling", "verifying"}:
         if look is not None:
             words = look.phase
         else:
             words = "connecting"
         return clip_line(
-            _named_line("pulling", dim_span(f"{words} {g.ellipsis}  {pull.plan}"), stop), width
+            _named_line(translate("pulling"), dim_span(f"{words} {g.ellipsis}  {pull.plan}"), stop),
+            width,
         )
     parts = [
         (0, make_line(Span(percent_or_dash(100 * look.done_share)))),
-        (2, make_line(Span(f"{size_or_dash(look.bytes_done)} of {size_or_dash(look.bytes)}"))),
+        (
+            2,
+            make_line(
+                Span(
+                    translate(
+                        "{bytes_done} of {bytes}",
+                        bytes_done=size_or_dash(look.bytes_done),
+                        bytes=size_or_dash(look.bytes),
+                    )
+                )
+            ),
+        ),
         (3, make_line(Span(f"{size_or_dash(look.rate)}/s" if look.rate is not None else ""))),
-        (1, make_line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
+        (
+            1,
+            make_line(
+                Span(
+                    translate("{eta} to go", eta=compact_time(look.eta))
+                    if look.eta is not None
+                    else ""
+                )
+            ),
+        ),
         (
             4,
             make_line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN)),

@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
+from rgt_tui.language import translate
 from rgt_tui.model import ActionReview, EvidenceItem
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.notation import compact_time, current_glyphs, size_or_dash
@@ -105,7 +106,7 @@ class EvidenceRow:
         if self.pulling:
             return f"pulling: {whole}"
         if self.item.forfeited:
-            return f"given up: {whole}"
+            return translate("given up: {whole}", whole=whole)
         return whole
 
     @property
@@ -178,21 +179,23 @@ def key_hints(row: EvidenceRow, width: int) -> list[Line]:
     item = row.item
     said: list[tuple[str, str]] = []
     if row.pulling:
-        said.append((key_for("teardown.pull"), "stops the pull"))
+        said.append((key_for("teardown.pull"), translate("stops the pull")))
     elif item.path and not item.ok:
-        said.append((key_for("teardown.pull"), "pulls it"))
+        said.append((key_for("teardown.pull"), translate("pulls it")))
     if item.forfeited:
-        said.append((key_for("teardown.give-up"), "takes it back"))
+        said.append((key_for("teardown.give-up"), translate("takes it back")))
     elif item.forfeitable and not item.ok:
-        said.append((key_for("teardown.give-up"), f"gives it up{_at_stake(row)}"))
+        said.append(
+            (key_for("teardown.give-up"), translate("gives it up{row}", row=_at_stake(row)))
+        )
     if row.ignored:
-        said.append((key_for("teardown.ignore"), "takes it back"))
+        said.append((key_for("teardown.ignore"), translate("takes it back")))
     elif item.ignorable and not item.ok:
-        said.append((key_for("teardown.ignore"), "it is no result"))
+        said.append((key_for("teardown.ignore"), translate("it is no result")))
     if not said:
         if item.ok:
             return []
-        return [make_line(dim_span("this cannot be given up"))]
+        return [make_line(dim_span(translate("this cannot be given up")))]
     lines: list[Line] = []
     for key, words in said:
         one = (Span(key, Tone.ACCENT), dim_span(f" {words}"))
@@ -209,7 +212,11 @@ def _at_stake(row: EvidenceRow) -> str:
         parts = [size_or_dash(row.item.bytes)]
     else:
         parts = []
-    parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
+    parts += (
+        [translate("newest {newest} ago", newest=compact_time(row.newest))]
+        if row.newest is not None
+        else []
+    )
     if parts:
         return f": {', '.join(parts)}"
     return ""

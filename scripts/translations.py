@@ -1,0 +1,226 @@
+"""Keeps the catalogues of `rgt_tui/locale` in step with the texts in the code.
+
+``translations.py update`` adds new texts to every catalogue, without a translation, and removes
+those that are gone; ``compile`` writes the ``.mo`` files that rgt reads; ``check`` names what is
+missing or cannot work. docs/translating.md is the guide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import string
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCALE = ROOT / "rgt_tui" / "locale"
+
+TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
+    "translate": (0,),
+    "Command": (2, 3),
+    "LegendRow": (1,),
+    "StateLook": (2,),
+    "FleetColumn": (1, 5),
+    "Condition": (1, "title", "advice", "over"),
+    "LifecycleCheck": (1,),
+    "Choice": (1,),
+    "label_lines": (0,),
+    "PageRow": (0,),
+    "CliCommand": (2,),
+    "flag": (0,),
+    "text_option": (1,),
+    "list_option": (1,),
+    "option": (2,),
+    "positional": (1,),
+}
+"""Function → which of its arguments a person reads. Only literals count: the rest is data."""
+
+TEXTS_OF_TABLES = {
+    "ACTION_WORDS",
+    "GROUPS",
+}
+"""Module-level dictionaries and tuples whose literals a person reads."""
+
+TEXTS_OF_PAGES = ("title", "never")
+"""Keys of a handbook page; its steps' ``text`` is the other one."""
+
+
+def list_literals(node: ast.expr) -> Iterator[str]:
+    """Yield the text of a literal, or of both sides of a conditional expression."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from list_literals(node.body)
+        yield from list_literals(node.orelse)
+
+
+def read_noun(call: ast.Call) -> Iterator[tuple[int, str]]:
+    """Yield both forms of the noun of a call of ``how_many``."""
+    nouns = [text for one in call.args[1:3] for text in list_literals(one)]
+    if len(nouns) == 1:
+        nouns.append(nouns[0] + "s")
+    for noun in nouns:
+        yield call.lineno, noun
+
+
+def read_module(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the text of everything in a module that is translated."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name == "how_many":
+                yield from read_noun(node)
+            for place in TEXTS_OF_CALLS.get(name, ()):
+                found = [one.value for one in node.keywords if one.arg == place]
+                if isinstance(place, int):
+                    found = node.args[place : place + 1]
+                for one in found:
+                    for literal in list_literals(one):
+                        yield one.lineno, literal
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = {one.id for one in targets if isinstance(one, ast.Name)}
+            if names & TEXTS_OF_TABLES and node.value is not None:
+                for inner in ast.walk(node.value):
+                    if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                        yield inner.lineno, inner.value
+            if "about" in names and node.value is not None:
+                for literal in list_literals(node.value):
+                    yield node.lineno, textwrap.dedent(literal).strip()
+
+
+def read_pages(text: str) -> Iterator[str]:
+    """Yield the texts of the pages of a handbook file."""
+    for page in tomllib.loads(text).get("pages", ()):
+        yield from (page[key] for key in TEXTS_OF_PAGES if page.get(key))
+        yield from (fix["text"] for fix in page.get("fixes", ()))
+
+
+def collect_texts() -> dict[str, list[tuple[str, int]]]:
+    """Return every text that is translated, with the places that have it."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for path in sorted((ROOT / "rgt_tui").rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        for line, text in read_module(path.read_text("utf-8")):
+            # A column's title has blanks before it, and a name without a letter needs no translation.
+            if any(one.isalpha() for one in text):
+                found.setdefault(text.strip(" "), []).append((name, line))
+    for path in sorted((ROOT / "handbook").glob("*.toml")):
+        for text in read_pages(path.read_text("utf-8")):
+            found.setdefault(text, []).append((f"handbook/{path.name}", 1))
+    return found
+
+
+def fields_of(text: str) -> set[str]:
+    """Return the names in braces.
+
+    Raises:
+        ValueError: A brace is not closed.
+    """
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
+    """Return a sentence for each text that is missing, or that cannot be filled in."""
+    faults = []
+    for text in texts:
+        message = catalogue.get(text)
+        if message is None or not message.string:
+            faults.append(f"no translation: {text!r}")
+            continue
+        if message.fuzzy:
+            faults.append(f"not looked at since the English changed: {text!r}")
+        try:
+            same = fields_of(text) == fields_of(str(message.string))
+        except ValueError:
+            # A text with a brace that is no field, such as a command of a shell: it is never filled in.
+            same = True
+        if not same:
+            faults.append(f"other names in braces than the English: {message.string!r}")
+    known = set(texts)
+    faults += [f"no longer used: {one.id!r}" for one in catalogue if one.id and one.id not in known]
+    return faults
+
+
+def read_catalogue(path: Path) -> Catalog:
+    """Read a ``.po`` file."""
+    with path.open("rb") as file:
+        return read_po(file, locale=path.parents[1].name)
+
+
+def write_catalogue(path: Path, catalogue: Catalog) -> None:
+    """Write a ``.po`` file: sorted by text, and without line numbers, which change with every commit."""
+    with path.open("wb") as file:
+        write_po(file, catalogue, width=0, no_location=True, sort_output=True, omit_header=False)
+
+
+def compiled(catalogue: Catalog) -> bytes:
+    """Return the bytes of the ``.mo`` file."""
+    out = BytesIO()
+    write_mo(out, catalogue)
+    return out.getvalue()
+
+
+def update_catalogue(path: Path, texts: Iterable[str]) -> int:
+    """Add the new texts to a catalogue and drop the others; return how many lack a translation."""
+    old = read_catalogue(path)
+    new = Catalog(
+        locale=old.locale,
+        project="rgt",
+        fuzzy=False,
+        header_comment=old.header_comment,
+        # The time of this run would change the file without a change of text.
+        creation_date=old.creation_date,
+        revision_date=old.revision_date,
+        last_translator="rgt",
+        language_team="rgt",
+        msgid_bugs_address="",
+        version="",
+    )
+    missing = 0
+    for text in texts:
+        known = old.get(text)
+        found = str(known.string) if known is not None else ""
+        new.add(text, found)
+        missing += not found
+    write_catalogue(path, new)
+    return missing
+
+
+def main() -> int:
+    """Run one of the three verbs on all catalogues."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("verb", choices=("update", "compile", "check"))
+    verb = parser.parse_args().verb
+    texts = collect_texts()
+    faults = 0
+    for path in sorted(LOCALE.glob("*/LC_MESSAGES/rgt.po")):
+        name = path.parents[1].name
+        if verb == "update":
+            print(
+                f"{name}: {len(texts)} texts, {update_catalogue(path, texts)} without a translation"
+            )
+            continue
+        catalogue = read_catalogue(path)
+        if verb == "compile":
+            path.with_suffix(".mo").write_bytes(compiled(catalogue))
+            continue
+        found = find_faults(texts, catalogue)
+        if path.with_suffix(".mo").read_bytes() != compiled(catalogue):
+            found.append("rgt.mo is older than rgt.po: scripts/translations.py compile")
+        faults += len(found)
+        print("\n".join(f"{name}: {one}" for one in found) or f"{name}: complete")
+    return min(faults, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
