@@ -40,6 +40,8 @@ REST = TESTS / "rest.txt"
 """Node ids of tests that get the mark `full` because others run what they run: scripts/choose_tests.py writes it."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Texts are compared with their English form, whatever the locale of the person who runs the tests.
+os.environ["RGT_LANG"] = "en"
 """Before anything imports torch: several threads in each of several processes only wait for each other."""
 
 
