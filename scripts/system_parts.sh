@@ -31,6 +31,7 @@ test zsh zsh the tests of the completion in zsh
 test fish fish the tests of the completion in fish
 test tcsh tcsh the tests of commands in tcsh
 test mksh mksh the tests of commands in mksh
+test cron cron the test of a box that continues its queues with cron
 test locale-gen locales the tests of boxes whose locale is not UTF-8
 demo setsid util-linux queues detached without tmux
 demo unshare util-linux the demo boxes' own disks and process lists

@@ -18,6 +18,7 @@ VERBS = {
     "queue": ("rgt_box.queue.queue_command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
     "launch": ("rgt_box.queue.launch", "test, check and start a job, and watch its first steps"),
+    "on-start": ("rgt_box.commands.on_start", "the hook that continues queues after a restart"),
     "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),
     "reconcile": (
         "rgt_box.commands.reconcile",

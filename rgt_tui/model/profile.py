@@ -332,6 +332,13 @@ class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     fallback: str | None = None
     """A command line without the tool."""
     native_queue: str | None = None
+    on_start: tuple[str, ...] = ("systemd", "cron")
+    """Hooks by which something runs when a box starts, the best first: ``file``, ``command``,
+    ``systemd``, ``cron``. Empty = none, or none is needed."""
+    on_start_file: str | None = None
+    """For ``file``: the script that the platform runs."""
+    on_start_note: str | None = None
+    """Why there is none."""
     notes: tuple[str, ...] = ()
 
 

@@ -468,6 +468,8 @@ def _daemon_rows(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("install", part.install or "")
     yield PageRow("without it", part.fallback or "")
     yield PageRow("own queue", part.native_queue or "")
+    hooks = " ".join(filter(None, (", ".join(part.on_start), part.on_start_file)))
+    yield PageRow("--on-start", "; ".join(filter(None, (hooks, part.on_start_note))))
     yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
 
 

@@ -33,6 +33,8 @@ RUNS = ("stopped", "running", "always")
 """States of the machine in which a charge applies."""
 NOTICES = ("ec2", "gce", "azure")
 """Metadata services that the agent can read."""
+ON_START = ("file", "command", "systemd", "cron")
+"""Hooks that the agent can install, or whose command it prints."""
 ROLES = ("system", "data", "durable")
 CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -91,6 +93,11 @@ def find_faults(profile: Profile, stem: str) -> Iterator[str]:
         if not CURRENCY.fullmatch(traffic.currency):
             yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
     yield from _check_seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
+    for name in profile.daemon.on_start:
+        if name not in ON_START:
+            yield f"daemon.on_start: {none_of(name, ON_START)}"
+    if "file" in profile.daemon.on_start and not profile.daemon.on_start_file:
+        yield "daemon.on_start_file is missing: the script that the platform runs"
     for name in profile.interruption.notices:
         if name not in NOTICES:
             yield f"interruption.notices: {none_of(name, NOTICES)}"

@@ -16,6 +16,7 @@ __all__ = [
     "measure",
     "mirror",
     "mirrors",
+    "on_start",
     "reap",
     "reconcile",
     "remove",

@@ -147,7 +147,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
         journal.write_marker("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
         return None
     # Written before the command runs: after a crash of the runner, the next one finds the cell.
-    journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks)
+    journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks, stopped_by=None)
     journal.save_state()
     child.start_command()
     status, stopped = child.wait()
@@ -160,6 +160,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
         name = None
     if stopped and queue_state.is_stopped_by_person(job):
         name = queue_state.BY_PERSON
+    journal.state["stopped_by"] = name
     if status:
         # Only of this attempt: an older "Killed" in the same log says nothing about it.
         tail = _log_tail(log, before)

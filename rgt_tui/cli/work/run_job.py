@@ -17,7 +17,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
 from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import find_fleet_place, open_boxes, rgt_with
+from rgt_tui.cli.opening import find_fleet_place, open_box, open_boxes, rgt_with
 from rgt_tui.cli.printing import (
     confirm_yes,
     hint_expanded_tilde,
@@ -29,6 +29,7 @@ from rgt_tui.cli.printing import (
 )
 from rgt_tui.cli.set_up.adding import trust_written_file
 from rgt_tui.cli.work.local_smoke import run_local_smoke
+from rgt_tui.cli.work.on_start import change_start_hook
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.config import FleetFileError
@@ -73,6 +74,9 @@ def run_run(arguments: RunArguments) -> int:
         except JobFileError as error:
             print_error(error)
             return USAGE
+    if arguments.on_start and not arguments.words:
+        spec = open_box(arguments, trusted=True)
+        return running.run_on_box(spec.name, change_start_hook(arguments, spec))
     if not arguments.words:
         print_error("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
@@ -96,7 +100,10 @@ def run_run(arguments: RunArguments) -> int:
     except (CannotRun, ValueError) as error:
         print_error(f"{arguments.box}: {error}")
         return USAGE
-    return running.run_on_box(spec.name, start.run(gpu))
+    status = running.run_on_box(spec.name, start.run(gpu))
+    if arguments.on_start and status == OK:
+        status = running.run_on_box(spec.name, change_start_hook(arguments, spec))
+    return status
 
 
 def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | None:

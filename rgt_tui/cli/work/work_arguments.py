@@ -103,6 +103,7 @@ class RunArguments(BoxArguments):
         "rgt run lab --push . --smoke 'python train.py --steps 2' --smoke-here -- python train.py",
         "rgt run lab --push . --secret HF_TOKEN --ckpt-size 2G -- python train.py --out '$RGT_OUT'",
         "rgt run lab --wait --json -- ./sweep.sh",
+        "rgt run lab --on-start",
         "rgt run lab --job job.toml",
     )
     job = text_option(
@@ -133,6 +134,14 @@ class RunArguments(BoxArguments):
     )
     again = flag("start it once more, although it was started before")
     force = flag("with --job: also on a smaller card than the job asks for, or on an unknown one")
+    on_start = text_option(
+        None,
+        "install the hook by which this box continues its queues after a restart (default), show or remove it",
+        nargs="?",
+        const="install",
+        choices=("install", "show", "remove"),
+    )
+    yes = flag("--on-start: do not ask")
     wait = flag("wait until it ends, then exit with 0 (done) or 1 (failed)")
     probe = PROBE
     no_smoke = NO_SMOKE
