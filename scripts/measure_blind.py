@@ -1,6 +1,7 @@
-"""Measures ``rgt triage`` and ``rgt scalars`` on the blind set, by the labels in ``tests/fixtures/blind``.
+"""Measures ``rgt triage`` and ``rgt scalars`` on the blind sets, by the labels in ``tests/fixtures/blind``.
 
-``--misses`` also lists each case that is not right, with what was found.
+``--misses`` also lists each case that is not right, with what was found; ``--second`` measures the second set, the
+cases that were kept back on their own, and lists no misses of those.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BLIND = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "blind"
 
 
 def read_cases(kind: str) -> list[dict[str, Any]]:
-    """Return the cases of ``failures``, ``healthy``, ``metrics`` or ``hosts``."""
+    """Return the cases of ``failures``, ``healthy``, ``metrics``, ``hosts``, or ``second/failures``."""
     text = (BLIND / f"{kind}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
@@ -102,9 +103,10 @@ class Miss(NamedTuple):
     expected: Any
 
 
-def measure_logs(folder: Path) -> list[Miss]:
+def measure_logs(
+    failures: Sequence[Mapping[str, Any]], healthy: Sequence[Mapping[str, Any]], folder: Path
+) -> list[Miss]:
     """Print the figures of the failures and the healthy logs; return what is not right first."""
-    failures, healthy = read_cases("failures"), read_cases("healthy")
     found = triage_cases([*failures, *healthy], folder)
     misses = []
     for case in failures:
@@ -145,13 +147,35 @@ def print_share(what: str, right: int, of: int) -> None:
     print(f"{what:42} {right:3d} of {of:3d}  {100 * right / of:5.1f} %")
 
 
+def measure_second(folder: Path) -> list[Miss]:
+    """Print the figures of both parts of the second set; return the misses of the part that was seen."""
+    failures, healthy = read_cases("second/failures"), read_cases("second/healthy")
+    misses = []
+    for kept_back, title in ((False, "seen"), (True, "kept back")):
+        print(f"second set, {title}")
+        found = measure_logs(
+            [case for case in failures if case["kept_back"] == kept_back],
+            [case for case in healthy if case["kept_back"] == kept_back],
+            folder,
+        )
+        if not kept_back:
+            misses = found
+    return misses
+
+
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--misses", action="store_true", help="list the cases that are not right")
+    parser.add_argument("--second", action="store_true", help="measure the second set")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        misses = [*measure_logs(Path(name)), *measure_metrics(Path(name))]
+        folder = Path(name)
+        if wanted.second:
+            misses = measure_second(folder)
+        else:
+            misses = measure_logs(read_cases("failures"), read_cases("healthy"), folder)
+            misses += measure_metrics(folder)
     if wanted.misses:
         for miss in misses:
             print(f"{miss.place:6} {miss.case['case']} {miss.case['about']}")
