@@ -51,12 +51,13 @@ def run_triage(arguments: TriageArguments) -> int:
     dumps = collective_findings(arguments.files, pages)
     for name in arguments.files:
         try:
+            overcome: list[FileFinding] = []
             found = dumps.get(name)
             told: Sequence[Advice] = ()
             if isinstance(found, Unreadable):
                 raise found
             if found is None:
-                found, told = triage_log(Path(name), pages, samples)
+                found, told = triage_log(Path(name), pages, samples, overcome)
         except Unreadable as error:
             print_error(error)
             status = UNKNOWN
@@ -64,23 +65,32 @@ def run_triage(arguments: TriageArguments) -> int:
         if found and status == OK:
             status = TROUBLE
         if arguments.json:
-            sys.stdout.buffer.write(json_line(as_json(name, found, told)))
+            sys.stdout.buffer.write(json_line(as_json(name, found, told, overcome)))
         else:
-            print_lines(*as_text(name, found, told))
+            print_lines(*as_text(name, found, told, overcome))
     sys.stdout.flush()
     return status
 
 
 def triage_log(
-    path: Path, pages: Mapping[str, HandbookPage], samples: Sequence[Mapping[str, Any]] = ()
+    path: Path,
+    pages: Mapping[str, HandbookPage],
+    samples: Sequence[Mapping[str, Any]] = (),
+    overcome: list[FileFinding] | None = None,
 ) -> tuple[list[FileFinding], Sequence[Advice]]:
     """Return what broke in one log, and advice from its figures.
+
+    Args:
+        path: The log.
+        pages: The handbook.
+        samples: Readings of the box from that time.
+        overcome: Failures that the run has outlived are appended to it.
 
     Raises:
         Unreadable: The file cannot be read.
     """
     ends, source = HeadAndTail(), LogSource()
-    found = triage_file(path, pages, ends.feed, source)
+    found = triage_file(path, pages, ends.feed, source, overcome)
     if samples:
         from rgt_tui.handbook.sample_evidence import weigh_findings
 
@@ -91,8 +101,13 @@ def triage_log(
     return found, log_advice(ends.all_line_states, samples)
 
 
-def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> dict[str, Any]:
-    """Return one file's object: what broke, and advice from its own figures."""
+def as_json(
+    name: str,
+    found: list[FileFinding],
+    told: Sequence[Advice] = (),
+    overcome: Sequence[FileFinding] = (),
+) -> dict[str, Any]:
+    """Return one file's object: what broke, what it overcame, and advice from its own figures."""
     return {
         "file": name,
         "findings": [
@@ -113,6 +128,16 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
             }
             for one in found
         ],
+        "overcome": [
+            {
+                "gotcha": one.gotcha,
+                "title": one.title,
+                "line_no": one.line_no,
+                "line": one.line,
+                "steps": one.steps_behind,
+            }
+            for one in overcome
+        ],
         "advice": [
             {"about": one.about, "text": one.text, "page": one.page, "seconds": one.seconds}
             for one in told
@@ -120,10 +145,17 @@ def as_json(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
     }
 
 
-def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) -> Iterator[str]:
+def as_text(
+    name: str,
+    found: list[FileFinding],
+    told: Sequence[Advice] = (),
+    overcome: Sequence[FileFinding] = (),
+) -> Iterator[str]:
     """Yield the lines for a person."""
-    if not found:
+    if not found and not overcome:
         yield f"{name}: {translate('no known failure in it')}"
+    elif not found:
+        yield f"{name}: {translate('no known failure in it that the run has not overcome')}"
     for one in found:
         if one.line_no:
             where = f"{name}:{one.line_no}"
@@ -136,6 +168,9 @@ def as_text(name: str, found: list[FileFinding], told: Sequence[Advice] = ()) ->
             yield f"  fix {number}  {translate(fix.text)}"
             if fix.command is not None:
                 yield f"         $ {fix.command}"
+        yield f"  proof  {one.line[:400]}"
+    for one in overcome:
+        yield f"{name}:{one.line_no}: overcome: {one.gotcha} {translate(one.title)} (it went on for {one.steps_behind} steps)"
         yield f"  proof  {one.line[:400]}"
     for advice in told:
         page = ""

@@ -26,7 +26,7 @@ from rgt_tui.handbook.line_search import (
     find_quoted_rows,
     writer_of,
 )
-from rgt_tui.handbook.outlived import LOSS_BROKEN, RAISED, drop_outlived
+from rgt_tui.handbook.outlived import LOSS_BROKEN, RAISED, drop_outlived, split_outlived
 from rgt_tui.handbook.pages import HandbookPage, PageRole, choose_fixes
 from rgt_tui.model import FixStep, Severity
 
@@ -71,7 +71,7 @@ _BARE = re.compile(
     r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+(?:\W|$))\S"
 )
 """An exception without a traceback in the log; `MeanAbsoluteError: 0.12` is not one."""
-_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
+_KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory (?:limit|usage)|available ram|\bv?mem\b")
 LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN = "O2", "U31", "C12", "P12"
 """Pages for a constant loss, training on the CPU, a count that restarts, and an exploding loss."""
 GROWTH, LARGE = 1000.0, 100.0
@@ -119,6 +119,8 @@ class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
     never: str
     times: int = 1
     """Number of distinct matching lines; lines that differ only in numbers count once."""
+    steps_behind: int = 0
+    """Steps that the run went on for, if it has overcome this; 0 = it has not."""
 
     @classmethod
     def from_page(
@@ -144,6 +146,7 @@ def triage_file(
     pages: Mapping[str, HandbookPage],
     also: Callable[[bytes], None] | None = None,
     source: LogSource | None = None,
+    overcome: list[FileFinding] | None = None,
 ) -> list[FileFinding]:
     """Return what a file shows, the best first; ``-`` is stdin; gzip, bzip2 and xz are unpacked.
 
@@ -152,6 +155,7 @@ def triage_file(
         pages: The handbook.
         also: Called with each piece of the log, without its envelope.
         source: Tells afterwards which line of the file a line of the log came from.
+        overcome: Failures that the run has outlived are appended to it.
 
     Raises:
         Unreadable: it is missing, not a regular file, damaged, or packed in another format.
@@ -173,17 +177,25 @@ def triage_file(
     except list_read_errors() as error:
         raise unreadable_error(path, error) from error
     hits.extend(searcher.close())
-    return [
-        msgspec.structs.replace(one, line_no=source.line_of(one.line_no))
-        for one in _judge_log(hits, pages, end, searcher)
-    ]
+    text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
+    kept, outlived = split_outlived(hits, pages, text, last)
+    found = _judge_log(kept, pages, text, last)
+    if overcome is not None:
+        known = {one.gotcha for one in found}
+        steps = {hit.line_no: behind for hit, behind in outlived}
+        overcome.extend(
+            msgspec.structs.replace(
+                one, line_no=source.line_of(one.line_no), steps_behind=steps[one.line_no]
+            )
+            for one in rank_findings([hit for hit, _ in outlived], pages)
+            if one.gotcha not in known
+        )
+    return [msgspec.structs.replace(one, line_no=source.line_of(one.line_no)) for one in found]
 
 
 def _judge_log(
-    hits: Sequence[LineHit], pages: Mapping[str, HandbookPage], end: bytes, searcher: LogSearcher
+    hits: Sequence[LineHit], pages: Mapping[str, HandbookPage], text: str, last: int
 ) -> list[FileFinding]:
-    text, last = ANSI.sub(b"", end).decode("utf-8", "replace"), searcher.line_ends + 1
-    hits = drop_outlived(hits, pages, text, last)
     if hits and not any(pages[hit.id].passing for hit in hits):
         return rank_findings(hits, pages)
     newest = went_on(text, last)
@@ -390,7 +402,11 @@ class LogJudge:
         )
         found = [one for _, one in ranked]
         causes = [one for rank, one in ranked if rank <= LAST_CAUSE]
-        fatal = [one for one in causes if one.page.severity == Severity.FATAL]
+        fatal = [
+            one
+            for one in causes
+            if one.page.severity == Severity.FATAL or RAISED.match(one.hit.text)
+        ]
         if fatal or not causes:
             ends = []
         else:
@@ -428,7 +444,7 @@ class LogJudge:
         last = page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN)
         told = JudgedPage(page, _find_proving_line(near, last=last), sure, len(found))
         rank = _RANKS[page.role][level]
-        if _is_mild(page) and not RAISED.match(told.hit.line):
+        if _is_mild(page) and not RAISED.match(told.hit.text or told.hit.line):
             rank = max(rank, _RANKS[PageRole.CATCH_ALL][0])
         return rank, told
 

@@ -39,6 +39,12 @@ _ESCAPED = re.compile(
     r"|(?:[^\"\\]|\\.){0,16000})"
 )
 """A traceback inside a JSON string, with escaped line ends."""
+_FOLDED = re.compile(r"Traceback \(most recent call last\):(?= (?:\[\.\.\.\] )?File \")")
+"""The beginning of a traceback that a service wrote into one line, with blanks as line ends."""
+_FRAME_START = re.compile(r' (?=File "[^"\n]{1,400}", line \d)')
+_RAISED_NAME = re.compile(
+    r" (?=(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)\b)"
+)
 _VALUES = re.compile(
     r"\b\w*(?:exc|exception|error|type|kind)\w*=['\"]?((?:\w+\.)*[A-Z]\w*(?:Error|Exception))['\"]?\b[^\n]{0,200}?"
     r"\b(?:error|message|msg|exc_value|value|reason|detail|err)=\"((?:[^\"\\\n]|\\.){1,1000})\""
@@ -66,6 +72,8 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
     """The proving line, without escape sequences."""
     line_no: int
     """From 1; a line that rewrites itself counts once."""
+    text: str = ""
+    """The matching line in English, without the prefixes of its writer and of a log collector."""
     name: str | None = None
     """First group of the pattern, e.g. the missing module."""
     frame: str = ""
@@ -89,10 +97,10 @@ class LiteralSearch:
     """The cheap first pass: finds the places in a text that may match a page."""
 
     def __init__(self, pages: Iterable[HandbookPage]) -> None:
-        self.pages = tuple(page for page in pages if page.patterns)
+        self.pages = tuple(page for page in pages if page.patterns or page.word_groups)
         of: dict[bytes, list[int]] = {}
         for number, page in enumerate(self.pages):
-            for needle in page.needles:
+            for needle in (*page.needles, *page.first_words):
                 of.setdefault(needle.encode(), []).append(number)
         self._literals = {literal: of[literal] for literal in sorted(of)}
         """Literal → indexes of its pages in `pages`."""
@@ -104,7 +112,7 @@ class LiteralSearch:
         self._always = frozenset(
             number
             for number, page in enumerate(self.pages)
-            if not page.needles and page.needle_pattern is None
+            if page.patterns and not page.needles and page.needle_pattern is None
         )
         parts = [re.escape(literal) for literal in self._literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
@@ -387,10 +395,24 @@ def states_of(line: str) -> list[str]:
         line = text.rstrip("\n").replace("\n", "\r")
     if '="' in line and (match := _VALUES.search(line)) is not None:
         line = f"{line}\r{match[1]}: {match[2]}".replace('\\"', '"')
-    if _TRACEBACK in line and (match := _ESCAPED.search(line)) is not None:
-        raised = match[0].replace("\\n", "\r").replace('\\"', '"')
-        line = f"{line[: match.start()]}{line[match.end() :]}\r{raised}"
+    if _TRACEBACK in line:
+        if (match := _ESCAPED.search(line)) is not None:
+            raised = match[0].replace("\\n", "\r").replace('\\"', '"')
+            line = f"{line[: match.start()]}{line[match.end() :]}\r{raised}"
+        elif (match := _FOLDED.search(line)) is not None:
+            line = f"{line[: match.end()]}\r{_unfold_frames(line[match.end() :])}"
     return line.rstrip("\r").split("\r")
+
+
+def _unfold_frames(frames: str) -> str:
+    """Return the frames of a traceback in one line, and its exception, on lines of their own."""
+    frames = _FRAME_START.sub("\r  ", frames)
+    raised = None
+    for match in _RAISED_NAME.finditer(frames, frames.rfind('\r  File "') + 1):
+        raised = match
+    if raised is None:
+        return frames
+    return f"{frames[: raised.start()]}\r{frames[raised.start() + 1 :]}"
 
 
 def find_quoted_rows(texts: Sequence[str]) -> list[bool]:
@@ -491,27 +513,57 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
         text: The same, joined by line feeds.
     """
     seen = set()
+    for row, name, matched in _iterate_matches(page, rows, text):
+        if row.quoted or row.number in seen or _COMMENT.match(row.text):
+            continue
+        seen.add(row.number)
+        frame = _FRAME.match(matched)
+        yield LineHit(
+            id=page.id,
+            line=(row.original or row.before + row.text).strip(),
+            line_no=row.number,
+            text=row.text.strip(),
+            name=name,
+            frame=frame[1] if frame is not None else "",
+        )
+
+
+def _iterate_matches(
+    page: HandbookPage, rows: Sequence[LineState], text: str
+) -> Iterator[tuple[LineState, str | None, str]]:
+    """Yield the row, the first group and the text of each match of a page."""
     for pattern in page.patterns:
         at = place = 0
         for match in compile_pattern(pattern).finditer(text):
             last = max(match.start(), match.end() - 1)
             place += text.count("\n", at, last)
-            at, row = last, rows[place]
-            if row.quoted or row.number in seen or _COMMENT.match(row.text):
-                continue
-            seen.add(row.number)
+            at = last
+            name = None
             if match.re.groups:
                 name = match.group(1)
-            else:
-                name = None
-            frame = _FRAME.match(match[0])
-            yield LineHit(
-                id=page.id,
-                line=(row.original or row.before + row.text).strip(),
-                line_no=row.number,
-                name=name,
-                frame=frame[1] if frame is not None else "",
-            )
+            yield rows[place], name, match[0]
+    if page.word_groups:
+        for row in rows:
+            if _matches_words(page, row.text.lower()):
+                yield row, None, ""
+
+
+def _matches_words(page: HandbookPage, low: str) -> bool:
+    """Return whether a line in lower case has one word of each group of some list of the page."""
+    return any(
+        all(_has_any_word(low, group) for group in groups) for groups in page.word_groups
+    ) and not any(word in low for word in page.unless)
+
+
+def _has_any_word(low: str, words: Iterable[str]) -> bool:
+    for word in words:
+        at = low.find(word)
+        # Only a word that begins with a letter can begin within another one.
+        while at > 0 and word[0].isalpha() and low[at - 1].isalpha():
+            at = low.find(word, at + 1)
+        if at >= 0:
+            return True
+    return False
 
 
 def _find_tail_offset(block: bytes, lines: int) -> int:

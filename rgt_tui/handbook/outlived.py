@@ -22,10 +22,13 @@ RAISED = re.compile(
 """The line of an exception, behind the prefix of its writer."""
 _ADVANCES = re.compile(
     r"((?<![\d/])\d{1,9}/\d{1,9} \[(?:[\d:]{2,10}<|=)|\d{1,9}/\d{1,9} +[\u2501\u2588=]{4})"
-    r"|(?i:(?:\b|_)loss(?:_\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})(?:tensor\()?[-+]?\d)"
+    r"|(?i:(?:\b|_)loss(?:[_/]\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})['\"]?(?:tensor\()?[-+]?\d)"
+    r"|(?i:\b(?:epoch|step|iter(?:ation)?|episode|trial|round)s?['\"]?(?:\s{0,3}[=:#\[]\s{0,3}|\s{1,3})\d)"
 )
-"""A progress bar, or a finite loss."""
-_STAMPED = re.compile(r"\W{0,3}(?:[A-Z]\d{4} |\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d")
+"""A progress bar, a finite loss, or the number of a step."""
+_STAMPED = re.compile(
+    r"\W{0,3}(?:[A-Z] )?(?:[A-Z]\d{4} |\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d"
+)
 _STATE = re.compile(r"[^\r\n]{0,300}")
 _NAN = re.compile(r"(?i)\bnan\b")
 _SAVES = re.compile(
@@ -84,7 +87,14 @@ def find_progress(end: str, last: int) -> list[ProgressMark]:
 def drop_outlived(
     hits: Sequence[AnyHit], pages: Mapping[str, HandbookPage], end: str, last: int
 ) -> Sequence[AnyHit]:
-    """Return the hits without those that the run has outlived: it went on for some steps.
+    """Return the hits that the run has not outlived, see `split_outlived`."""
+    return split_outlived(hits, pages, end, last)[0]
+
+
+def split_outlived(
+    hits: Sequence[AnyHit], pages: Mapping[str, HandbookPage], end: str, last: int
+) -> tuple[Sequence[AnyHit], Sequence[tuple[AnyHit, int]]]:
+    """Return the hits that count, and those that the run has outlived, with the steps behind each.
 
     Steps behind a raised exception prove it only if they cannot have been held back in a buffer
     until the end: they have a time, the log had steps before, there are many, or the program says
@@ -98,12 +108,12 @@ def drop_outlived(
         last: Number of its last line.
     """
     if not hits:
-        return hits
+        return hits, ()
     marks = find_progress(end, last)
     # Different states behind a line that show that the run went on.
     enough = 3
     if len(marks) < enough:
-        return hits
+        return hits, ()
     lines = end.split("\n")
     first = last - len(lines) + 1
     recent = {
@@ -111,12 +121,13 @@ def drop_outlived(
         for line in lines[max(0, marks[-enough].number - first) :]
         for state in states_of(line)
     }
-    kept = []
+    kept, outlived = [], []
     for hit in hits:
         after = [mark for mark in marks if mark.number > hit.line_no]
         page = pages[hit.id]
         kinds = Counter(kind for kind, _ in {(mark.kind, mark.text) for mark in after})
-        over = max(kinds.values(), default=0) >= enough and _shape_of(hit.line) not in recent
+        behind = max(kinds.values(), default=0)
+        over = behind >= enough and _shape_of(hit.line) not in recent
         if page.severity != Severity.FATAL and page.action != AdvisedAction.RESUME:
             over = False  # a state that lasts, not an event
         elif over and hit.id == LOSS_BROKEN:
@@ -134,11 +145,13 @@ def drop_outlived(
                 or _is_far_behind(lines, hit.line_no - first, after[-1].number - first)
                 or any(map(_TRIES_ON.search, lines[max(0, hit.line_no - first - 8) :][:16]))
             )
-        if not over:
+        if over:
+            outlived.append((hit, behind))
+        else:
             kept.append(hit)
     if kept and all(pages[hit.id].role == PageRole.CONSEQUENCE for hit in kept):
-        return hits
-    return kept
+        return hits, ()
+    return kept, outlived
 
 
 def _find_last_line(lines: Sequence[str], pattern: re.Pattern[str]) -> int:

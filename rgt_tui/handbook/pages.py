@@ -101,6 +101,12 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Lower-case literals, one of which occurs in every match of a pattern: for the cheap first
     pass.
     """
+    word_groups: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    """Each a list of groups of words, in lower case: it matches a line that has one of each group.
+    A word may continue in the line, but not begin within another one.
+    """
+    unless: tuple[str, ...] = ()
+    """Words of lines that `word_groups` do not match."""
     needle_pattern: str | None = None
     """A cheap RE2 expression used instead of literals that would be too common."""
     hints: tuple[str, ...] = ()
@@ -129,6 +135,11 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Heading of its file."""
     own: bool = False
     """Whether it is a person's own page."""
+
+    @property
+    def first_words(self) -> tuple[str, ...]:
+        """Literals, one of which occurs in every line that `word_groups` match."""
+        return tuple(word for first, *_ in self.word_groups for word in first)
 
 
 class _HandbookFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -275,7 +286,7 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
             else:
                 if key != "when" and compiled.search(""):
                     yield f"{key}: it matches an empty line: {pattern[:60]}"
-    if page.patterns and not page.resource:
+    if (page.patterns or page.word_groups) and not page.resource:
         yield "resource: what ran out or broke? A page with patterns needs it"
     if any(needle != needle.lower() or len(needle) < 3 for needle in page.needles):
         yield "needles: each has at least three characters, in lower case"

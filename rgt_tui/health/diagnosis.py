@@ -42,8 +42,8 @@ def _recall_findings(hits: tuple[LineHit, ...], newest: int) -> tuple[JudgedPage
 def _hits_that_apply(case: LogCase, full: Finding | None) -> tuple[WindowHit, ...]:
     """Return the hits of a log that still apply.
 
-    Hits before the newest resume belong to an earlier attempt. While the run is active, a later
-    finite step proves that it got past the line. Once it has ended nothing does, because a
+    Hits before the newest resume belong to an earlier attempt. While the run is active, three later
+    finite steps prove that it got past the line. Once it has ended nothing does, because a
     traceback (unbuffered) often precedes losses that were printed earlier (buffered). For a full
     disk, the readings decide.
     """
@@ -67,7 +67,7 @@ def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
     seen = case.scan
     if not case.goes_on:
         return seen.resume
-    return max(seen.resume, seen.saved if HANDBOOK[hit.id].cleared_by == "saved" else seen.step)
+    return max(seen.resume, seen.saved if HANDBOOK[hit.id].cleared_by == "saved" else seen.passed)
 
 
 def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:

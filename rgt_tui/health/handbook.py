@@ -418,7 +418,9 @@ def _build_entry(page: HandbookPage) -> HandbookEntry:
 def run_pages() -> tuple[HandbookPage, ...]:
     """Return the pages that the log of a run can show."""
     return tuple(
-        page for page in shipped_pages().values() if page.patterns and not page.terminal_only
+        page
+        for page in shipped_pages().values()
+        if (page.patterns or page.word_groups) and not page.terminal_only
     )
 
 

@@ -79,6 +79,8 @@ class LogScan(msgspec.Struct, frozen=True):
     """Newest line that reports a saved checkpoint."""
     step: int = -1
     """Newest line with a finite loss, or a progress bar."""
+    passed: int = -1
+    """Newest line behind which there are two more steps: a failure before it is outlived."""
     resume: int = -1
     """Newest line that reports a resume: earlier lines belong to an earlier attempt."""
     failed_step: int | None = None
@@ -147,8 +149,24 @@ def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedW
     if calm:
         found = LogScan(saved=saved, step=step, resume=resume)
     else:
-        found = _build_scan(lines, newest, suspects)
+        found = msgspec.structs.replace(
+            _build_scan(lines, newest, suspects), passed=_find_passed_row(reports)
+        )
     return _SearchedWindow(lines, reports, found, calm)
+
+
+def _find_passed_row(reports: tuple[Report, ...]) -> int:
+    """Return the row of the third step from the end; -1 = there are fewer."""
+    enough = 3
+    place = _MARKS.index(_STEP)
+    steps = [
+        row
+        for row, (marks, _) in enumerate(itertools.chain.from_iterable(reports))
+        if place in marks
+    ]
+    if len(steps) < enough:
+        return -1
+    return steps[-enough]
 
 
 def _search_appended(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedWindow | None:
@@ -244,6 +262,7 @@ def _build_scan(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -
         WindowHit(
             id=hit.id,
             line=rows[at].strip(),
+            text=hit.text,
             name=hit.name,
             frame=hit.frame,
             row=at,

@@ -15,6 +15,7 @@ from rgt_tui.handbook import (
     all_pages,
     find_pages,
     read_pages,
+    search_text,
     shipped_pages,
 )
 from tests.system.tree import ROOT
@@ -78,6 +79,30 @@ def test_each_text_that_a_pattern_matches_holds_one_of_the_literals(page: Handbo
         assert proven(parser.parse(pattern, re.MULTILINE), page.needles) or page.needle_pattern, (
             pattern
         )
+
+
+GROUPED = [page for page in shipped_pages().values() if page.word_groups]
+
+
+@pytest.mark.parametrize("page", GROUPED, ids=lambda page: page.id)
+def test_a_line_with_a_word_of_each_group_is_found(page: HandbookPage) -> None:
+    for first, *others in page.word_groups:
+        rest = "".join(f" {group[-1].upper()}" for group in others)
+        for word in first:
+            unless = any(one in f"{word}{rest}".lower() for one in page.unless)
+            assert bool(search_text(f"12{rest} {word}", [page])) != unless, word
+
+
+def test_word_groups_need_one_word_of_each_and_none_of_the_others() -> None:
+    (page,) = read_pages(
+        PAGE.replace(
+            'never = "e"',
+            'never = "e"\nresource = "r"\nunless = ["retry"]\nword_groups = [[["ran out", "(full"], ["tape"]]]',
+        ).encode(),
+        "own.toml",
+    )
+    lines = "The TAPE ran out\ntape(full)\nuntape ran out\ntape ran in\nthe tape ran out: retrying"
+    assert [hit.line_no for hit in search_text(lines, [page])] == [1, 2]
 
 
 def test_the_handbook_is_whole() -> None:

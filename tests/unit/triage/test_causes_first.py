@@ -78,3 +78,38 @@ def test_pages_that_cover_a_whole_kind_have_that_role() -> None:
     general = {"CFG1", "NET1", "MON1", "SEG1", "COL1"}
     assert {pages[id_].role for id_ in general} == {PageRole.CATCH_ALL}
     assert {pages[id_].role for id_ in ("PY1", "API1")} == {PageRole.UNKNOWN}
+
+
+FOLDED = (
+    "The replica master 0 exited with a non-zero status of 1. Termination reason: Error. "
+    'Traceback (most recent call last): File "/app/train.py", line 174, in <module> main() '
+    'File "/app/net.py", line 17, in f run() RuntimeError: {} To find out more, read the log'
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "lines"),
+    [
+        ("PY1", [FOLDED.format("the flux is low")]),
+        ("SHP1", [FOLDED.format("mat1 and mat2 shapes cannot be multiplied (3x4 and 5x6)")]),
+        # What is named within a traceback stands before the exception that ends it.
+        (
+            "C6",
+            [
+                "2026-05-06 10:13:02,1 - tool - INFO - [rank7]: x.CheckpointException: CheckpointException ranks:[0]",
+                "2026-05-06 10:13:02,2 - tool - INFO - [rank7]: Traceback (most recent call last): (RANK 0)",
+                *['2026-05-06 10:13:02,3 - tool - INFO - [rank7]:   File "/app/u.py", line 192, in f'] * 12,
+                "2026-05-06 10:13:02,8 - tool - INFO - [rank7]: AssertionError",
+            ],
+        ),
+        # Who only misses another process points to it.
+        ("D20", ["coordination_service.cc:954] Task 37 heartbeat timeout.", "Aborted (core dumped)"]),
+        ("SEG1", ["run.sh: line 2: 9 Segmentation fault  (core dumped) python x.py",
+                  "head: cannot open '/exp/best.txt' for reading: No such file or directory"]),
+        ("DP15", ["Bus error (core dumped)"]),
+    ],
+)  # fmt: skip
+def test_a_line_that_names_the_cause_stands_first(
+    first: str, lines: list[str], tmp_path: Path
+) -> None:
+    assert found_in(lines, tmp_path / "x.log")[0] == first

@@ -43,7 +43,8 @@ def test_a_healthy_box_has_no_finding() -> None:
 
 def test_a_running_cell_that_stepped_on_is_past_it() -> None:
     assert ids(with_log(OOM, state="running")) == ["U10"]
-    assert ids(with_log(OOM, STEP, state="running")) == []
+    assert ids(with_log(OOM, STEP, STEP, state="running")) == ["U10"]
+    assert ids(with_log(OOM, STEP, STEP, STEP, state="running")) == []
 
 
 def test_a_failed_cell_is_not_past_it_because_buffered_lines_come_late() -> None:
@@ -211,8 +212,8 @@ def test_any_text_is_survived_and_the_answer_is_stable(lines: list[str], state: 
         max_size=12,
     )
 )
-def test_a_good_step_at_the_end_of_a_running_log_ends_every_crash(lines: list[str]) -> None:
-    assert ids(with_log(*lines, STEP, state="running")) == []
+def test_three_good_steps_at_the_end_of_a_running_log_end_every_crash(lines: list[str]) -> None:
+    assert ids(with_log(*lines, STEP, STEP, STEP, state="running")) == []
 
 
 REBOOT = BoxEvent(

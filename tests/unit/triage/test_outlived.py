@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.handbook import shipped_pages, triage_file
+from rgt_tui.handbook import FileFinding, shipped_pages, triage_file
 from rgt_tui.health import diagnose_box
 from tests.unit.triage.builders import NOW, box, cell, log, queue
 
@@ -103,3 +103,29 @@ def test_the_same_holds_on_a_box(name: str) -> None:
         logs=(log(*HEALTHY[name]),),
     )
     assert diagnose_box(sick, NOW, ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "trials"),
+    [
+        (MEMORY, [f"[I 2026-05-06 10:1{n}:00,1] Trial {n} finished with value: 0.{n}." for n in range(4)], 4),
+        ([MEMORY[-1]], [f'{{"loss": "{n}.1"}}' for n in range(5)], 5),
+        (MEMORY, [f"[train: 35, {n}50 / 1000] FPS: 5 , Loss/total: 3.{n}" for n in range(300)], 300),
+    ],
+    ids=["trials", "quoted", "slashed"],
+)  # fmt: skip
+def test_what_the_run_has_outlived_is_listed_as_overcome(
+    first: list[str], more: list[str], trials: int, tmp_path: Path
+) -> None:
+    (tmp_path / "x.log").write_text("\n".join([*steps(0, 20), *first, *more]) + "\n")
+    overcome: list[FileFinding] = []
+    assert triage_file(tmp_path / "x.log", shipped_pages(), overcome=overcome) == []
+    (one,) = overcome
+    assert (one.gotcha, one.line_no, one.steps_behind) == ("U10", 2 + len(first), trials)
+
+
+def test_what_counts_still_is_not_listed_as_overcome(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("\n".join([*MEMORY, *steps(0, 400), *MEMORY]) + "\n")
+    overcome: list[FileFinding] = []
+    found = triage_file(tmp_path / "x.log", shipped_pages(), overcome=overcome)
+    assert [one.gotcha for one in found] == ["U10"] and overcome == []
