@@ -170,7 +170,8 @@ def as_text(
                 yield f"         $ {fix.command}"
         yield f"  proof  {one.line[:400]}"
     for one in overcome:
-        yield f"{name}:{one.line_no}: overcome: {one.gotcha} {translate(one.title)} (it went on for {one.steps_behind} steps)"
+        steps = translate("overcome, it went on for {steps} steps", steps=one.steps_behind)
+        yield f"{name}:{one.line_no}: {one.gotcha} {translate(one.title)} ({steps})"
         yield f"  proof  {one.line[:400]}"
     for advice in told:
         page = ""
