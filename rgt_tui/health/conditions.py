@@ -308,11 +308,11 @@ _ROWS: tuple[Condition, ...] = (
         see="2.3",
     ),
     Condition(
-        "began-anew", "A run began from scratch although it had "
-                      "checkpoints", "anew", curves.read_restarted, curves.say_restarted,
+        "began-anew", "A run did not continue from its newest checkpoint", "anew",
+        curves.read_restarted, curves.say_restarted,
         YES, hold_s=30.0, escalates=True,
         needs=condition.has_resumed_run,
-        over="{key}: no longer a run that began from scratch",
+        over="{key}: it has passed its newest checkpoint",
         advice="Stop it before retention removes the checkpoint, and start it again with the path to resume from.",
         see="2.3",
     ),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import time
 
@@ -264,6 +265,14 @@ def is_runner_alive(job: Job) -> bool:
     return find_lock_owner(job) == "runner"
 
 
+def pushed_version(folder: str) -> str | None:
+    """Return the name of the pushed version of code that a directory belongs to, if it does."""
+    for part in reversed(folder.split(os.sep)):
+        if re.fullmatch(r".+-[0-9a-f]{12}", part):
+            return part
+    return None
+
+
 def queue_frame(job: Job, path: str) -> dict[str, Any]:
     """Return the ``queue`` frame for a reader that is not the runner.
 
@@ -303,6 +312,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             "runner_alive": alive or bool(at_work),
             "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
+            "code": pushed_version(job.workdir),
             "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get(
                 "same_command"
             ),

@@ -362,9 +362,17 @@ class VerifyArguments(Arguments):
     manifest or the last verification, and prove that every checkpoint is complete and loads. No code in a
     file is ever run. PULL_VERIFIED.json in the directory has the result.
     """
-    examples = ("rgt verify pulled/lab", "rgt verify pulled/lab --expect 12 --json")
+    examples = (
+        "rgt verify pulled/lab",
+        "rgt verify pulled/lab --expect 12 --json",
+        "rgt verify pulled/lab --roster sweep.txt",
+    )
     directory: str = positional("DIR", "the directory")
     expect = option("N", parse_count, "minimum number of complete checkpoints")
+    roster = text_option(
+        "QUEUEFILE",
+        "every cell of this queue has a directory of its name with a checkpoint that loads",
+    )
     renew = flag("ignore the last verification: you changed or removed files on purpose")
     no_torch = flag("do not load files of torch.save with torch")
     json = flag("print one JSON object: ok, files, bytes, errors (path, reason) and more")

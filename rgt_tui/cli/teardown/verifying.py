@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import format_row, json_line, print_error
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
+from rgt_tui.fleet.work.queue_split import NoQueue, parse_lines
 from rgt_tui.language import translate
 from rgt_tui.model import clean_text, pct
 from rgt_tui.profiles import how_many
@@ -31,7 +32,11 @@ STYLES = {"complete": "green", "unproven": "yellow", "error": "bold red"}
 
 def run_verify(arguments: VerifyArguments) -> int:
     """Verify; return the exit status."""
+    cells: tuple[str, ...] = ()
     try:
+        if arguments.roster:
+            text = Path(arguments.roster).read_text(encoding="utf-8")
+            cells = tuple(line.name for line in parse_lines(text, arguments.roster))
         with _progress_status() as progress:
             found = verify_directory(
                 Path(arguments.directory),
@@ -41,20 +46,40 @@ def run_verify(arguments: VerifyArguments) -> int:
                 with_torch=not arguments.no_torch,
                 progress=progress,
             )
-    except (NotVerifiable, LedgerError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        print_error(f"cannot read {arguments.roster}: {error}")
+        return USAGE
+    except (NotVerifiable, LedgerError, NoQueue) as error:
         print_error(error)
         return USAGE
     except KeyboardInterrupt:
         print_error(translate("interrupted; nothing was written"))
         os._exit(INTERRUPTED)  # a normal exit would wait for threads that still read a large file
+    loaded = count_loaded(found, cells)
+    lacking = [cell for cell, number in loaded.items() if not number]
     if arguments.json:
-        sys.stdout.buffer.write(json_line(as_json(found)))
+        body = as_json(found)
+        if arguments.roster:
+            body["cells"] = loaded
+            body["ok"] = found.ok and not lacking
+        sys.stdout.buffer.write(json_line(body))
         sys.stdout.buffer.flush()
     else:
         sys.stdout.write(as_text(found))
-    if found.ok:
+        for cell in lacking:
+            sys.stdout.write(f"cell {cell}: no complete checkpoint that loads\n")
+        if cells:
+            whole = len(cells) - len(lacking)
+            sys.stdout.write(f"roster: {whole} of {how_many(len(cells), 'cell')} complete\n")
+    if found.ok and not lacking:
         return OK
     return FAILED
+
+
+def count_loaded(found: Verification, cells: Sequence[str]) -> dict[str, int]:
+    """Return for each cell how many complete checkpoints are below a directory of its name."""
+    parts = [Path(each.path).parts for each in found.checkpoints]
+    return {cell: sum(cell in path for path in parts) for cell in cells}
 
 
 def iterate_pulled() -> Iterator[CopiedFile | FolderRow]:

@@ -14,7 +14,7 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.opening import open_boxes, rgt_with
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
 from rgt_tui.cli.status_line import HOLDING
 from rgt_tui.cli.work.box_tools import confirm_box_name
@@ -201,6 +201,13 @@ class QueueCommand:
             "reconcile": self._reconcile_queues,
         }
         action = actions[self._arguments.action]
+        if self._arguments.action == "run" and len(self._specs) > 1:
+            read = await asyncio.gather(*map(self._read_queue, self._specs), return_exceptions=True)
+            found = zip((spec.name for spec in self._specs), read, strict=True)
+            if self._has_different_code(
+                {box: queue for box, queue in found if isinstance(queue, QueueState)}
+            ):
+                return FAILED
 
         async def run_guarded(spec: BoxSpec) -> int:
             try:
@@ -483,6 +490,8 @@ class QueueCommand:
                 strict=True,
             )
         )
+        if self._has_different_code(queues):
+            return FAILED
         there = {cell.name: box for box, queue in queues.items() for cell in queue.cells}
         fresh = [line for line in lines if line.name not in there]
         for box in dict.fromkeys(there.values()):
@@ -513,6 +522,21 @@ class QueueCommand:
             if share.lines:
                 self._print_words(f"{share.box}: {describe_share(share)}")
         return await self._start_shares({share.box: share.lines for share in found.shares})
+
+    def _has_different_code(self, queues: Mapping[str, QueueState]) -> bool:
+        """Return whether the boxes would run different versions of the code, and say so."""
+        if len({(queue.code or "").rpartition("-")[2] for queue in queues.values()}) < 2:
+            return False
+        said = ", ".join(
+            f"{box} has {queue.code or 'no pushed code'}" for box, queue in queues.items()
+        )
+        job = posixpath.basename(next(iter(queues.values())).path.rstrip("/"))
+        push = f"{rgt_with(self._arguments.fleet)} queue {','.join(queues)} new {job} --push PATH -- 'COMMAND'"
+        print_error(
+            f"nothing was started: {said}; results of different code cannot be compared. "
+            f"Push one version to all of them: {push}"
+        )
+        return True
 
     async def _start_shares(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
         """Add each share to its queue, then launch all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -175,7 +176,7 @@ def _losses_around_resume(run: RunState) -> tuple[list[float], list[float], RunR
 
 
 def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
-    """Return the runs that restarted far below an existing checkpoint and are still behind it."""
+    """Return the runs that did not continue from their newest checkpoint and are still behind it."""
     if view.is_blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
@@ -193,9 +194,19 @@ def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
         step, newest = max(counted, key=lambda pair: pair[0])
         if not _same_count(run, step):
             continue
-        anew = resume.step < GONE_BACK * step and run.step < step
+        # The first step after a resume may be logged some steps late, or be numbered from 0.
+        anew = resume.step < step - _usual_gap(run) and run.step < step
         out.append(Reading(run.name, 1.0 if anew else 0.0, (resume, newest)))
     return out
+
+
+def _usual_gap(run: RunState) -> float:
+    """Return the usual number of steps between two points: a smaller difference proves nothing."""
+    xs, _, count = run.series["loss"].backing_columns()
+    gaps = sorted(after - before for before, after in itertools.pairwise(xs[:count]))
+    if not gaps:
+        return math.inf
+    return max(1.0, float(gaps[(9 * len(gaps)) // 10]))
 
 
 def _same_count(run: RunState, step: int) -> bool:

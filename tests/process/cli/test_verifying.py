@@ -293,3 +293,26 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_every_cell_of_a_roster_has_a_checkpoint_that_loads(results: Path, tmp_path: Path) -> None:
+    roster = tmp_path / "sweep.txt"
+    roster.write_text("configs/ours.toml lm\n# configs/later.toml lm\n")
+    (whole,) = {each["path"].partition("/")[0] for each in verify(results)["checkpoints"]} & {
+        "ours"
+    }
+    assert whole == "ours"
+    for path in results.iterdir():
+        if path.name != "ours":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    found = verify(results, "--renew", "--roster", str(roster))
+    assert found["ok"] and found["cells"]["ours"] >= 1
+    roster.write_text("configs/ours.toml lm\nconfigs/lost.toml lm\n")
+    found = verify(results, "--roster", str(roster))
+    assert not found["ok"] and found["cells"]["lost"] == 0
+    said = run(results, "--no-torch", "--roster", str(roster))
+    assert said.returncode == 1
+    assert (
+        "cell lost: no complete checkpoint that loads\nroster: 1 of 2 cells complete" in said.stdout
+    )
+    assert run(results, "--roster", str(tmp_path / "none.txt")).returncode == 2

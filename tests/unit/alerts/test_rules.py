@@ -756,6 +756,25 @@ def test_a_resume_begins_anew() -> None:
     ] == ["loss-spike:lstm-b"]
 
 
+@pytest.mark.parametrize(
+    ("first", "every", "wrong"),
+    [(800, 1, 0.0), (801, 1, 0.0), (799, 1, 0.0), (790, 10, 0.0), (400, 1, 1.0), (780, 1, 1.0)],
+)
+def test_the_first_step_after_a_resume_is_that_of_the_newest_checkpoint(
+    first: int, every: int, wrong: float
+) -> None:
+    """It continued from an older one: the newest is damaged, or another path was given."""
+    points = [(at, 2.0) for at in range(every, 813, every)]
+    points += [(at, 2.0) for at in range(first, first + 5 * every, every)]
+    resumed = run(
+        step=points[-1][0],
+        series={"loss": Series().with_points(points)},
+        resumes=(RunResume(step=first, reason="started again", index=812 // every),),
+    )
+    read = BY_ID["began-anew"].read(facts_of(box(runs=(resumed,), checkpoints=SAVED), NOW))
+    assert read is not None and [reading.value for reading in read] == [wrong]
+
+
 def test_three_nans_in_a_row_are_an_error() -> None:
     bad = run(losses=[2.0] * 40 + [math.nan, math.inf, math.nan])
     (alert,) = step_alerts(AlertState(), box(runs=(bad,)), NOW).raised
