@@ -263,7 +263,7 @@ FLEET: tuple[Command, ...] = (
             needs=("live",)),
     Command("fleet.mark-all", ("asterisk",), "mark all", "Mark all shown boxes, or unmark them.", needs=("live",)),
     Command("fleet.with-marked", ("m",), "with marked",
-            "Pull, mute, connect, disconnect or tear down all marked boxes.", footer=8, needs=("live",)),
+            "Pull, mute, connect, disconnect or stop all marked boxes.", footer=8, needs=("live",)),
     Command("fleet.next-pane", ("tab",), "next pane",
             "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
     Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from itertools import groupby
 
 import msgspec
 import pytest
@@ -198,7 +199,8 @@ async def test_ages_are_drawn_anew_although_nothing_arrives() -> None:
 
 async def test_the_fleet_knows_which_box_is_on_screen() -> None:
     async with running(keys=("enter", "q")) as (_, __, fleet):
-        assert fleet.focused[-2:] == ["vast-demo", None]
+        # A screen says it when it gets to the top, which may be twice.
+        assert [box for box, _ in groupby(fleet.focused)][-2:] == ["vast-demo", None]
 
 
 async def test_the_palette_has_every_command_of_the_screen() -> None:

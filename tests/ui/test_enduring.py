@@ -66,7 +66,7 @@ async def test_a_widget_that_cannot_be_drawn(
             app.query_one(FleetTable).redraw()
             await settle(pilot)
         text = screen_text(app)
-        assert "this failed: RuntimeError: boom of a box" in text
+        assert "this cannot be drawn: RuntimeError: boom of a box" in text
         assert (
             f"this screen failed: RuntimeError: boom of a box, reported in {str(faults)[:30]}"
             in text
@@ -98,9 +98,9 @@ async def test_the_event_line_itself_that_cannot_be_drawn(
     ("owner", "name"),
     [
         (FleetScreen, "show_state"),
-        (HeaderLine, "show"),
-        (FleetScreen, "badges"),
-        (FleetScreen, "crumbs"),
+        (HeaderLine, "show_parts"),
+        (FleetScreen, "build_badges"),
+        (FleetScreen, "build_crumbs"),
     ],
 )
 async def test_a_screen_that_cannot_take_a_state(

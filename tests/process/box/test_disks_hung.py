@@ -268,7 +268,7 @@ config = {"jobs": [sys.argv[1]], "mounts": [], "pattern": None, "find": True, "i
 source = sample_source.LocalSource(sys.argv[2], config, None)
 kinds, told = [], []
 while not told:
-    frames = [json.loads(record.payload) for record in source.read(1)]
+    frames = [json.loads(record.payload) for record in source.read_records(1)]
     kinds += [frame["t"] for frame in frames]
     told = [frame["text"] for frame in frames if frame.get("kind") == "files-hang"]
 print(json.dumps([kinds.count("sample"), told]), flush=True)
