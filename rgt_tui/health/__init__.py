@@ -125,6 +125,13 @@ if TYPE_CHECKING:
     from rgt_tui.health.fulldisk import find_removal_objection, paths_to_keep
     from rgt_tui.health.handbook import HANDBOOK, STORAGE_IDS, run_pages
     from rgt_tui.health.lognotes import SEARCH_LIMITS, scan_log
+    from rgt_tui.health.moment_changes import (
+        MomentChange,
+        MomentComparison,
+        compare_moments,
+        recent_level,
+        step_seconds,
+    )
     from rgt_tui.health.mutes import (
         DAY_S,
         EVERYTHING,
@@ -209,6 +216,8 @@ __all__ = [
     "HandbookEntry",
     "LifecycleCheck",
     "LookTrial",
+    "MomentChange",
+    "MomentComparison",
     "Reading",
     "Remedy",
     "RememberedBox",
@@ -240,6 +249,7 @@ __all__ = [
     "calls_for_person_once",
     "clock_readings",
     "clock_set",
+    "compare_moments",
     "covered_alert_ids",
     "describe_armed_off",
     "describe_clock",
@@ -281,6 +291,7 @@ __all__ = [
     "plan_trial",
     "put_mute",
     "read_sink_address",
+    "recent_level",
     "record_stop_request",
     "restore_alert_state",
     "reuse_facts",
@@ -291,6 +302,7 @@ __all__ = [
     "split_stages",
     "split_topic_url",
     "step_alerts",
+    "step_seconds",
     "story_lines",
     "throttle_words",
     "training_processes",
@@ -337,6 +349,9 @@ __getattr__ = imported_later(
         "fulldisk": "find_removal_objection paths_to_keep",
         "handbook": "HANDBOOK STORAGE_IDS run_pages",
         "lognotes": "SEARCH_LIMITS scan_log",
+        "moment_changes": (
+            "MomentChange MomentComparison compare_moments recent_level step_seconds"
+        ),
         "mutes": (
             "DAY_S EVERYTHING KEEP_S AlertMute BoxAlertNotes StoredAlerts SentAlert UNSEEN_S "
             "alerts_path alerts_stamp key_of "

@@ -189,6 +189,9 @@ SCREEN: tuple[Command, ...] = (
     Command("past.machine", ("T",), "time machine",
             "Go to any recorded minute: fleet, boxes, curves, logs and money; in a replay, of the recording.",
             "open_past('time machine')"),
+    Command("past.changed", ("apostrophe",), "what changed",
+            "Mark this moment of the box; a second time: what differs between the two, likeliest cause first.",
+            "mark_moment"),
 )  # fmt: skip
 """For every screen that shows the fleet."""
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         state_of,
     )
     from rgt_tui.ui.screens.welcome import WelcomeScreen, list_choices
+    from rgt_tui.ui.screens.what_changed import MarkedMoment, WhatChangedScreen
 
 __all__ = [
     "LEAST_LOG",
@@ -69,6 +70,7 @@ __all__ = [
     "LifecycleScreen",
     "LogKeys",
     "LogScreen",
+    "MarkedMoment",
     "PlatformPage",
     "PlatformScreen",
     "QuestionScreen",
@@ -78,6 +80,7 @@ __all__ = [
     "TransfersScreen",
     "WantedHeights",
     "WelcomeScreen",
+    "WhatChangedScreen",
     "alert_of",
     "alerts",
     "audit_log",
@@ -143,5 +146,6 @@ __getattr__ = imported_later(
         "time_machine": "TimeMachineScreen",
         "transfers": "TransfersScreen entry_details from_note pull_row silent_for state_of",
         "welcome": "WelcomeScreen list_choices",
+        "what_changed": "MarkedMoment WhatChangedScreen",
     },
 )

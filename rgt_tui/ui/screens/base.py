@@ -59,6 +59,8 @@ WHY_NOT = {
     "question": "no box is asking for anything",
 }
 """Reasons why a command does not work, by what it needs."""
+MARKED = "marked_moment"
+"""Attribute of the app that keeps the first of two moments to compare."""
 HINT_SECONDS = 4.0
 FAR = 1_000_000
 """Lines: more than any list has."""
@@ -701,6 +703,38 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
 
         title = f"{finding.gotcha} {finding.resource}"
         self.app.push_screen(FixTrialScreen(self.fleet, box, title, finding.never, finding.fixes))
+
+    def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:
+        """Return the time that ``'`` marks, and the state then if it is on screen.
+
+        None = nothing is selected that has a time.
+        """
+        return self.now, box
+
+    def action_mark_moment(self) -> None:
+        """Mark a moment of the box; the second time, compare the two."""
+        from rgt_tui.ui.screens.what_changed import MarkedMoment, WhatChangedScreen, clock_text
+
+        box = None
+        if self.has_fleet and self.fleet_state is not None and self.target_box is not None:
+            box = self.fleet_state.find_box(self.target_box)
+        moment = None
+        if box is not None:
+            moment = self.find_moment(box)
+        if box is None or moment is None:
+            self.hint("no moment here: select an event, or a step of a run that logs its time")
+            return
+        here = MarkedMoment(box.spec.name, *moment)
+        earlier: MarkedMoment | None = getattr(self.app, MARKED, None)
+        setattr(self.app, MARKED, None)
+        if earlier is None or earlier.box != here.box or earlier.at == here.at:
+            setattr(self.app, MARKED, here)
+            key = key_for("past.changed")
+            self.hint(
+                f"marked {clock_text(here.at)} of {here.box}; {key} at another moment compares", 8.0
+            )
+        else:
+            self.app.push_screen(WhatChangedScreen(self.fleet, earlier, here))
 
     def _is_replay(self) -> bool:
         """Return whether this is a replay; say so if it is not."""

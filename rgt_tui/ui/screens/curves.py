@@ -506,6 +506,22 @@ class CurvesScreen(FleetAwareScreen):
         )
         cast("Dashboard", self.app).open_screen("log", each.box, spot)
 
+    def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:
+        """Return when the selected run was at the crosshair; without a crosshair, now."""
+        from rgt_tui.ui.plot.board import clock_of
+
+        cross = self.settings.crosshair_x
+        if cross is None:
+            return super().find_moment(box)
+        for each in self.board.runs:
+            step, knots = self.board.step_at(each.key, cross), clock_of(each.run)
+            chosen = self.selected in (None, each.key) and each.box == box.spec.name
+            if chosen and step is not None and knots is not None:
+                at = knots.x_of(step)
+                if at is not None:
+                    return at, None
+        return None
+
     # What is shown, and how.
 
     def action_next_metric(self) -> None:

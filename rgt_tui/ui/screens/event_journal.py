@@ -540,6 +540,13 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             self.hint(translate("no event is selected"))
         return picked
 
+    def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:
+        """Return the time of the selected event."""
+        picked = self.happening_list.selected_event
+        if picked is None:
+            return None
+        return picked.at, None
+
     def action_log_then(self) -> None:
         """Open the log of the event's box at that time; if no row is read yet, do so later."""
         self._opens = (
