@@ -51,17 +51,21 @@ def run_scalars(arguments: ScalarsArguments) -> int:
 
 def run_curves(arguments: CurvesArguments) -> int:
     """Plot; return the exit status."""
-    if arguments.over_seeds:
+    if arguments.over_seeds or arguments.first_difference:
         names = [name for name in arguments.box.split(",") if name]
         _, specs = open_boxes(arguments, names)
+        if arguments.first_difference:
+            return running.run_coroutine(_print_first_difference(specs, arguments))
         return running.run_coroutine(_print_over_seeds(specs, arguments))
     spec = open_box(arguments)
 
     return running.run_coroutine(_print_plot(spec, arguments))
 
 
-async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments) -> int:
-    """Plot the average of several runs of the boxes; return the exit status."""
+async def _gather_boxes(
+    specs: Sequence[BoxSpec], arguments: CurvesArguments
+) -> tuple[BoxState, ...] | None:
+    """Return the boxes with their curves; None, with a message, if one was not reached."""
     state = await gather_state(
         specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key
     )
@@ -69,11 +73,89 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
     for box in away:
         print_error(f"{box.spec.name}: {box.reason}")
     if away:
+        return None
+    return state.boxes
+
+
+async def _print_first_difference(specs: Sequence[BoxSpec], arguments: CurvesArguments) -> int:
+    """Print where two runs of the boxes part, and what was not the same; return the exit status."""
+    boxes = await _gather_boxes(specs, arguments)
+    if boxes is None:
+        return UNREACHABLE
+    try:
+        pair = [
+            _find_run(boxes, name) for name in (arguments.run, arguments.first_difference or "")
+        ]
+        names = chosen_series(pair[0][1], arguments.metrics)
+        return compare_runs(pair[0], pair[1], names[0], as_json=arguments.json)
+    except (LookupError, ValueError) as error:
+        print_error(f"{arguments.box}: {error.args[0]}")
+        return FAILED
+
+
+def _find_run(boxes: Sequence[BoxState], name: str | None) -> tuple[BoxState, RunState]:
+    """Return the run of this name, with its box.
+
+    Raises:
+        LookupError: No box has it.
+    """
+    for box in boxes:
+        if any(run.name == name and run.metrics for run in box.runs):
+            return box, chosen_run(box, name)
+    known = [run.name for box in boxes for run in box.runs if run.metrics]
+    raise LookupError(f"no run with a curve is called {name!r}; there are: {', '.join(known)}")
+
+
+def compare_runs(
+    one: tuple[BoxState, RunState], two: tuple[BoxState, RunState], metric: str, *, as_json: bool
+) -> int:
+    """Print the first step where two runs differ, and what was not the same; return the exit status.
+
+    Raises:
+        ValueError: They have no step of this metric in common.
+    """
+    from rgt_tui.ui import circumstances_of, list_differences
+    from rgt_tui.ui.plot import find_first_difference
+
+    if metric not in two[1].metrics:
+        raise ValueError(f"{two[1].name} has no series {metric!r}")
+    found = find_first_difference(one[1].series[metric], two[1].series[metric])
+    known, other = circumstances_of(*one), circumstances_of(*two)
+    names = (one[1].name, two[1].name)
+    if as_json:
+        keys = [key for key in {**known, **other} if known.get(key) != other.get(key)]
+        body: dict[str, object] = {
+            "boxes": [one[0].spec.name, two[0].spec.name],
+            "runs": names,
+            "metric": metric,
+            "step": None,
+            "values": None,
+            "differences": {key: [known.get(key), other.get(key)] for key in keys},
+        }
+        if found is not None:
+            body |= {"step": found.step, "values": found.values}
+        print_json(body)
+        return OK
+    said = f"{metric}: {names[0]} and {names[1]} do not differ by more than their noise"
+    if found is not None:
+        left, right = found.values
+        said = f"{metric}: they differ from step {found.step:,} on: {left:.4g} and {right:.4g}"
+    print_lines(said)
+    most = 100
+    for text in list_differences(known, other, most) or ("no known difference",):
+        print_lines(f"  {text}")
+    return OK
+
+
+async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments) -> int:
+    """Plot the average of several runs of the boxes; return the exit status."""
+    boxes = await _gather_boxes(specs, arguments)
+    if boxes is None:
         return UNREACHABLE
     pattern = arguments.run or "*"
     runs = {
         (box.spec.name, run.name): run
-        for box in state.boxes
+        for box in boxes
         for run in box.runs
         if run.metrics and fnmatchcase(run.name, pattern)
     }

@@ -353,6 +353,7 @@ class CurvesArguments(BoxArguments):
         "rgt curves lab gpt-small --metric lr --metric grad_norm",
         "rgt curves lab gpt-small --json | jq '.values[-1]'",
         "rgt curves lab,lab-2 'gpt-seed*' --over-seeds",
+        "rgt curves lab gpt-a --first-difference gpt-b",
     )
     run: str | None = positional(
         "RUN",
@@ -370,13 +371,20 @@ class CurvesArguments(BoxArguments):
         "run) or std (mean ± standard deviation)",
         default="bootstrap",
     )
+    first_difference = option(
+        "OTHER",
+        str,
+        "the first step where RUN and this run differ by more than their noise, and what was not the same; BOX may be "
+        "several names with commas between",
+    )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
     width = option("N", parse_count, "width in columns (default: of the terminal, else 100)")
     height = option("N", parse_count, "lines (default 24)", default=24)
     json = flag(
         "print one JSON object per series: box, run, metric, steps, values; with --over-seeds: boxes, runs, "
-        "metric, band, steps, iqm, mean, low, high"
+        "metric, band, steps, iqm, mean, low, high; with --first-difference: boxes, runs, metric, step, values, "
+        "differences"
     )
     fleet = FLEET
     timeout = timeout_option(20.0)

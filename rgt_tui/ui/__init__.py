@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.compositing import ON, TightCompositor, TightUpdate, draw_pieces, switch_style
     from rgt_tui.ui.curve_words import (
         build_legend_entries,
+        circumstances_of,
         describe_density,
         list_differences,
         list_notes,
@@ -136,6 +137,7 @@ __all__ = [
     "choose_glyphs",
     "choose_keys",
     "choose_log",
+    "circumstances_of",
     "clock_or_dash",
     "commands_by_screen",
     "compact_time",
@@ -205,7 +207,7 @@ __getattr__ = imported_later(
             "commands_by_screen key_for key_name keys_page screen_class"
         ),
         "compositing": "ON TightCompositor TightUpdate draw_pieces switch_style",
-        "curve_words": "describe_density list_differences build_legend_entries list_notes "
+        "curve_words": "circumstances_of describe_density list_differences build_legend_entries list_notes "
         "nothing_to_draw options_of settings_of",
         "enduring": "append_traceback report_path shorten_path describe_error",
         "exports": "NotExported export_name phases_markdown export_points propose_file_name check_suffix write_export",

@@ -466,6 +466,26 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     return known
 
 
+def circumstances_of(box: BoxState | None, run: RunState) -> dict[str, str]:
+    """Return the settings of a run, and where it ran: cards, code, packages, platform, resumes."""
+    known = settings_of(box, run)
+    resumes = [f"{resume.step:,} ({resume.reason})" for resume in run.resumes]
+    known["resumed"] = ", ".join(resumes) or "no"
+    if box is None:
+        return known
+    known["box"], known["platform"] = box.spec.name, box.spec.profile
+    if box.sample is not None:
+        known["GPU"] = ", ".join(sorted(gpu.name for gpu in box.sample.gpus)) or "none"
+    if box.hello is not None:
+        known["python"] = box.hello.python
+    name = training_of(run.name, {found.name for found in box.found})
+    for found in box.found:
+        if found.name == name:
+            known["code"] = found.cwd or "?"
+            known["packages"] = ", ".join(found.uses)
+    return known
+
+
 def options_of(command: str) -> dict[str, str]:
     """Return the options of a command line by their usual short names.
 
@@ -500,7 +520,9 @@ def _short_key(name: str) -> str:
     return _SHORT.get(plain, plain)
 
 
-def list_differences(reference: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+def list_differences(
+    reference: Mapping[str, str], other: Mapping[str, str], most_said: int = 3
+) -> tuple[str, ...]:
     """Return the differences, e.g. ``lr 3e-4 → 1e-3``; an unknown value is a dash, listed last."""
     keys = [
         key
@@ -520,7 +542,6 @@ def list_differences(reference: Mapping[str, str], other: Mapping[str, str]) -> 
     for key in keys:
         one, two = reference.get(key), other.get(key)
         said.append(f"{key} {_shorten_value(one, two)} {arrow} {_shorten_value(two, one)}")
-    most_said = 3
     if len(said) > most_said:
         return (*said[:most_said], translate("{said} more differ", said=len(said) - most_said))
     return tuple(said)

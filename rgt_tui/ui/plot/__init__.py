@@ -30,6 +30,11 @@ if TYPE_CHECKING:
         moving_average,
         summarize_seeds,
     )
+    from rgt_tui.ui.plot.first_difference import (
+        DifferenceRule,
+        FirstDifference,
+        find_first_difference,
+    )
     from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, PlotCurve, PlotFrame, draw_plot
     from rgt_tui.ui.plot.picture import draw_svg
     from rgt_tui.ui.plot.ticks import (
@@ -68,7 +73,9 @@ __all__ = [
     "Canvas",
     "CurvePath",
     "CurveTrace",
+    "DifferenceRule",
     "ExtremesPyramid",
+    "FirstDifference",
     "Floats",
     "PlotCurve",
     "PlotFrame",
@@ -86,6 +93,7 @@ __all__ = [
     "draw_svg",
     "duration_labels",
     "edges_of",
+    "find_first_difference",
     "format_labels",
     "frame",
     "linear_ticks",
@@ -111,6 +119,7 @@ __getattr__ = imported_later(
         "curve_stats": (
             "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average summarize_seeds"
         ),
+        "first_difference": "DifferenceRule FirstDifference find_first_difference",
         "frame": "PlotCurve FIRST_CURVE PlotFrame GAP draw_plot",
         "picture": "draw_svg",
         "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",
