@@ -78,7 +78,7 @@ async def _gather_boxes(
 
 
 async def _print_first_difference(specs: Sequence[BoxSpec], arguments: CurvesArguments) -> int:
-    """Print where two runs of the boxes part, and what was not the same; return the exit status."""
+    """Print where two runs of the boxes part, and which settings differ; return the exit status."""
     boxes = await _gather_boxes(specs, arguments)
     if boxes is None:
         return UNREACHABLE
@@ -109,7 +109,7 @@ def _find_run(boxes: Sequence[BoxState], name: str | None) -> tuple[BoxState, Ru
 def compare_runs(
     one: tuple[BoxState, RunState], two: tuple[BoxState, RunState], metric: str, *, as_json: bool
 ) -> int:
-    """Print the first step where two runs differ, and what was not the same; return the exit status.
+    """Print the first step where two runs differ, and which settings differ; return the exit status.
 
     Raises:
         ValueError: They have no step of this metric in common.

@@ -750,7 +750,7 @@ class CurvesScreen(FleetAwareScreen):
         return runs[keys[0]], runs[keys[1]]
 
     def action_first_difference(self) -> None:
-        """Put the crosshair on the first step where two runs differ, and say what was not the same."""
+        """Put the crosshair on the first step where two runs differ, and name the settings that differ."""
         from rgt_tui.ui.plot import find_first_difference
 
         pair = self._compared_runs()
