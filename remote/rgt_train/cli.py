@@ -23,7 +23,7 @@ _FLAGS = {
     "max_unsaved": "steps that may be unsaved while the disk refuses; 0 (default) is two save intervals",
     "hold_limit": "seconds to wait for the disk before exit code 74",
     "device": "auto, cpu, cuda or cuda:N",
-    "parallel": "how the ranks of a torchrun launch share the model: none, ddp, fsdp or hsdp",
+    "parallel": "how the ranks of a torchrun launch share the model: none, ddp, fsdp, shard_grad_op or hsdp",
     "threads": "CPU threads of torch",
 }
 

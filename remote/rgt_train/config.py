@@ -91,8 +91,8 @@ COMMON: Tuple[Field, ...] = (
         Field("seed", "int", 0, "seed of the data, their order, the weights and the dropout"),
         Field("device", "str", "auto", "auto, cpu, cuda or cuda:N"),
         Field("parallel", "str", "none",
-              "how the ranks of a torchrun launch share the model: ddp, fsdp, hsdp; none is one process",
-              choices=("none", "ddp", "fsdp", "hsdp")),
+              "how the ranks of a torchrun launch share the model: ddp, fsdp, shard_grad_op, hsdp; none is one process",
+              choices=("none", "ddp", "fsdp", "shard_grad_op", "hsdp")),
         Field("precision", "str", "fp32",
               "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have 32 in any case",
               choices=("fp32", "bf16", "fp16")),
@@ -168,8 +168,9 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
         Field("imbalance", "float", 0.0, "how much rarer each further class is, 0 to below 1"),
         Field("balance", "bool", True, "weigh rare classes up in the loss"),
         Field("norm", "str", "auto",
-              "batch, group (for fewer than 8 images a rank), or auto: batch from 8 images a batch of all ranks on",
-              choices=("auto", "batch", "group")),
+              "batch, sync (over all ranks), group (for fewer than 8 images a rank), or auto: batch from 8 images a "
+              "batch of all ranks on",
+              choices=("auto", "batch", "sync", "group")),
     ),
     "diffusion": (
         Field("width", "int", 64, "units of a layer", 2),

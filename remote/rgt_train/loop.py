@@ -207,7 +207,7 @@ class TrainingSetup:
             kind = config.str("parallel")
         else:
             kind = "none"
-        self._sharded = kind in ("fsdp", "hsdp")
+        self._sharded = kind in ("fsdp", "shard_grad_op", "hsdp")
         self.precision = Precision(config.str("precision"), self.device, sharded=self._sharded)
         self._ranks: Ranks = ranks or SingleRank()
         self.model = self._whole

@@ -200,7 +200,7 @@ def join_ranks(kind: str) -> Ranks:
     """Return the ranks of a launch.
 
     Args:
-        kind: ``none``, ``ddp``, ``fsdp`` or ``hsdp``.
+        kind: ``none``, ``ddp``, ``fsdp``, ``shard_grad_op`` or ``hsdp``.
 
     Raises:
         UsageError: Several ranks were launched that would each train independently, or too few for
@@ -210,7 +210,7 @@ def join_ranks(kind: str) -> Ranks:
     if kind == "none":
         if world > 1:
             raise UsageError(
-                f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp or hsdp"
+                f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp, shard_grad_op or hsdp"
             )
         return SingleRank()
     if launch.read_launch().launcher == "alone":
@@ -226,6 +226,9 @@ def wrap_model(
     model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None
 ) -> nn.Module:
     """Return `model` as the ranks hold it: whole on each, sharded, or sharded twice (``hsdp``).
+
+    With ``shard_grad_op`` the weights stay gathered from the forward to the backward pass: more
+    memory, one exchange less. Between two steps they are sharded, as gradients and moments are.
 
     Args:
         model: The whole.
@@ -249,9 +252,12 @@ def wrap_model(
         )
     else:
         mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
+    rules: Dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    if kind == "shard_grad_op":
+        rules["reshard_after_forward"] = False
     for block in _sharding_units(model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+        fully_shard(block, **rules)
+    fully_shard(model, **rules)
     return model
 
 

@@ -68,13 +68,43 @@ def _pick_shape(share: float, odds: List[float]) -> int:
 _BATCH, _BATCHES, _MEASURED = 32, 8, 256
 
 
+class SyncedBatchNorm(nn.BatchNorm2d):
+    """Batch normalisation over the images of all ranks; on one rank the plain one.
+
+    ``torch.nn.SyncBatchNorm`` does the same, but with several ranks only on GPUs. Its parameters
+    have the same names, so that a checkpoint fits all three.
+    """
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Normalise images (batch, channels, height, width); collective in training."""
+        dist = torch.distributed
+        if not (self.training and dist.is_available() and dist.is_initialized()):
+            return super().forward(images)
+        from torch.distributed.nn.functional import all_reduce
+
+        count = images.new_tensor([images.numel() / images.size(1)])
+        sums = all_reduce(torch.cat([images.sum((0, 2, 3)), count]))  # type: ignore[no-untyped-call]
+        count = sums[-1]
+        apart = images - (sums[:-1] / count).view(1, -1, 1, 1)
+        # The mean first, then the deviations from it: the difference of squares loses digits.
+        variance = all_reduce((apart * apart).sum((0, 2, 3))) / count  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            assert self.running_mean is not None and self.running_var is not None
+            assert self.num_batches_tracked is not None and self.momentum is not None
+            self.num_batches_tracked.add_(1)
+            self.running_mean.lerp_(sums[:-1] / count, self.momentum)
+            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        return apart * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+
+
 class ShapeNet(nn.Module):
     """Two convolutions with normalisation and a linear head.
 
     Args:
         width: Channels of the first convolution; the second has twice as many.
         dropout: Dropout probability before the head.
-        norm: ``batch`` or ``group``.
+        norm: ``batch``, ``sync`` or ``group``.
     """
 
     def __init__(self, width: int, dropout: float, norm: str = "batch") -> None:
@@ -133,7 +163,7 @@ class ImageClassifier:
 
     @property
     def norm_kind(self) -> str:
-        """``batch`` or ``group``: the value chosen by the config, with ``auto`` resolved."""
+        """``batch``, ``sync`` or ``group``: the value chosen by the config, with ``auto`` resolved."""
         chosen, batch = self._config.str("norm"), self._config.int("batch")
         if chosen != "auto":
             return chosen
@@ -220,6 +250,8 @@ class ImageClassifier:
 def _norm_layer(kind: str, channels: int) -> nn.Module:
     if kind == "batch":
         return nn.BatchNorm2d(channels)
+    if kind == "sync":
+        return SyncedBatchNorm(channels)
     return nn.GroupNorm(4, channels)
 
 

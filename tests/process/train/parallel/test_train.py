@@ -9,14 +9,19 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from rgt_train.checkpoint import manifest, read_tensors
 from rgt_train.export import export_weights
+from rgt_train.ranks import choose
 from rgt_train.tasks.char_lm import CharTransformer
 
 from tests.free_ports import free_port
@@ -235,7 +240,7 @@ def test_a_replica_that_has_drifted_is_named_and_not_saved(
     assert "out of step" in events(out, "stop")[0]["reason"]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "shard_grad_op"])
 def test_the_command_trains_on_several_ranks(trainers: Zygote, tmp_path: Path, kind: str) -> None:
     out = tmp_path / "run"
     words = [
@@ -360,3 +365,114 @@ def test_an_accelerate_loop_on_two_ranks_goes_on(tmp_path: Path) -> None:
     )
     assert "resume: at step 8 of 16" in text
     assert "resume: restored model, optimizer, scheduler" in text
+
+
+def test_synced_batch_norm_is_that_of_the_whole_batch(trainers: Zygote, tmp_path: Path) -> None:
+    """Two ranks train as one process does on both halves of each batch; plain batch normalisation does not."""
+
+    def first_losses(world: int, norm: str) -> list[float]:
+        out = tmp_path / f"{norm}{world}"
+        words = [
+            "--task", "image_classifier", "--out", str(out), "--epochs", "1", "--steps-per-epoch", "6", "--parallel",
+            "ddp" if world > 1 else "none", "--set", f"norm={norm}", "--set", "dropout=0", "--set", "images=200",
+            "--set", "batch=8", "--set", "warmup=0",
+        ]  # fmt: skip
+        ranks = commanded(trainers, world, *words)
+        assert ranks.wait() == [0] * world, ranks.text()
+        return list(losses(out).values())
+
+    alone = first_losses(1, "batch")
+    assert first_losses(2, "sync") == pytest.approx(alone, rel=1e-3)
+    assert first_losses(2, "batch") != pytest.approx(alone, rel=1e-2)
+    assert first_losses(1, "sync") == alone
+
+
+@contextmanager
+def elastic_group(port: int, out: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start one of up to two groups of one rank each that find each other at `port`."""
+    options = [
+        "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=20", "--rdzv-backend=c10d", "--rdzv-id=elastic",
+        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1",
+        "--monitor-interval=0.2",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            *options,
+            train_worker.__file__,
+            str(out),
+            *words,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=(out.parent / f"said-{time.monotonic_ns()}").open("wb"),
+        env=os.environ
+        | {
+            "PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}",
+            "OMP_NUM_THREADS": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        },
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.full
+def test_a_group_that_joins_or_is_lost_changes_no_sample(tmp_path: Path) -> None:
+    """``--nnodes=1:2``: alone, joined by a second group, and alone again after that is killed."""
+    out, port = tmp_path / "run", free_port()
+    words = ("--epochs", "400", "--save-every", "3", "--pace-ms", "20", "--timeout", "60")
+
+    def reach_with(world: int, process: subprocess.Popen[bytes], more: int = 4) -> None:
+        """Wait until ranks of this number have made steps of their own."""
+        deadline, first = time.monotonic() + PATIENCE, 0
+        while time.monotonic() < deadline:
+            assert process.poll() is None, [path.read_text() for path in tmp_path.glob("said-*")]
+            with suppress(OSError, ValueError, KeyError):
+                launched = json.loads((out / "run.json").read_text())["last"]
+                if launched["world_size"] == world:
+                    first = first or steps_logged(out)
+                    if steps_logged(out) >= first + more:
+                        return
+            time.sleep(0.02)  # another process's file is all there is to look at
+        raise AssertionError([path.read_text() for path in tmp_path.glob("said-*")])
+
+    with elastic_group(port, out, *words) as host:
+        reach_with(1, host)
+        with elastic_group(port, out, *words):
+            reach_with(2, host)
+        reach_with(1, host)
+        host.terminate()
+        host.wait()
+    assert len(events(out, "resume")) >= 2
+    found = samples_of(out)
+    last = max(found)
+    for epoch, samples in found.items():
+        if epoch < last:
+            assert sorted(samples) == list(range(train_worker.SAMPLES)), f"epoch {epoch}"
+    assert len(set(found[last])) == len(found[last]), "no sample twice"
+
+
+def test_shard_grad_op_keeps_the_weights_until_the_backward_pass() -> None:
+    from torch import distributed, nn
+
+    def gathered_after_forward(kind: str) -> bool:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        wrapped = choose.wrap_model(model, kind, SimpleNamespace(world=1))  # type: ignore[arg-type]
+        loss = wrapped(torch.randn(2, 4)).sum()
+        gathered = not any(type(p).__name__ == "DTensor" for p in model[0].parameters())
+        loss.backward()
+        assert all(type(p).__name__ == "DTensor" for p in model[0].parameters())
+        return gathered
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        assert gathered_after_forward("shard_grad_op") and not gathered_after_forward("fsdp")
+    finally:
+        distributed.destroy_process_group()
