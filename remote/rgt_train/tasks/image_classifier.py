@@ -95,7 +95,7 @@ class SyncedBatchNorm(nn.BatchNorm2d):
             self.running_mean.lerp_(sums[:-1] / count, self.momentum)
             self.running_var.lerp_(variance * count / (count - 1), self.momentum)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return apart * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1)
+        return cast(torch.Tensor, apart * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1))
 
 
 class ShapeNet(nn.Module):

@@ -464,14 +464,15 @@ def test_shard_grad_op_keeps_the_weights_until_the_backward_pass() -> None:
 
     def gathered_after_forward(kind: str) -> bool:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-        wrapped = choose.wrap_model(model, kind, SimpleNamespace(world=1))  # type: ignore[arg-type]
+        alone: Any = SimpleNamespace(world=1)
+        wrapped = choose.wrap_model(model, kind, alone)
         loss = wrapped(torch.randn(2, 4)).sum()
         gathered = not any(type(p).__name__ == "DTensor" for p in model[0].parameters())
         loss.backward()
         assert all(type(p).__name__ == "DTensor" for p in model[0].parameters())
         return gathered
 
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     try:
         assert gathered_after_forward("shard_grad_op") and not gathered_after_forward("fsdp")
     finally:
