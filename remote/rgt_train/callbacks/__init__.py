@@ -2,7 +2,8 @@
 
 Each takes two lines of code. ``RgtCallback`` is for the Trainer of transformers,
 ``RgtLightningCallback`` for Lightning, `resume` for both. Neither library is imported before its
-callback is accessed. `overfit_one_batch` checks either before it is launched for real.
+callback is accessed. ``RgtDeepSpeed`` is for a loop of your own around a DeepSpeed engine.
+`overfit_one_batch` checks either before it is launched for real.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from rgt_wire import imported_later
 
-__all__ = ["RgtCallback", "RgtLightningCallback", "overfit_one_batch", "resume"]
+__all__ = ["RgtCallback", "RgtDeepSpeed", "RgtLightningCallback", "overfit_one_batch", "resume"]
 
 
 def resume(trainer: Any, *arguments: Any, **named: Any) -> Any:
@@ -67,5 +68,10 @@ def _find_callback(trainer: Any, caller: str) -> Any:
 
 
 __getattr__ = imported_later(
-    __name__, {"huggingface": "RgtCallback", "lightning": "RgtLightningCallback"}
+    __name__,
+    {
+        "deepspeed": "RgtDeepSpeed",
+        "huggingface": "RgtCallback",
+        "lightning": "RgtLightningCallback",
+    },
 )

@@ -308,8 +308,8 @@ def of_deepspeed(engine: Any) -> Dict[str, Any]:
     stage = int(engine.zero_optimization_stage())
     if stage:
         raise UsageError(
-            f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: save it by "
-            "engine.save_checkpoint, or shard with torch's fully_shard, whose state this run can save and move"
+            f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: use "
+            "rgt_train.callbacks.RgtDeepSpeed, which saves by engine.save_checkpoint, or shard with torch's fully_shard"
         )
     found = {
         "model": engine.module,

@@ -472,7 +472,9 @@ def test_shard_grad_op_keeps_the_weights_until_the_backward_pass() -> None:
         assert all(type(p).__name__ == "DTensor" for p in model[0].parameters())
         return gathered
 
-    distributed.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1
+    )
     try:
         assert gathered_after_forward("shard_grad_op") and not gathered_after_forward("fsdp")
     finally:
