@@ -442,6 +442,7 @@ class FrameworkFault(NamedTuple):
 HUGGING, LIGHTNING = ("transformers", "trl"), ("lightning", "pytorch-lightning")
 HF_TRAINER = "https://huggingface.co/docs/transformers/main/en/main_classes/trainer"
 LIGHTNING_SAVING = "https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"
+ACCELERATE_SAVING = "https://huggingface.co/docs/accelerate/usage_guides/checkpoint"
 TRIED = "tried, with the version named"
 FAULTS = (
     FrameworkFault(HUGGING, ("train()",), "resume", "C9",
@@ -460,6 +461,17 @@ FAULTS = (
           "a resumed run sees its data in the order of epoch 0 again", TRIED, "2026-11", "2.6.6", "2.6.6"),
     FrameworkFault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
           "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11", "2.6.6", "2.6.6"),
+    FrameworkFault(HUGGING, ("load_best_model_at_end",), "", "C17",
+          "the weights at the end are those of the best checkpoint: pull it as well as the newest, which a resume needs",
+          HF_TRAINER, "2026-11"),
+    FrameworkFault(("accelerate",), ("save_state",), "load_state", "C10",
+          "saves and never calls accelerator.load_state: a relaunch starts from scratch", ACCELERATE_SAVING, "2026-11"),
+    FrameworkFault(("accelerate",), ("save_state",), "register_for_checkpointing", "C10",
+          "save_state leaves out what is not prepared (step, EMA, a schedule of your own): "
+          "accelerator.register_for_checkpointing(part)", ACCELERATE_SAVING, "2026-11"),
+    FrameworkFault(("accelerate",), ("load_state",), "skip_first_batches", "C13",
+          "load_state does not move the data: accelerator.skip_first_batches(loader, n) in the epoch that goes on",
+          ACCELERATE_SAVING, "2026-11"),
     FrameworkFault(("accelerate",), ("total_limit=1",), "", "C17",
           "the old checkpoint goes before the new one is written: total_limit=2 or more", TRIED, "2026-11",
           "1.15", "1.15"),

@@ -41,6 +41,11 @@ MARKS = {
     "BatchNorm": r"\bBatchNorm[123]d\b|\bresnet(?:18|34|50|101|152)\b",
     "SyncBatchNorm": r"\bSyncBatchNorm\b|\bsync_batchnorm\s*=\s*True\b",
     "StatefulDataLoader": r"\bStatefulDataLoader\b",
+    "save_state": r"\.save_state\(",
+    "load_state": r"\.load_state\(",
+    "register_for_checkpointing": r"\.register_for_checkpointing\(",
+    "skip_first_batches": r"\bskip_first_batches\(|\buse_stateful_dataloader\s*=\s*True\b|\bStatefulDataLoader\b",
+    "load_best_model_at_end": r"\bload_best_model_at_end(?:\s*=\s*|\s+)True\b",
     "DeepSpeed": r"\bdeepspeed\.initialize\(|--deepspeed\b",
 }
 """Feature of a script or command line → pattern that detects it."""

@@ -42,6 +42,16 @@ def look(folder: Path, text: str, *args: str, env: dict[str, str] | None = None)
         (HF + "args = TrainingArguments(save_total_limit=10)", (), ["train()"]),
         ("import lightning as L\nL.Trainer().fit(model)", (), ["fit"]),
         ('import lightning as L\nL.Trainer().fit(model, ckpt_path="last")', (), ["resume", "fit"]),
+        ("accelerator.save_state('a')", (), ["save_state"]),
+        (
+            "accelerator.register_for_checkpointing(ema)\naccelerator.load_state('a')\n"
+            "loader = accelerator.skip_first_batches(loader, 3)",
+            (),
+            ["resume", "load_state", "register_for_checkpointing", "skip_first_batches"],
+        ),
+        ("C(use_stateful_dataloader=True)", (), ["skip_first_batches"]),
+        ("load_best_model_at_end=False", (), []),
+        ("x = 1", ("--load_best_model_at_end", "True"), ["load_best_model_at_end"]),
         ("x = 1", ("--deepspeed", "ds.json"), ["DeepSpeed"]),
     ],
 )
