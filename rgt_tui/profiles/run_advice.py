@@ -462,7 +462,7 @@ FAULTS = (
     FrameworkFault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
           "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11", "2.6.6", "2.6.6"),
     FrameworkFault(HUGGING, ("load_best_model_at_end",), "", "C17",
-          "the weights at the end are those of the best checkpoint: pull it as well as the newest, which a resume needs",
+          "the weights at the end are those of the best checkpoint: pull it and the newest, which a resume needs",
           HF_TRAINER, "2026-11"),
     FrameworkFault(("accelerate",), ("save_state",), "load_state", "C10",
           "saves and never calls accelerator.load_state: a relaunch starts from scratch", ACCELERATE_SAVING, "2026-11"),
