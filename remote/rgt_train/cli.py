@@ -33,7 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m rgt_train",
         description="Trains, survives being killed at any moment, resumes when launched again the same way.",
-        epilog="`python -m rgt_train export OUT --to F.safetensors` writes the weights of a run. "
+        epilog="`python -m rgt_train export OUT --to F.safetensors` writes the weights of a run; "
+        "`python -m rgt_train mirror list|upload|download|load` handles a second copy by hand. "
         "Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
         allow_abbrev=False,
     )
@@ -88,6 +89,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         from rgt_train import export
 
         return int(export.main(words[1:]))
+    if words[:1] == ["mirror"]:
+        from rgt_train import mirror_command
+
+        return mirror_command.main(words[1:])
     options = build_parser().parse_args(words)
     stop = StopRequest()
     try:

@@ -200,6 +200,13 @@ class _HashThreads:
         self._stopped = True
 
 
+class _TrainerState(msgspec.Struct):
+    """The part of a ``trainer_state.json`` that names the best checkpoint."""
+
+    global_step: int = 0
+    best_model_checkpoint: str | None = None
+
+
 class _VerificationWork:
     """What is known so far about the files of a directory."""
 
@@ -423,6 +430,34 @@ class _VerificationWork:
             self.unproven[path] = (
                 "it is in a directory that was being written, replaced or set aside: no checkpoint"
             )
+        self._note_missing_best()
+
+    def _note_missing_best(self) -> None:
+        """Note where the newest ``trainer_state.json`` names a best checkpoint that is not here.
+
+        The Trainer of transformers loads it at the end (``load_best_model_at_end``), and keeps it
+        beside the newest ones whatever ``save_total_limit`` says.
+        """
+        newest: dict[str, tuple[int, str, str]] = {}
+        largest = 64 << 20
+        for path, row in self.files.items():
+            folder, _, name = path.rpartition("/")
+            if name != "trainer_state.json" or row.size > largest:
+                continue
+            try:
+                state = msgspec.json.decode((self.root / path).read_bytes(), type=_TrainerState)
+            except (OSError, ValueError, RecursionError):
+                continue  # whether it is intact is judged elsewhere
+            best = (state.best_model_checkpoint or "").rpartition("/")[2]
+            above = folder.rpartition("/")[0]
+            if state.global_step >= newest.get(above, (0, "", ""))[0]:
+                newest[above] = (state.global_step, path, best)
+        for above, (_, path, best) in newest.items():
+            wanted = _join_path(above, f"{best}/")
+            if best and not any(other.startswith(wanted) for other in self.files):
+                self.unproven[path] = (
+                    f"it names {best} as the best checkpoint, which is not in this copy"
+                )
 
     def _say_unproven(self, job: ExamineJob, answer: Mapping[str, Any]) -> None:
         if answer.get("not_loadable"):

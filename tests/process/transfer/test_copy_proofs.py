@@ -236,3 +236,23 @@ def test_what_a_verification_holds_of_each_file_is_small(tmp_path: Path) -> None
     """Results of months are hundreds of thousands of files."""
     few, many = bytes_held(tmp_path / "few", 300), bytes_held(tmp_path / "many", 2300)
     assert (many - few) / 2000 < 1000
+
+
+def test_a_best_checkpoint_that_was_not_pulled_is_noted(tmp_path: Path) -> None:
+    def reasons() -> dict[str, str]:
+        result = verify_directory(tmp_path, with_torch=False)
+        return {one.path: one.reason for one in result.unproven if "best" in one.reason}
+
+    for step, best in ((10, "checkpoint-10"), (30, "checkpoint-20")):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(
+            f'{{"global_step": {step}, "best_model_checkpoint": "/workspace/run/{best}", "log_history": []}}'
+        )
+    state = "run/checkpoint-30/trainer_state.json"
+    assert reasons() == {
+        state: "it names checkpoint-20 as the best checkpoint, which is not in this copy"
+    }
+    (tmp_path / "run" / "checkpoint-20").mkdir()
+    (tmp_path / "run" / "checkpoint-20" / "config.json").write_text("{}")
+    assert reasons() == {}
