@@ -193,8 +193,8 @@ def describe_newest(out: str) -> str:
             continue
         size = sum(int(facts["size"]) for facts in body["files"].values())
         return (
-            f"good: step {body['step']} in {path}  {size_text(size)}, every byte verified; the next launch resumes from "
-            f"it. Weights alone: python -m rgt_train export {out} --to model.safetensors"
+            f"good: step {body['step']} in {path}  {size_text(size)}, every byte verified; the next launch resumes "
+            f"from it. Weights alone: python -m rgt_train export {out} --to model.safetensors"
         )
     raise CheckpointDamaged(f"{out} has no good checkpoint")
 

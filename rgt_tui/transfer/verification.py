@@ -436,7 +436,7 @@ class _VerificationWork:
         """Note where the newest ``trainer_state.json`` names a best checkpoint that is not here.
 
         The Trainer of transformers loads it at the end (``load_best_model_at_end``), and keeps it
-        beside the newest ones whatever ``save_total_limit`` says.
+        in addition to the ``save_total_limit`` newest ones.
         """
         newest: dict[str, tuple[int, str, str]] = {}
         largest = 64 << 20
