@@ -18,22 +18,27 @@ time of ``ssh box cat > FILE`` and of two SHA-256 over bytes in memory, spread o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import math
 import os
 import random
 import shlex
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from benchmarks.agent_box import real_sshd
 from benchmarks.report import BenchmarkError, Row, main, say
@@ -313,8 +318,120 @@ def side_by_side(
     ]
 
 
+# A slow line, and whether packing pays there.
+
+
+@contextmanager
+def slow_line(port: int, rate: float) -> Iterator[int]:
+    """Lead to a local port at so many bytes per second in each direction; yield the port to use."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    buffered = 256 << 10
+    ended = threading.Event()
+
+    def forward(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(32 << 10):
+                target.sendall(data)
+                ended.wait(len(data) / rate)
+            target.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", port))
+                for one in (near, far):
+                    for which in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                        one.setsockopt(socket.SOL_SOCKET, which, buffered)
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=forward, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        ended.set()
+        listener.close()
+
+
+def fill_logs(path: Path, size: int) -> None:
+    """Write metrics as a training logs them."""
+    draw = random.Random(2)
+    with path.open("w") as file:
+        step = 0
+        while file.tell() < size:
+            step += 1
+            loss, norm = 2.5 / step**0.3 + draw.gauss(0, 0.01), draw.gauss(1, 0.2)
+            file.write(f'{{"step": {step}, "loss": {loss:.6f}, "grad_norm": {norm:.4f}}}\n')
+
+
+def fill_weights(path: Path, size: int) -> None:
+    """Write weights as a checkpoint holds them: float32 of a normal distribution."""
+    draw = np.random.default_rng(3)
+    path.write_bytes(draw.normal(0, 0.02, size // 4).astype(np.float32).tobytes())
+
+
+def fill_random(path: Path, size: int) -> None:
+    """Write what is packed already."""
+    path.write_bytes(random.Random(4).randbytes(size))
+
+
+def packed_rows(spec: BoxSpec, folder: Path, quick: bool) -> list[Row]:
+    """Pull logs, weights and packed data over 5 MB/s, with packing and without, in turns."""
+    rate, size, rounds = 5e6, 30_000_000 if quick else 60_000_000, 1 if quick else 3
+    rows = []
+    known = Path(spec.known_hosts or "")
+    env = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+    with slow_line(spec.port or 22, rate) as port:
+        key = known.read_text().split(" ", 1)[1]
+        known.write_text(f"{known.read_text()}[127.0.0.1]:{port} {key}")
+        slow = msgspec.structs.replace(spec, port=port)
+        for name, fill in (
+            ("logs", fill_logs),
+            ("weights", fill_weights),
+            ("packed data", fill_random),
+        ):
+            source = folder / "sshd" / "box" / "slow"
+            source.mkdir(parents=True)
+            fill(source / "file", size)
+            walls: dict[bool, list[float]] = {True: [], False: []}
+            line = 1.0
+            for _ in range(rounds):
+                for packs in (False, True):
+                    target = Path(tempfile.mkdtemp(dir=folder))
+                    request = PullRequest(
+                        paths=(str(source),),
+                        destination=target,
+                        pack_from_s=0.0 if packs else math.inf,
+                    )
+                    begun = time.perf_counter()
+                    report = asyncio.run(pull_box(slow, request, env=env))
+                    walls[packs].append(time.perf_counter() - begun)
+                    if not report.is_complete:
+                        raise BenchmarkError(f"the pull was not whole: {report.refused[:3]}")
+                    if packs:
+                        line = report.packed_bytes / report.line_bytes
+                    shutil.rmtree(target)
+                    shutil.rmtree(folder / "state", ignore_errors=True)
+            plain, packed = (statistics.median(walls[packs]) for packs in (False, True))
+            say(f"{name} at 5 MB/s: {plain:.1f} s plain, {packed:.1f} s packed, {line:.2f}:1")
+            label = name.replace(" ", "_")
+            rows.append(
+                Row(
+                    f"pull_{label}_at_5MBs",
+                    plain / packed,
+                    "times as fast",
+                    plain / packed,
+                    "plain",
+                )
+            )
+            rows.append(Row(f"pull_{label}_ratio", line, "bytes for one on the line"))
+            shutil.rmtree(source)
+    return rows
+
+
 def run(quick: bool) -> list[Row]:
-    """One big file and many small ones, both ways in turns."""
+    """One big file and many small ones, both ways in turns; then over a slow line."""
     if shutil.which("rsync") is None:
         raise BenchmarkError("no rsync on this machine")
     rows: list[Row] = []
@@ -333,6 +450,7 @@ def run(quick: bool) -> list[Row]:
                 total = fill(source, size)
                 rows += side_by_side(case, spec, source, total, folder, 3 if quick else 5)
                 shutil.rmtree(source)
+            rows += packed_rows(spec, folder, quick)
     return rows
 
 

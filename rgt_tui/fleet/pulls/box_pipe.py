@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import threading
+import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -35,6 +36,7 @@ from rgt_tui.ssh import (
     open_bulk,
     refuses_host,
 )
+from rgt_tui.transfer.copying import StreamError
 
 SILENCE_S = 120.0
 """A box that sends nothing for this long while a request is open is given up."""
@@ -54,6 +56,10 @@ def silence_error(seconds: float = SILENCE_S) -> Unreachable:
 
 class BoxPipe(Protocol):
     """A running ``send`` of the agent."""
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that came over the line so far."""
 
     @property
     def is_alive(self) -> bool:
@@ -84,6 +90,81 @@ class BoxPipe(Protocol):
         """Close its input, so that it ends; called from the event loop."""
 
 
+class UnpackingPipe:
+    """Unpacks what ``send --pack`` of a box writes.
+
+    Args:
+        pipe: To that command.
+        most: Bytes of an unpacked block, and of a frame: a box could send more to fill the memory.
+    """
+
+    def __init__(self, pipe: BoxPipe, most: int = 1 << 20) -> None:
+        self._pipe, self._most = pipe, most
+        self._raw, self._frames = bytearray(256 << 10), bytearray()
+        self._ready: deque[memoryview] = deque()
+        self._ended = False
+        self.line_bytes = self.data_bytes = 0
+        """Received over the line, and after unpacking."""
+        self.write, self.ending_error = pipe.write, pipe.ending_error
+        self.kill, self.close = pipe.kill, pipe.close
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it is running."""
+        return self._pipe.is_alive
+
+    def has_output(self) -> bool:
+        """Wait for output, and unpack it."""
+        if not self._ready and not self._ended and self._pipe.has_output():
+            count = self._pipe.read(self._raw)
+            self._ended = not count
+            self.line_bytes += count
+            self._frames += memoryview(self._raw)[:count]
+            self._unpack_frames()
+        return bool(self._ready) or self._ended
+
+    def _unpack_frames(self, head: int = 5) -> None:
+        at = 0
+        while len(self._frames) - at >= head:
+            kind = bytes(self._frames[at : at + 1])
+            size = int.from_bytes(self._frames[at + 1 : at + head], "big")
+            if kind not in (b"r", b"z") or size > self._most:
+                raise StreamError("a frame of no kind, or too long")
+            if len(self._frames) - at - head < size:
+                break
+            body = bytes(self._frames[at + head : at + head + size])
+            at += head + size
+            if kind == b"z":
+                body = self._unpack_block(body)
+            self.data_bytes += len(body)
+            if body:
+                self._ready.append(memoryview(body))
+        del self._frames[:at]
+
+    def _unpack_block(self, body: bytes) -> bytes:
+        stream = zlib.decompressobj()
+        try:
+            block = stream.decompress(body, self._most)
+        except zlib.error as error:
+            raise StreamError(f"a packed block is damaged: {error}") from None
+        if not stream.eof or stream.unused_data:
+            raise StreamError("a packed block is longer than allowed")
+        return block
+
+    def read(self, buffer: bytearray | memoryview) -> int:
+        """Read unpacked output."""
+        view, count = memoryview(buffer), 0
+        while self._ready and count < len(view):
+            block = self._ready.popleft()
+            room = len(view) - count
+            if len(block) > room:
+                self._ready.appendleft(block[room:])
+                block = block[:room]
+            view[count : count + len(block)] = block
+            count += len(block)
+        return count
+
+
 class SshPipe:
     """A process of the system's `ssh`."""
 
@@ -92,7 +173,7 @@ class SshPipe:
         self.process = process
         self._requests, self._output = process.stdin.fileno(), process.stdout.fileno()
         self._errors = process.stderr.fileno()
-        self._received = False
+        self.line_bytes = 0
         self._error_text = b""
         self._poll = select.poll()
         for fd in (self._output, self._errors):
@@ -122,7 +203,7 @@ class SshPipe:
     def read(self, buffer: bytearray | memoryview) -> int:
         """Read available output."""
         count = os.readv(self._output, [buffer])
-        self._received = self._received or count > 0
+        self.line_bytes += count
         return count
 
     def _read_errors(self) -> bool:
@@ -149,7 +230,7 @@ class SshPipe:
             )
         # ssh's own exit status; any other is the remote command's.
         not_connected = 255
-        if not self._received and self.process.returncode == not_connected:
+        if not self.line_bytes and self.process.returncode == not_connected:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
         return Unreachable(
             f"the connection was lost ({last})" if last else "the connection was lost"
@@ -226,6 +307,11 @@ class ChannelPipe:
     def is_alive(self) -> bool:
         """Whether it is running."""
         return self._end is not None and not self._end.done()
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that were read so far."""
+        return self._read
 
     def write(self, data: bytes) -> None:
         """Send requests."""
@@ -309,6 +395,8 @@ class BoxConnection:
         self.no_ssh = ""
         """Why the system's `ssh` cannot be used although it would be faster; empty = it can, or
         was not tried."""
+        self.packed: list[UnpackingPipe] = []
+        """The pipes whose output was packed where that pays."""
 
     async def open(self, verb: str, on_data: Callable[[bytes], None], *words: str) -> BulkChannel:
         """Start a verb of the agent.
@@ -331,31 +419,42 @@ class BoxConnection:
             self._open = await self._stack.enter_async_context(there)
         return self._open
 
-    async def open_pipe(self, *, is_large: bool, long_s: float = 0.03) -> BoxPipe:
+    async def open_pipe(
+        self, *, is_large: bool, long_s: float = 0.03, pack_from_s: float = 0.003
+    ) -> BoxPipe:
         """Start a `send` that waits for requests.
 
         Args:
             is_large: Enough will be received to make up for one more login.
             long_s: Round trip from which a line counts as long: `ssh` has at most 2 MB on the way,
                 so it would bring less there than rgt's own client.
+            pack_from_s: Round trip from which the box may pack what it sends: over a shorter line,
+                a file goes to the socket without being copied.
 
         Raises:
             BoxError: there is no connection.
             NotCarried: `ssh` cannot be started.
         """
         connection, deployed = await self.reach()
-        command = deployed.build_command("send")
         round_trip = round_trip_s(connection)
+        packs = round_trip is not None and round_trip >= pack_from_s
+        command = deployed.build_command("send", *(["--pack"] * packs))
         is_short = round_trip is not None and round_trip < long_s
         if is_large and is_short and await self._has_client(connection):
             assert self._client is not None
             process = await asyncio.to_thread(self._client.start_command, command)
             self._pipes.append(SshPipe(process))
-            return self._pipes[-1]
+            return self._unpack_output(self._pipes[-1], packs)
         pipe = ChannelPipe()
         # Over a short line, 16 MB on the way halved the speed.
         await pipe.open(connection, command, 4 << 20 if is_short else 16 << 20)
-        return pipe
+        return self._unpack_output(pipe, packs)
+
+    def _unpack_output(self, pipe: BoxPipe, packs: bool) -> BoxPipe:
+        if not packs:
+            return pipe
+        self.packed.append(UnpackingPipe(pipe))
+        return self.packed[-1]
 
     async def _has_client(self, connection: BoxTransport) -> bool:
         if self._client is None and not self.no_ssh:

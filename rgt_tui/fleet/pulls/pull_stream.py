@@ -68,6 +68,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     accept_new_host_keys: bool = False
     ssh_from: float = 256e6
     """Bytes to fetch from which the system's `ssh` makes up for its login."""
+    pack_from_s: float = 0.003
+    """Seconds of a round trip from which the box packs what it sends, where that pays."""
 
 
 class Throttle:
@@ -139,7 +141,7 @@ async def _keep_receiving(
     while not fetcher.is_finished:
         before = fetcher.received_bytes
         try:
-            pipe = await connection.open_pipe(is_large=is_large)
+            pipe = await connection.open_pipe(is_large=is_large, pack_from_s=request.pack_from_s)
             await _receive(pipe, fetcher, throttle, bell)
         except NotCarried as error:
             connection.no_ssh = str(error)
@@ -193,6 +195,7 @@ class PullStream:
     ) -> None:
         self.stream = RequestStream(fetcher, LOW_BYTES, bell.set)
         self._pipe, self._fetcher, self._throttle, self._bell = pipe, fetcher, throttle, bell
+        self._line_bytes = 0
         self._stopped = threading.Event()
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         for _ in range(BUFFERS):
@@ -267,7 +270,8 @@ class PullStream:
             count += more
         self.stream.feed_data(buffer, count)
         self._fetcher.after_hashing(partial(self._free.put, buffer))
-        pause = self._throttle.count_bytes(count)
+        counted, self._line_bytes = self._line_bytes, self._pipe.line_bytes
+        pause = self._throttle.count_bytes(self._line_bytes - counted)
         if pause > 0:
             self._stopped.wait(pause)
 

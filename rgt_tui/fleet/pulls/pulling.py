@@ -120,6 +120,10 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the box could not list its results at the end; empty = it did."""
     carrier: str = ""
     """Why the bytes were not transferred by the system's ``ssh`` where that is faster."""
+    packed_bytes: int = 0
+    line_bytes: int = 0
+    """Bytes sent through a pipe that packs where it pays, and how many of them went over the line;
+    0 = none."""
     seconds: float = 0.0
 
     @property
@@ -309,6 +313,8 @@ async def _run_pull(
         refused=refused,
         beside=tuple(fetched.notes),
         carrier=connection.no_ssh if fetched.landed else "",
+        packed_bytes=sum(pipe.data_bytes for pipe in connection.packed),
+        line_bytes=sum(pipe.line_bytes for pipe in connection.packed),
     )
 
 

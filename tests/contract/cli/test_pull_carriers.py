@@ -8,6 +8,7 @@ import random
 import shutil
 import stat
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
-from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher
+from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher, StreamError
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 BIG = 2 * RANGE_BYTES + 12345
@@ -322,3 +323,88 @@ def test_a_way_over_another_host_is_not_taken(lab: BoxSpec) -> None:
         client(lab, rgt_below=None)
     with pytest.raises(NotCarried, match="how the login was done is not known"):
         client(lab, rgt_login=lab)
+
+
+@pytest.mark.usefixtures("env")
+@pytest.mark.parametrize("ssh_from", [0.0, float("inf")])
+def test_what_is_packed_on_the_way_arrives_as_it_was(
+    lab: BoxSpec,
+    source: Path,
+    tmp_path: Path,
+    ssh_from: float,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (source / "log.jsonl").write_text('{"step": 1, "loss": 2.5}\n' * 100_000)
+    report = pulled(lab, source, tmp_path / "out", ssh_from=ssh_from, pack_from_s=0.0)
+    assert report.is_complete
+    assert is_whole(source, tmp_path / "out")
+    assert report.packed_bytes > report.landed_bytes, "the rows between the files are counted, too"
+    assert report.line_bytes > 0
+    plain = pulled(lab, source, tmp_path / "plain", ssh_from=ssh_from, pack_from_s=1e9)
+    assert (plain.packed_bytes, plain.line_bytes) == (0, 0)
+    told = msgspec.structs.replace(report, packed_bytes=31_400_000, line_bytes=9_800_000)
+    capsys.readouterr()
+    print_report(told, as_json=False)
+    assert "packed on the way: 31.4 MB as 9.8 MB (3.2:1)" in capsys.readouterr().out
+
+
+class Scripted:
+    """A pipe that hands out prepared bytes, a few at a time."""
+
+    def __init__(self, data: bytes, at_once: int) -> None:
+        self.data, self.at_once, self.line_bytes, self.is_alive = data, at_once, 0, True
+
+    def write(self, data: bytes) -> None: ...
+
+    def has_output(self) -> bool:
+        return True
+
+    def read(self, buffer: bytearray | memoryview) -> int:
+        part, self.data = self.data[: self.at_once], self.data[self.at_once :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def ending_error(self) -> Exception:
+        return EOFError()
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    return kind + len(body).to_bytes(4, "big") + body
+
+
+def read_all(data: bytes, at_once: int) -> bytes:
+    pipe, out, buffer = box_pipe.UnpackingPipe(Scripted(data, at_once)), b"", bytearray(7)
+    while True:
+        if pipe.has_output():
+            count = pipe.read(buffer)
+            if not count:
+                assert pipe.line_bytes == len(data)
+                return out
+            out += buffer[:count]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_frames_are_unpacked_wherever_they_are_cut(at_once: int) -> None:
+    data = frame(b"r", b"as it is") + frame(b"r", b"") + frame(b"z", zlib.compress(b"packed" * 9))
+    assert read_all(data, at_once) == b"as it is" + b"packed" * 9
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(b"x", b"no kind"),
+        b"r" + (1 << 30).to_bytes(4, "big"),
+        frame(b"z", b"no stream"),
+        frame(b"z", zlib.compress(bytes((1 << 20) + 1))),
+        frame(b"z", zlib.compress(b"twice") * 2),
+        frame(b"z", zlib.compress(b"cut short")[:-3]),
+    ],
+)
+def test_a_box_that_packs_wrongly_ends_the_stream(data: bytes) -> None:
+    """Also one block of zeros that would fill the memory here."""
+    with pytest.raises(StreamError):
+        read_all(data, 1 << 16)

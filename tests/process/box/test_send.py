@@ -7,11 +7,13 @@ import hashlib
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.commands import send
 
 from tests.process.box.harness import Agent, until
 
@@ -267,3 +269,74 @@ def test_many_small_files_are_whole_and_answered_before_more_is_waited_for(
     assert sending.whole(path=str(paths[1]))[0] == paths[1].read_bytes(), (
         "it waits, and answers at once"
     )
+
+
+def unpacked(data: bytes) -> tuple[bytes, set[str]]:
+    """Return the output of ``send --pack`` without its frames, and which kinds there were."""
+    out, kinds, at = [], set(), 0
+    while at < len(data):
+        kind, size = chr(data[at]), int.from_bytes(data[at + 1 : at + 5], "big")
+        body = data[at + 5 : at + 5 + size]
+        assert len(body) == size
+        out.append(zlib.decompress(body) if kind == "z" else body)
+        assert len(out[-1]) <= 1 << 20
+        kinds.add(kind)
+        at += 5 + size
+    return b"".join(out), kinds
+
+
+def test_packed_output_is_the_same_in_frames(agent: Agent, tmp_path: Path) -> None:
+    agent.env["RGT_ROOTS"] = str(tmp_path)
+    files = {
+        "small.txt": b"small\n" * 200,
+        "a.jsonl": b'{"step": 1, "loss": 2.5}\n' * 200_000,
+        "b.bin": os.urandom(3_000_000),
+    }
+    requests = b"".join(
+        json.dumps({"id": number, "path": str(rested(tmp_path / name, data))}).encode() + b"\n"
+        for number, (name, data) in enumerate(files.items())
+    )
+    done = subprocess.run(
+        agent.command("send", "--pack"), env=agent.env, input=requests, capture_output=True,
+        check=True,
+    )  # fmt: skip
+    said, kinds = unpacked(done.stdout)
+    assert kinds <= {"r", "z"}
+    for data in files.values():
+        end, _, said = said[said.index(b"\n") + 1 :].partition(data)
+        assert end == b""
+        row, _, said = said.partition(b"\n")
+        assert json.loads(row)["sha256"] == hashlib.sha256(data).hexdigest()
+    assert said == b""
+
+
+def test_a_block_is_packed_where_it_arrives_sooner() -> None:
+    text, noise = b'{"step": 1, "loss": 2.5}\n' * 40_000, os.urandom(1 << 20)
+    slow, fast = send.BlockPacker(), send.BlockPacker()
+    assert slow.pack_block(text) is None, "nothing is known of the line yet"
+    slow.count_line(1 << 20, 1.0)
+    fast.count_line(1 << 30, 0.001)
+    assert slow.pack_block(text) is None, "the block after one that did not pay goes as it is"
+    packed = slow.pack_block(text)
+    assert packed is not None
+    assert zlib.decompress(packed) == text
+    assert [fast.pack_block(text) for _ in range(4)] == [None] * 4
+    assert slow.pack_block(noise) is None
+    tried = [slow.pack_block(text) is not None for _ in range(3)]
+    assert tried == [False, True, True]
+
+
+def test_data_that_do_not_shrink_are_tried_more_and_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = []
+
+    def compress(block: bytes, level: int) -> bytes:
+        tried.append(level)
+        return block
+
+    monkeypatch.setattr("rgt_box.commands.send.zlib.compress", compress)
+    packer = send.BlockPacker()
+    packer.count_line(1 << 20, 1.0)
+    assert [packer.pack_block(b"noise") for _ in range(159)] == [None] * 159
+    assert len(tried) == 9, "after 1, 2, 4, 8, 16 blocks, then after 32 each"
