@@ -591,6 +591,8 @@ OF_THE_CLIENT: dict[str, tuple[str, ...]] = {
     "agent build": ("agent", "build", "--out", "{}"),
     "init": ("init", "--path", "{}"),
     "scalars": ("scalars", "{}"),
+    "up --job": ("up", "--job", "{}", "--dry-run"),
+    "run --job": ("--fleet", "fleet.toml", "run", "a", "--job", "{}"),
 }
 """Commands that a person gives a file of this machine."""
 

@@ -63,7 +63,7 @@ def run_secret(arguments: SecretArguments) -> int:
         if value is None:
             print_error(translate("no value was given: it is read from standard input"))
             return USAGE
-    return running.run_on_box(spec.name, _send_secret(arguments, spec, value))
+    return running.run_on_box(spec.name, send_secret(arguments, spec, value))
 
 
 def read_value(name: str) -> Secret | None:
@@ -81,7 +81,8 @@ def read_value(name: str) -> Secret | None:
     return None
 
 
-async def _send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
+async def send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
+    """Store, list or remove a secret on a box; return the exit status."""
     durable = durable_dirs(spec, load_profile(spec.profile))
     outlives = [word for path in durable for word in ("--durable", path)]
     async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (

@@ -18,8 +18,14 @@ from rgt_tui.cli.opening import open_boxes, rgt_with
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
 from rgt_tui.cli.status_line import HOLDING
 from rgt_tui.cli.work.box_tools import confirm_box_name
-from rgt_tui.cli.work.run_job import launch_job, print_outcome, save_job
-from rgt_tui.cli.work.sweeps import make_sweep
+from rgt_tui.cli.work.run_job import allow_cards, launch_job, print_outcome, save_job
+from rgt_tui.cli.work.sweeps import (
+    RequestedSweep,
+    find_existing_results,
+    make_sweep,
+    read_job_sweep,
+    send_job_secrets,
+)
 from rgt_tui.cli.work.work_arguments import QueueArguments
 from rgt_tui.fleet import connected_agent, meter_text, provider_word
 from rgt_tui.fleet.config import FleetConfig
@@ -32,6 +38,7 @@ from rgt_tui.fleet.work.agent_answers import (
     row_texts,
     rows_of,
 )
+from rgt_tui.fleet.work.job_file import JobFileError
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.fleet.work.queue_split import OK as WHOLE
 from rgt_tui.fleet.work.queue_split import (
@@ -71,6 +78,7 @@ NEW_ALONE = {
     "--smoke": "smoke",
     "--retries": "retries",
     "--prune": "prune",
+    "--keep": "keep",
 }
 """Options of the job that ``new`` makes, with their names in the namespace."""
 
@@ -82,8 +90,18 @@ def run_queue(arguments: QueueArguments) -> int:
         handed = [arguments.hand_over]
     else:
         handed = []
+    sweep = None
+    try:
+        sweep = read_job_sweep(arguments, names)
+    except (JobFileError, ValueError) as error:
+        print_error(error)
+        return USAGE
     config, specs = open_boxes(arguments, [*names, *handed], trusted=True)
     by_name = {spec.name: spec for spec in specs}
+    if sweep is not None:
+        folders = {name: (job_directory(by_name[name], sweep.name),) for name in names}
+        command = QueueCommand(arguments, config, specs, folders)
+        return running.run_on_box(",".join(names), command.run_job_sweep(sweep))
     wrong = _find_argument_fault(arguments, names)
     if wrong is not None:
         print_error(wrong)
@@ -478,15 +496,57 @@ class QueueCommand:
             return USAGE
         return await self._share_out(lines)
 
-    async def _share_out(self, lines: Sequence[QueueLine]) -> int:
+    async def run_job_sweep(self, sweep: RequestedSweep) -> int:
+        """Make the sweep of a job file on each box whose card fits, and share its cells out.
+
+        All cards are checked before anything is pushed.
+        """
+        arguments = self._arguments
+        dry_run = arguments.dry_run
+        allowed = True
+        for spec in self._specs:
+            if sweep.gpu is not None and not await allow_cards(
+                spec, sweep.gpu, arguments, force=arguments.force, ask=not dry_run
+            ):
+                allowed = False
+        if not allowed and not dry_run:
+            return FAILED
+        lines = sweep.lines
+        if arguments.skip_existing:
+            remembered = await self._load_recorded_queues(self._config.boxes)
+            existing = find_existing_results(sweep, remembered)
+            for name, place in existing.items():
+                self._print_words(f"left out: {name} ({place})")
+            lines = tuple(line for line in lines if line.name not in existing)
+            if not lines:
+                self._print_words("every cell has results: nothing to do")
+                return OK
+        if dry_run:
+            await self._share_out(lines, dry_run=True)
+            self._print_words("dry run: nothing was pushed, made or started")
+            if allowed:
+                return OK
+            return FAILED
+        code = await make_sweep(arguments, self._config.path, self._specs, self._jobs)
+        if code == OK:
+            code = await send_job_secrets(arguments, self._specs, self._jobs, sweep.secrets)
+        if code != OK:
+            return code
+        return await self._share_out(lines)
+
+    async def _share_out(self, lines: Sequence[QueueLine], *, dry_run: bool = False) -> int:
         """Split lines between the boxes.
 
-        Every box has to answer first: one that does not may already have the lines.
+        Every box has to answer first: one that does not may already have the lines. With `dry_run`,
+        a box may lack the job, and nothing is added.
         """
+        read_queue = self._read_queue
+        if dry_run:
+            read_queue = self._read_queue_if_any
         queues = dict(
             zip(
                 (s.name for s in self._specs),
-                await asyncio.gather(*map(self._read_queue, self._specs)),
+                await asyncio.gather(*map(read_queue, self._specs)),
                 strict=True,
             )
         )
@@ -521,6 +581,8 @@ class QueueCommand:
         for share in found.shares:
             if share.lines:
                 self._print_words(f"{share.box}: {describe_share(share)}")
+        if dry_run:
+            return OK
         return await self._start_shares({share.box: share.lines for share in found.shares})
 
     def _has_different_code(self, queues: Mapping[str, QueueState]) -> bool:
@@ -720,6 +782,12 @@ class QueueCommand:
                 f"{spec.name}: {answer.words or row_text(answer.last_row, 'error')}"
             )
         return queue_of(answer)
+
+    async def _read_queue_if_any(self, spec: BoxSpec) -> QueueState:
+        try:
+            return await self._read_queue(spec)
+        except CommandFailed:
+            return QueueState(path=self._first_job(spec), at=0.0)
 
     async def _load_recorded_queues(
         self, specs: Sequence[BoxSpec]

@@ -282,7 +282,7 @@ class _JobStart:
 
 
 async def allow_cards(
-    spec: BoxSpec, gpu: GpuRequest, arguments: LaunchArguments, *, force: bool
+    spec: BoxSpec, gpu: GpuRequest, arguments: LaunchArguments, *, force: bool, ask: bool = True
 ) -> bool:
     """Return whether a job may start on a box, by the card that it asks for.
 
@@ -311,7 +311,8 @@ async def allow_cards(
         return True
     if verdict is CardVerdict.UNKNOWN:
         reason = f"{spec.name}: the job asks for {gpu.count} × {gpu.wish_text}, but {text}"
-        if is_interactive() and not arguments.json and confirm_yes(f"{reason}. Start anyway?"):
+        ask = ask and is_interactive() and not arguments.json
+        if ask and confirm_yes(f"{reason}. Start anyway?"):
             return True
         print_error(f"{reason}; nothing was started. --force starts it anyway")
         return False

@@ -10,23 +10,125 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
+from rgt_tui.cli.bringing.bringing_arguments import SecretArguments
 from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
+from rgt_tui.cli.bringing.secrets_and_mirrors import send_secret
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines
-from rgt_tui.cli.work.run_job import save_job
+from rgt_tui.cli.work.run_job import read_secrets, save_job
 from rgt_tui.cli.work.work_arguments import QueueArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, row_texts
+from rgt_tui.fleet.work.job_file import GpuRequest, read_job_file
 from rgt_tui.fleet.work.launching import CannotRun, PushedCode, sweep_for
+from rgt_tui.fleet.work.queue_split import QueueLine, same_job
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec
+from rgt_tui.model import BoxSpec, QueueState, Secret
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import SourceError, SourceTree
 
 SECONDS = 60.0
+
+
+class RequestedSweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The sweep of a job file."""
+
+    name: str
+    """Name of the job."""
+    lines: tuple[QueueLine, ...]
+    gpu: GpuRequest | None
+    secrets: dict[str, Secret]
+
+
+def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> RequestedSweep | None:
+    """Return the sweep of the job file that the arguments name, which are completed with it.
+
+    None if they name none.
+
+    Raises:
+        JobFileError: It cannot be used.
+        ValueError: Arguments contradict each other, or a secret has no value.
+    """
+    if arguments.job is None or not arguments.job.endswith(".toml"):
+        only = {
+            "--names": arguments.names,
+            "--skip-existing": arguments.skip_existing,
+            "--dry-run": arguments.dry_run,
+            "--force": arguments.force,
+        }
+        given = [option for option, value in only.items() if value]
+        if given:
+            raise ValueError(f"{' and '.join(given)}: only with a job file: run --job job.toml")
+        return None
+    if arguments.action != "run" or arguments.rest or arguments.hand_over or arguments.words:
+        raise ValueError(
+            f"a job file goes with run alone: rgt queue {','.join(names)} run --job {arguments.job}"
+        )
+    path = Path(arguments.job)
+    job = read_job_file(path)
+    lines = job.queue_lines(arguments.names)
+    name = job.name or path.stem
+    arguments.rest, arguments.words, arguments.job = [name], job.command_words, None
+    arguments.env, arguments.smoke, arguments.workdir = job.environment, job.smoke, job.workdir
+    if job.push is not None:
+        arguments.push = str(path.parent / job.push)
+    arguments.keep = job.results
+    secrets = {}
+    if not arguments.dry_run:
+        secrets = read_secrets(job.secrets)
+    gpu = None
+    if job.resources is not None:
+        gpu = job.resources.gpu
+    return RequestedSweep(name=name, lines=lines, gpu=gpu, secrets=secrets)
+
+
+def find_existing_results(
+    sweep: RequestedSweep, queues: Mapping[str, Sequence[QueueState]], pulled: Path = Path("pulled")
+) -> dict[str, str]:
+    """Return the cells of a sweep that have results, with the place where they were seen.
+
+    Args:
+        sweep: The sweep.
+        queues: Box → its queues as last recorded.
+        pulled: Directory of pulled results, as ``rgt pull`` makes it.
+    """
+    found: dict[str, str] = {}
+    for box, states in queues.items():
+        cells = [
+            cell for state in states if same_job(state.path, sweep.name) for cell in state.cells
+        ]
+        found |= {cell.name: f"done on {box}" for cell in cells if cell.state == "done"}
+    for line in sweep.lines:
+        for folder in pulled.rglob(f"{sweep.name}/{line.name}"):
+            if folder.is_dir() and any(folder.iterdir()):
+                found[line.name] = f"pulled to {folder}"
+    names = [line.name for line in sweep.lines]
+    return {name: place for name, place in found.items() if name in names}
+
+
+async def send_job_secrets(
+    arguments: QueueArguments,
+    specs: Sequence[BoxSpec],
+    jobs: Mapping[str, tuple[str, ...]],
+    secrets: Mapping[str, Secret],
+) -> int:
+    """Store the secrets of a job for its cells on every box; return the exit status."""
+    for spec in specs:
+        for name, value in secrets.items():
+            request = SecretArguments(
+                box=spec.name,
+                name=name,
+                job=jobs[spec.name][0],
+                json=arguments.json,
+                accept_new_host_key=arguments.accept_new_host_key,
+            )
+            code = await send_secret(request, spec, value)
+            if code != OK:
+                return code
+    return OK
 
 
 async def make_sweep(
@@ -127,6 +229,7 @@ async def _on_box(
             retries=arguments.retries,
             smoke=arguments.smoke,
             prune=arguments.prune,
+            keep=arguments.keep,
         )
         answer = await query_agent(
             connection, deployed, ["queue", "new"], data=msgspec.json.encode(asked), seconds=SECONDS
@@ -160,6 +263,9 @@ def _print_job(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> 
         )
     ]
     lines += [f"note   {note}" for note in row_texts(row, "notes")]
+    if arguments.action != "new":
+        print_lines(*(f"{spec.name}: {line}" for line in lines))
+        return
     rgt, name = rgt_with(arguments.fleet), arguments.rest[0]
     lines += [f"next   {rgt} queue {spec.name} add configs/a.yaml 'configs/b.yaml 20' --job {name}"]
     lines += [f"next   {rgt} queue {spec.name} run --job {name}"]

@@ -172,6 +172,7 @@ class QueueArguments(ConnectedArguments):
         "rgt queue lab check --fix",
         "rgt queue a,b,c run sweep.txt --job sweep",
         "rgt queue a,b,c reconcile --json",
+        "rgt queue a,b run --job job.toml --skip-existing --dry-run",
         "rgt queue b,c run --hand-over a --job sweep",
     )
     boxes: str = positional("BOX[,BOX…]", "names of boxes in the fleet file", complete=box_names)
@@ -188,12 +189,28 @@ class QueueArguments(ConnectedArguments):
     env = list_option("K=V", "new: environment variable of the cells (repeatable)")
     smoke = text_option("CMD", "new: a shell line that must exit with 0 before a launch")
     retries = option("N", parse_count, "new: retries of a failed cell", default=0)
+    keep = list_option(
+        "PATH",
+        "new: copy only this path below a cell's directory to durable storage (repeatable)",
+    )
     prune = text_option(
         None,
         "new: delete results of finished cells that have a verified copy when the next cell needs space",
         choices=("keep-best",),
     )
-    job = text_option("J", "name or directory of the job (default: the one of the fleet file)")
+    job = text_option(
+        "J",
+        "name or directory of the job (default: the one of the fleet file); run: or a job file, FILE.toml,"
+        " whose sweep is made and started (docs/job.md)",
+    )
+    names = list_option("CELL", "with a job file: only these cells", nargs="+", action="extend")
+    skip_existing = flag(
+        "with a job file: without the cells that are done on a box, or whose results were pulled"
+    )
+    dry_run = flag(
+        "with a job file: show cards, cells and how they are shared; push and start nothing"
+    )
+    force = flag("with a job file: also on smaller cards than it asks for, or on unknown ones")
     start = text_option("CELL", "run, check: begin with this cell", "--from")
     fix = flag("check: fix Windows line endings")
     again = list_option("CELL", "run: also run this finished cell, whose result was lost")

@@ -182,6 +182,7 @@ def sweep_for(
     retries: int = 0,
     smoke: str | None = None,
     prune: str | None = None,
+    keep: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the agent's input for the job of a sweep.
 
@@ -197,6 +198,7 @@ def sweep_for(
         smoke: A shell line that is tried first.
         prune: ``keep-best``: when the next cell needs space, delete all but the best checkpoint of
             finished cells with a verified copy.
+        keep: Paths below a cell's directory to copy to durable storage; empty = all.
 
     Raises:
         CannotRun: no process outlives a login on this platform.
@@ -211,12 +213,10 @@ def sweep_for(
         env=env,
         retries=retries,
         smoke=smoke,
+        keep=keep,
     )
-    return {
-        **job.asked,
-        "prune": prune,
-        "digest": _hash_meaning([job.asked["digest"], retries, smoke, prune]),
-    }
+    meaning = [job.asked["digest"], retries, smoke, prune, *keep]
+    return {**job.asked, "prune": prune, "digest": _hash_meaning(meaning)}
 
 
 def _hash_meaning(meaning: object) -> str:

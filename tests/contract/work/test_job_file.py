@@ -10,6 +10,7 @@ from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.work.test_box_tools import box as box
 from tests.contract.work.test_box_tools import sshd as sshd
+from tests.process.box.harness import master_log, until
 
 
 def write_job(rgt: Rgt, gpu: str, more: str = "") -> str:
@@ -73,3 +74,72 @@ def test_a_job_file_that_cannot_be_used_ends_before_the_box_is_asked(rgt: Rgt) -
     wrong = write_job(rgt, '"A100"', "cell = 1\n")
     done = rgt.on("run", "nowhere", "--job", wrong)
     assert done.returncode == 2 and "cell: unknown key; did you mean cells?" in done.stderr
+
+
+CELLS = 'cells = ["configs/a.yaml", "configs/b.yaml seg 2", "configs/c.yaml"]\n'
+
+
+def write_sweep(rgt: Rgt, gpu: str, name: str) -> str:
+    path = Path(write_job(rgt, gpu, CELLS))
+    text = path.read_text().replace('"asked"', f'"{name}"')
+    line = "mkdir -p {out}; sh -c 'echo {cfg} {epochs} $LR $KEY > {out}/result.txt'"
+    path.write_text(text.replace('["python3", "train.py"]', f'"""{line}"""'))
+    for cell in "abc":
+        (path.parent / "configs").mkdir(exist_ok=True)
+        (path.parent / f"configs/{cell}.yaml").write_text(cell)
+    return str(path)
+
+
+def test_the_sweep_of_a_job_file(rgt: Rgt, box: BoxSpec, sshd: RealSshd) -> None:
+    job, home = write_sweep(rgt, '{ memory = "24GB+" }', "sweep"), sshd.folder / "home"
+    words = ("queue", "lab", "run", "--job", job, "--probe", "5")
+    shown = rgt.on(*words, "--dry-run", "--names", "a", "b")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "lab: card   1 × NVIDIA Stub 80GB\n" in shown.stdout
+    assert "lab: a, b" in shown.stdout and "dry run: nothing was pushed" in shown.stdout
+    assert not (home / "jobs/sweep").exists()
+    ran = rgt.on(*words, "--names", "a", "b")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    until(lambda: "QUEUE DONE" in master_log(home / "jobs/sweep"))
+    results = {path.parent.name: path.read_text() for path in home.glob("runs/sweep/*/result.txt")}
+    assert {name: text.split()[1:] for name, text in results.items()} == {
+        "a": ["20", "0.0003", "hidden-value"],
+        "b": ["2", "0.0003", "hidden-value"],
+    }
+    assert rgt.on("status", "lab").returncode == 0, "it is in the history from here on"
+    pulled = rgt.folder / "pulled/lab/root/runs/sweep/c"
+    pulled.mkdir(parents=True)
+    (pulled / "result.txt").touch()
+    skipped = rgt.on(*words, "--skip-existing", "--dry-run")
+    assert skipped.returncode == 0, skipped.stderr
+    assert f"left out: c (pulled to {pulled.relative_to(rgt.folder)})" in skipped.stdout
+    assert (
+        "lab: there already: a, b" in skipped.stdout
+        or "left out: a (done on lab)" in skipped.stdout
+    )
+    wrong = rgt.on(*words, "--names", "x")
+    assert wrong.returncode == 2 and "no cell is called x; there are: a, b, c" in wrong.stderr
+
+
+def test_a_sweep_starts_nowhere_if_one_card_is_too_small(
+    rgt: Rgt, box: BoxSpec, sshd: RealSshd
+) -> None:
+    job = write_sweep(rgt, '{ memory = "96GB+" }', "small-sweep")
+    words = ("queue", "lab", "run", "--job", job, "--probe", "5")
+    for more in ((), ("--dry-run",)):
+        done = rgt.on(*words, *more)
+        assert done.returncode == 1, done.stdout
+        assert "its card is smaller than the job asks for" in done.stderr
+        assert not (sshd.folder / "home/jobs/small-sweep").exists()
+    assert rgt.on(*words, "--force").returncode == 0
+
+
+def test_options_of_a_job_file_need_one(rgt: Rgt, box: BoxSpec) -> None:
+    done = rgt.on("queue", "lab", "run", "--job", "sweep", "--dry-run", "--names", "a")
+    assert done.returncode == 2
+    assert "--names and --dry-run: only with a job file" in done.stderr
+    job = write_sweep(rgt, '"24GB+"', "sweep")
+    done = rgt.on("queue", "lab", "status", "--job", job)
+    assert done.returncode == 2 and "a job file goes with run alone" in done.stderr
+    none = rgt.on("queue", "lab", "run", "--job", write_job(rgt, '"24GB+"'))
+    assert none.returncode == 2 and "has no cell" in none.stderr

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rgt_tui.cli.work import sweeps
 from rgt_tui.fleet.work import job_file
+from rgt_tui.model import QueueCell, QueueState
 from tests.system.tree import ROOT
 
 RUN = 'run = "python train.py"\n'
@@ -86,6 +88,26 @@ def test_cells_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(job_file.JobFileError, match="has no cell"):
         job_of(tmp_path, RUN).queue_lines()
     assert [line.text for line in job.queue_lines()] == ["a.yaml run", "b.yaml seg 3"]
+
+
+def test_cells_with_results_are_found_in_queues_and_in_pulled_files(tmp_path: Path) -> None:
+    lines = job_of(tmp_path, f'{RUN}cells = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"]').queue_lines()
+    sweep = sweeps.RequestedSweep(name="sweep", lines=lines, gpu=None, secrets={})
+    (tmp_path / "pulled/lab/root/runs/sweep/b").mkdir(parents=True)
+    (tmp_path / "pulled/lab/root/runs/sweep/b/best.pt").touch()
+    (tmp_path / "pulled/lab/root/runs/sweep/c").mkdir()  # empty: nothing was pulled
+    cells = tuple(
+        QueueCell(name=name, cfg=f"{name}.yaml", task="run", state=state)
+        for name, state in (("a", "done"), ("d", "failed"), ("other", "done"))
+    )
+    queues = {
+        "lab": [QueueState(path="~/jobs/sweep", at=1.0, cells=cells)],
+        "b2": [QueueState(path="~/jobs/another", at=1.0, cells=(*cells[:1], cells[1]))],
+    }
+    assert sweeps.find_existing_results(sweep, queues, tmp_path / "pulled") == {
+        "a": "done on lab",
+        "b": f"pulled to {tmp_path}/pulled/lab/root/runs/sweep/b",
+    }
 
 
 GIB = 2**30
