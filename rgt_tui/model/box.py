@@ -173,6 +173,14 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
     """A Job, whose pod it is."""
     container: str | None = None
     """None = kubectl's choice: the annotated default, or the first."""
+    image: str | None = None
+    """With `job`: the image with which ``rgt run`` creates the Job; None = rgt never creates it."""
+    gpus: int = 1
+    """GPUs of that Job's pod."""
+    claims: tuple[str, ...] = ()
+    """Its persistent volume claims, each ``NAME:/MOUNT``; results go to the first."""
+    grace_s: int = 210
+    """Seconds between SIGTERM and SIGKILL for its pod: time to save a checkpoint."""
 
     @property
     def pod_selector(self) -> str:

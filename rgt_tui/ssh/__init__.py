@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         find_torch,
     )
     from rgt_tui.ssh.known_hosts import HostKeyPolicy
+    from rgt_tui.ssh.kubectl_exec import find_kubectl
     from rgt_tui.ssh.login_shell import (
         GUARD,
         TRACE_COMMAND,
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         terminal_words,
     )
     from rgt_tui.ssh.person import LoginAnswers, PausableDeadline, Person, answered_by
+    from rgt_tui.ssh.pod_lookup import describe_kubectl_error, run_kubectl
     from rgt_tui.ssh.remote_cat import (
         CatFailed,
         FileBegins,
@@ -178,10 +180,12 @@ __all__ = [
     "decode_answer",
     "deploy_agent",
     "deploy_trainer",
+    "describe_kubectl_error",
     "expand_path",
     "extract_record",
     "feed_command",
     "find_ending_line",
+    "find_kubectl",
     "find_torch",
     "has_sftp",
     "list_matching_files",
@@ -200,6 +204,7 @@ __all__ = [
     "resolve_hops",
     "resolve_host",
     "run_command",
+    "run_kubectl",
     "scan_config",
     "start_up_cost",
     "start_up_words",
@@ -224,10 +229,12 @@ __getattr__ = imported_later(
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
+        "kubectl_exec": "find_kubectl",
         "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line quote_words read_start_up_files read_trace "
         "reads_commands_from_stdin start_up_cost start_up_words",
         "openssh_client": "BulkClient NotCarried bulk_client refuses_host terminal_words",
         "person": "LoginAnswers PausableDeadline Person answered_by",
+        "pod_lookup": "describe_kubectl_error run_kubectl",
         "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",
         "remote_command": "NO_SFTP RemoteCommandResult LineSplitter decode_answer has_sftp "
         "connection_lost_error extract_record run_command",

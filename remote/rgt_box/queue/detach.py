@@ -13,6 +13,8 @@ import re
 import sys
 import time
 
+from rgt_wire.kubernetes_job import WrongManifest, parse_claim, pod_body
+
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import which
 from rgt_box.queue import queue_check, queue_file, queue_state
@@ -242,18 +244,6 @@ FINAL = (1, 2, 3, 4, 74)
 lost node) the pod is restarted.
 """
 
-SHARED_MEMORY = "/dev/shm"
-"""A container gets only 64 MB here by default, and data workers that pass batches through shared
-memory then die of a bus error. A memory-backed volume has the container's memory limit as its size
-and counts towards it.
-"""
-CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A name of a Kubernetes object (RFC 1123, with dots). Volume names may not contain dots."""
-
-
-class WrongManifest(Exception):
-    """An option is invalid; the message says why."""
-
 
 def kubernetes_manifest(
     job: Job, words: list[str], image: str, claims: list[str], gpus: int, cells: int
@@ -273,45 +263,14 @@ def kubernetes_manifest(
         WrongManifest: A claim has another form, Kubernetes would refuse it, or no claim contains
             the job directory.
     """
-    mounts = [_parse_claim(claim) for claim in claims]
-    places = [place for _, place in mounts]
-    twice = sorted({place for place in places if places.count(place) > 1})
-    if twice:
-        raise WrongManifest(
-            f"two claims are mounted at {', '.join(twice)}: give each its own /MOUNT"
-        )
-    if not any(files.is_below(job.folder, place) for place in places):
+    # A stopped cell gets the grace period to save, and the runner needs a moment to record the end.
+    grace_s = int(stop_grace_seconds()) + 30
+    container = {"name": "runner", "image": image, "command": words}
+    pod = pod_body(container, claims, gpus, grace_s)
+    if not any(files.is_below(job.folder, parse_claim(claim)[1]) for claim in claims):
         raise WrongManifest(
             f"no --claim NAME:/MOUNT contains the job directory {job.folder}: the pod would not see it"
         )
-    volumes = {
-        name: "vol-%d" % number
-        for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
-    }
-    held: list[dict[str, Any]] = [
-        {"name": volume, "persistentVolumeClaim": {"claimName": name}}
-        for name, volume in volumes.items()
-    ]
-    mounted = [{"name": volumes[name], "mountPath": place} for name, place in mounts]
-    if SHARED_MEMORY not in places:
-        held.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
-        mounted.append({"name": "shm", "mountPath": SHARED_MEMORY})
-    container: dict[str, Any] = {
-        "name": "runner",
-        "image": image,
-        "command": words,
-        "volumeMounts": mounted,
-    }
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
-    pod = {
-        "restartPolicy": "Never",
-        # A stopped cell gets the grace period to save, and the runner needs a moment to record the
-        # end.
-        "terminationGracePeriodSeconds": int(stop_grace_seconds()) + 30,
-        "containers": [container],
-        "volumes": held,
-    }
     spec = dict(fan_out(job, cells), template={"spec": pod})
     body = {
         "apiVersion": "batch/v1",
@@ -320,22 +279,6 @@ def kubernetes_manifest(
         "spec": spec,
     }
     return "# kubectl apply -f FILE\n" + "\n".join(yaml_lines(body)) + "\n"
-
-
-def _parse_claim(claim: str) -> tuple[str, str]:
-    """Return name and mount path of ``NAME:/MOUNT``.
-
-    Raises:
-        WrongManifest: It has another form.
-    """
-    name, _, mount = claim.partition(":")
-    mount = mount.rstrip("/")
-    if not CLAIM.fullmatch(name) or len(name) > 253 or not mount.startswith("/") or ":" in mount:
-        raise WrongManifest(
-            f"--claim {claim}: write NAME:/MOUNT, the name in lower case letters, digits, - and ., "
-            "the mount below / and without a colon"
-        )
-    return name, mount
 
 
 def fan_out(job: Job, cells: int) -> dict[str, Any]:

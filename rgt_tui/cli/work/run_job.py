@@ -30,6 +30,7 @@ from rgt_tui.cli.printing import (
 from rgt_tui.cli.set_up.adding import trust_written_file
 from rgt_tui.cli.work.local_smoke import run_local_smoke
 from rgt_tui.cli.work.on_start import change_start_hook
+from rgt_tui.cli.work.pod_job import run_pod_job
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.config import FleetFileError
@@ -92,6 +93,8 @@ def run_run(arguments: RunArguments) -> int:
         if arguments.smoke_here and not run_local_smoke(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
+        if spec.kubectl is not None and spec.kubectl.image is not None:
+            return running.run_on_box(spec.name, run_pod_job(arguments, spec, env))
         start = _JobStart(arguments, config.path, spec, choice, tree, env, secrets)
         start.build_job(None)
     except SourceError as error:

@@ -93,8 +93,9 @@ class RunArguments(BoxArguments):
     checked, then the job is started, detached, and watched: process alive, first line, first step, no
     traceback. A single word after -- is a shell line; several words are run without a shell. The same command
     again, with the same code, starts nothing and shows the state of the job. If it runs with other code, rgt
-    asks; a script needs --again. The environment variable $RGT_OUT is the directory for results; it is also
-    replaced in a command without a shell.
+    asks; a script needs --again. On a pod (docs/kubernetes.md) it runs inside of it; if the fleet file names a
+    Job and its image, rgt creates that Job. The environment variable $RGT_OUT is the directory for results;
+    it is also replaced in a command without a shell.
     """
     examples = (
         "rgt run lab --push . -- python train.py --config big.yaml",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from rgt_wire.kubernetes_job import WrongManifest, pod_body
 
 from rgt_tui.model import KubectlRoute
 
@@ -28,6 +30,26 @@ def _find_selector_problem(value: str | None) -> str | None:
     return 'is not a label selector such as "app=trainer"'
 
 
+def _find_image_problem(value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"[a-z0-9][A-Za-z0-9._/:@-]{0,500}", value):
+        return None
+    return "is not the name of an image"
+
+
+def _find_count_problem(value: int) -> str | None:
+    if 0 <= value <= 86_400:
+        return None
+    return "is out of range"
+
+
+def _find_claims_problem(value: Sequence[str]) -> str | None:
+    try:
+        pod_body({}, list(value), 0, 0)
+    except WrongManifest as error:
+        return f"cannot be used: {error}"
+    return None
+
+
 KUBECTL: dict[str, Callable[[Any], str | None]] = {
     "context": _find_context_problem,
     "namespace": _find_name_problem,
@@ -35,6 +57,10 @@ KUBECTL: dict[str, Callable[[Any], str | None]] = {
     "selector": _find_selector_problem,
     "job": _find_name_problem,
     "container": _find_name_problem,
+    "image": _find_image_problem,
+    "gpus": _find_count_problem,
+    "grace_s": _find_count_problem,
+    "claims": _find_claims_problem,
 }
 SSH_KEYS = ("host", "port", "user", "identity", "known_hosts", "ssh_config", "tunnels")
 """Keys of a box that a pod cannot have."""

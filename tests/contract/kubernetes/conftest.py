@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield running
 
 
-def pod_spec(**keys: str) -> BoxSpec:
+def pod_spec(**keys: Any) -> BoxSpec:
     """Return the box of the pod; `keys` are those of its route."""
     if not {"pod", "selector", "job"} & set(keys):
         keys["pod"] = "train-0"

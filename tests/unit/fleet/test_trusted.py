@@ -17,6 +17,7 @@ from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import MAX_BYTES, FleetFileSource, parse_fleet, read_source
 from rgt_tui.fleet.config.trusted import SeenFile, TrustBook, TrustedEntry
 from rgt_tui.model import BoxSpec
+from rgt_tui.ssh import ConfigError, resolve_hops
 
 FULL = """
 [boxes.lab]
@@ -105,7 +106,7 @@ def test_of_a_box_that_nobody_has_trusted_the_name_the_host_and_the_price_count(
         for key in BoxSpec.__struct_fields__
         if getattr(whole.boxes[0], key) == getattr(plain, key)
     ]
-    assert left == ["name", "host", "untrusted"], "the trap lacks a key"
+    assert left == ["name", "host", "kubectl", "untrusted"], "the trap lacks a key"
     config = opened(file, env)
     assert config.boxes == (
         BoxSpec(name="lab", host="lab-a100", per_hour=1.5, currency="CNY", untrusted=True),
@@ -164,7 +165,11 @@ def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
         "tunnels": FULL.replace("6006", "7007"),
         "provider": FULL.replace("evil.example", "other.example"),
     }
-    acting = set(BoxSpec.__struct_fields__) - set(trusted.REVIEWED_ONCE) - {"name", "untrusted"}
+    acting = (
+        set(BoxSpec.__struct_fields__)
+        - set(trusted.REVIEWED_ONCE)
+        - {"name", "untrusted", "kubectl"}
+    )
     assert set(changed) == acting, "a key of a box is neither free nor reviewed here"
     for key, text in changed.items():
         file.write_text(text)
@@ -174,6 +179,21 @@ def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
     assert "(sinks)" in (opened(file, env).doubt or "")
     file.write_text(FULL.replace("[boxes.lab]", '[boxes.other]\nhost = "other"\n[boxes.lab]'))
     assert "(boxes.other is new)" in (opened(file, env).doubt or "")
+
+
+def test_a_pod_of_a_file_that_nobody_has_trusted_is_not_reached(
+    file: Path, env: dict[str, str]
+) -> None:
+    pod = '[boxes.lab.kubectl]\ncontext = "prod"\nnamespace = "ml"\npod = "a"\n'
+    file.write_text(pod)
+    (spec,) = opened(file, env).boxes
+    assert (spec.kubectl, spec.provider, spec.host) == (None, None, "ml/a")
+    with pytest.raises(ConfigError, match="the fleet file is not trusted"):
+        resolve_hops(spec)
+    trust(file, env)
+    assert opened(file, env).boxes[0].kubectl is not None
+    file.write_text(pod.replace("prod", "other"))
+    assert "has changed since it was trusted" in (opened(file, env).doubt or "")
 
 
 def test_relative_paths_are_those_of_the_file(file: Path, env: dict[str, str]) -> None:

@@ -11,14 +11,15 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import WSMsgType, web
 
-from rgt_tui.demo.platforms import LocalRequest
+from rgt_tui.demo.platforms import LocalRequest, LocalResponse
 from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
 
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
@@ -33,6 +34,33 @@ def end_status(code: int) -> dict[str, Any]:
         "message": f"command terminated with non-zero exit code: exit status {code}",
         "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
     }  # fmt: skip
+
+
+SCHEMAS: dict[str, Any] = {
+    "/openapi/v3": {
+        "paths": {"apis/batch/v1": {"serverRelativeURL": "/openapi/v3/apis/batch/v1?hash=1"}}
+    },
+    "/openapi/v3/apis/batch/v1": {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.30.0"},
+        "paths": {
+            "/apis/batch/v1/namespaces/{namespace}/jobs/{name}": {
+                "patch": {
+                    "parameters": [
+                        {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+                    ],
+                    "responses": {},
+                    "x-kubernetes-group-version-kind": {
+                        "group": "batch",
+                        "version": "v1",
+                        "kind": "Job",
+                    },
+                }
+            }
+        },
+    },
+}
+"""Of the schemas only that the server checks the fields itself, which kubectl asks before it creates anything."""
 
 
 class LocalCluster(LocalKubernetes):
@@ -81,6 +109,43 @@ class LocalCluster(LocalKubernetes):
             await process.wait()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    def handle_request(self, request: LocalRequest) -> LocalResponse:
+        """Answer as the base does; also a Job that is created, and the schemas that kubectl asks for before."""
+        if request.path in SCHEMAS:
+            return LocalResponse(200, SCHEMAS[request.path])
+        found = re.fullmatch(r"/apis/batch/v1/namespaces/([^/]+)/jobs", request.path)
+        if found is None or request.method != "POST":
+            return super().handle_request(request)
+        job = request.parse_json()
+        namespace, name = found[1], job["metadata"]["name"]
+        if ("jobs", namespace, name) in self.objects:
+            refused = self.build_refusal(409, f'jobs.batch "{name}" already exists')
+            data = {**cast("dict[str, Any]", refused.data), "reason": "AlreadyExists"}
+            return LocalResponse(409, data, refused.headers)
+        self.add_job(namespace, name)
+        created = self.objects["jobs", namespace, name]
+        created["spec"] = job["spec"]
+        pod = self.objects["pods", namespace, f"{name}-x7k2p"]
+        pod["spec"] = job["spec"]["template"]["spec"]
+        self._changes.add(asyncio.ensure_future(self._run_job(created, pod)))
+        return LocalResponse(201, created)
+
+    async def _run_job(self, job: dict[str, Any], pod: dict[str, Any]) -> None:
+        """Run the container of a Job's pod here, and say how it ended."""
+        container = pod["spec"]["containers"][0]
+        given = {one["name"]: one["value"] for one in container["env"]}
+        process = await asyncio.create_subprocess_exec(
+            *container["command"], cwd=self.home, start_new_session=True,
+            env={"HOME": str(self.home), "PATH": os.environ["PATH"], **given},
+        )  # fmt: skip
+        self._processes.append(process)
+        code = await process.wait()
+        pod["status"]["phase"] = "Failed" if code else "Succeeded"
+        kind = "Failed" if code else "Complete"
+        job["status"] = {
+            "conditions": [{"type": kind, "status": "True", "message": f"exit {code}"}]
+        }
 
     def cut_streams(self) -> None:
         """Cut every open stream, as a load balancer does with an idle one."""

@@ -1,0 +1,125 @@
+"""``rgt run`` on a box that is the pod of a Job: create the Job, and show how its pod begins."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import rgt_with
+from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
+from rgt_tui.cli.work.work_arguments import RunArguments
+from rgt_tui.fleet.work.launching import CannotRun
+from rgt_tui.fleet.work.pod_jobs import JobEnd, PodJob, job_manifest, results_directory
+from rgt_tui.model import BoxSpec
+from rgt_tui.ssh import Unreachable, connect_box
+
+UNUSED = {
+    "push": "the code belongs into the image or on a claim",
+    "secret": "use a Secret of the cluster",
+    "smoke": "rgt run on a pod that runs already can try it",
+    "keep": "everything on a claim is kept",
+    "again": "set another `job`",
+    "name": "the Job's name is the key `job`",
+}
+"""Options of ``rgt run`` that a Job does not have, and what there is instead."""
+
+
+async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, str]) -> int:
+    """Create the Job, wait for its pod for the time of ``--probe``, and with ``--wait`` for its end.
+
+    Raises:
+        BoxError: kubectl or the cluster refuses; the message says what was not done.
+    """
+    route = spec.kubectl
+    assert route is not None
+    for option, instead in UNUSED.items():
+        if getattr(arguments, option):
+            print_error(f"{spec.name}: --{option} does not apply to a Job: {instead}")
+            return USAGE
+    if not route.claims:
+        print_error(
+            f"note: boxes.{spec.name}.kubectl has no `claims`: what the Job writes is lost with its pod"
+        )
+    job = PodJob(spec)
+    try:
+        image = await job.resolve_image()
+        manifest = job_manifest(
+            route,
+            image,
+            arguments.words,
+            env=env,
+            workdir=arguments.workdir,
+            retries=arguments.retries,
+        )
+        await job.create(manifest)
+    except CannotRun as error:
+        print_error(f"{spec.name}: {error}")
+        return USAGE
+    folder = results_directory(route)
+    _print_rows(
+        arguments,
+        f"{spec.name}: image  {image}",
+        f"{spec.name}: job    {route.job} in {route.namespace} ({route.context}); $RGT_OUT is {folder}",
+    )
+    with wait_indicator(f"waiting for the pod of {route.job} …"):
+        state, end = await _wait_for_pod(job, spec, arguments.probe)
+    _print_rows(arguments, f"{spec.name}: pod    {state}")
+    if arguments.wait and end is None:
+        end = await _wait_for_end(job)
+    if end is not None:
+        _print_rows(arguments, f"{spec.name}: ended  {end.text}")
+    elif not arguments.json:
+        log = f"{folder}/run.log"
+        print_lines(
+            f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {log} --follow"
+        )
+    code = OK
+    if end is not None and not end.is_complete:
+        code = FAILED
+    if arguments.json:
+        ended = None
+        if end is not None:
+            ended = end.text
+        body = {"box": spec.name, "job": route.job, "image": image, "out": folder, "pod": state}
+        print_json({**body, "end": ended, "exit": code})
+    return code
+
+
+def _print_rows(arguments: RunArguments, *rows: str) -> None:
+    if not arguments.json:
+        print_lines(*rows)
+        sys.stdout.flush()
+
+
+async def _wait_for_pod(
+    job: PodJob, spec: BoxSpec, seconds: float, pause_s: float = 1.0
+) -> tuple[str, JobEnd | None]:
+    """Return the state of the Job's pod once it runs or the Job has ended, at the latest after `seconds`."""
+    until = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            connection = await connect_box(spec)
+        except Unreachable as error:
+            end = await job.find_end()
+            if end is not None:
+                return "ended", end
+            if asyncio.get_running_loop().time() > until:
+                return f"does not run yet: {error}", None
+            await asyncio.sleep(pause_s)
+        else:
+            connection.abort()
+            return f"{connection.get_extra_info('rgt_label')} runs", None
+
+
+async def _wait_for_end(job: PodJob, pause_s: float = 5.0) -> JobEnd:
+    """Wait for the end of the Job; a cluster that does not answer meanwhile is asked again."""
+    while True:
+        try:
+            end = await job.find_end()
+        except Unreachable:
+            end = None
+        if end is not None:
+            return end
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,117 @@
+"""``rgt run`` where the box is the pod of a Job: the Job is created by the real kubectl, and its pod is the box."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt_tui.fleet.work.launching import CannotRun
+from rgt_tui.fleet.work.pod_jobs import PodJob, job_manifest
+from tests.contract.kubernetes.conftest import pod_spec
+from tests.contract.kubernetes.test_pod_box import rgt
+from tests.contract.providers.fakes.local_cluster import LocalCluster
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.fixture
+def fleet_file(cluster: LocalCluster, tmp_path: Path) -> Path:
+    """A fleet file with a box that is the pod of a Job."""
+    path = tmp_path / "fleet.toml"
+    path.write_text(
+        '[boxes.lm.kubectl]\ncontext = "local"\nnamespace = "ml"\njob = "lm"\n'
+        f'image = "ghcr.io/me/lm@{DIGEST}"\nclaims = ["ckpt:{cluster.home}"]\n'
+    )
+    path.chmod(0o600)
+    return path
+
+
+def pods_of(cluster: LocalCluster, **status: Any) -> None:
+    """Let a pod of the namespace run an image by its tag."""
+    pod = cluster.objects["pods", "ml", "train-0"]
+    pod["spec"]["containers"][0]["image"] = "ghcr.io/me/lm:v1"
+    pod["status"]["containerStatuses"] = [{"name": "main", "image": "ghcr.io/me/lm:v1", **status}]
+
+
+async def test_the_job_is_created_and_its_end_is_the_exit_status(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    words = (
+        "run",
+        "lm",
+        "--wait",
+        "--env",
+        "LR=3",
+        "--retries",
+        "2",
+        "--",
+        'echo "lr $LR" && exit 3',
+    )
+    status, out, errors = await rgt(fleet_file, *words)
+    assert status == 1, out + errors
+    assert f"image  ghcr.io/me/lm@{DIGEST}" in out
+    assert "ended  Failed: exit 3" in out
+    assert (cluster.home / "lm" / "run.log").read_text() == "lr 3\n"
+    spec = cluster.objects["jobs", "ml", "lm"]["spec"]
+    assert spec["backoffLimit"] == 2
+    pod = spec["template"]["spec"]
+    assert (pod["restartPolicy"], pod["terminationGracePeriodSeconds"]) == ("Never", 210)
+    assert pod["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert {"name": "vol-0", "persistentVolumeClaim": {"claimName": "ckpt"}} in pod["volumes"]
+
+
+async def test_a_running_job_is_the_box_and_is_not_created_twice(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    status, out, errors = await rgt(fleet_file, "run", "lm", "--", "echo started; exec sleep 600")
+    assert status == 0, out + errors
+    assert "ml/lm-x7k2p runs" in out
+    assert f"rgt logs lm {cluster.home}/lm/run.log --follow" in out
+    status, out, _ = await rgt(fleet_file, "exec", "lm", "--", "cat", f"{cluster.home}/lm/run.log")
+    assert (status, out) == (0, "started\n")
+    status, _, errors = await rgt(fleet_file, "run", "lm", "--", "echo other")
+    assert status == 2
+    assert "the Job lm exists already, and nothing was created" in errors
+
+
+async def test_options_without_use_and_json(cluster: LocalCluster, fleet_file: Path) -> None:
+    status, _, errors = await rgt(fleet_file, "run", "lm", "--name", "x", "--", "true")
+    assert (status, "--name does not apply to a Job" in errors) == (2, True)
+    status, out, errors = await rgt(fleet_file, "run", "lm", "--wait", "--json", "--", "true")
+    assert status == 0, errors
+    body = json.loads(out)
+    assert (body["box"], body["exit"], body["end"]) == ("lm", 0, "Complete: exit 0")
+
+
+async def test_a_tag_is_resolved_by_the_pods_that_run_it_and_otherwise_refused(
+    cluster: LocalCluster,
+) -> None:
+    job = PodJob(pod_spec(job="lm", image="ghcr.io/me/lm:v1"))
+    with pytest.raises(
+        CannotRun, match=r"boxes.lm.kubectl.image: .* is a tag.*no pod of the namespace"
+    ):
+        await job.resolve_image()
+    pods_of(cluster, imageID=f"docker-pullable://ghcr.io/me/lm@{DIGEST}")
+    assert await job.resolve_image() == f"ghcr.io/me/lm@{DIGEST}"
+    cluster.add_pod("ml", "other")
+    other = cluster.objects["pods", "ml", "other"]
+    other["spec"] = cluster.objects["pods", "ml", "train-0"]["spec"]
+    other["status"] = {
+        **other["status"],
+        "containerStatuses": [{"name": "main", "imageID": f"ghcr.io/me/lm@{DIGEST[:-1]}0"}],
+    }
+    with pytest.raises(CannotRun, match="run 2 different images of that name"):
+        await job.resolve_image()
+
+
+def test_a_job_without_gpus_and_claims_requests_none() -> None:
+    route = pod_spec(job="lm", image="i", gpus=0).kubectl
+    assert route is not None
+    job = job_manifest(route, "i", ["a", "b c"], env={}, workdir="/w", retries=0)
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert "resources" not in container
+    assert container["command"][-1] == "a 'b c'"
+    assert (container["workingDir"], container["env"][0]["value"]) == ("/w", "/tmp/rgt/lm")
