@@ -145,6 +145,9 @@ def check_identity(
         return build_item(
             True, "the command runs on the machine that rgt is connected to", "in the box"
         )
+    if live and _is_pod_of_instance(state, kind, instance):
+        text = f"the cluster runs rgt's commands in {quote_name(instance, 80)} (kubectl exec)"
+        return build_item(True, text, f"kubectl exec in {instance}")
     if told:
         if there:
             return build_item(
@@ -166,6 +169,14 @@ def check_identity(
         "unproved",
         True,
     )
+
+
+def _is_pod_of_instance(state: BoxState, kind: str, instance: str) -> bool:
+    """Return whether the cluster that the call would go to itself leads rgt's commands to that pod."""
+    route, ref = state.spec.kubectl, state.spec.provider
+    if route is None or ref is None or route.context != ref.via:
+        return False
+    return kind == "kubernetes" and route.instance_id == instance
 
 
 def _describe_peer(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:

@@ -6,8 +6,16 @@ import msgspec
 import pytest
 
 from rgt_tui.gate import SAID, describe_recognised, evaluate_evidence, recognised
-from rgt_tui.gate.identity import MOUNTS, same_endpoint
-from rgt_tui.model import BillingVerb, LinkState, Permit, ProviderRef
+from rgt_tui.gate.identity import MOUNTS, check_identity, same_endpoint
+from rgt_tui.model import (
+    BillingVerb,
+    BoxState,
+    EvidenceItem,
+    KubectlRoute,
+    LinkState,
+    Permit,
+    ProviderRef,
+)
 from rgt_tui.profiles import all_profiles
 from tests.unit.gate.builders import HELLO, METER, TICKS, against, box, evidence, items, spec, text
 
@@ -183,3 +191,27 @@ def test_a_mount_that_tells_a_platform_is_in_its_profile_and_in_no_other(mount: 
         if any(mount in tier.mounts for tier in profile.tiers)
     }
     assert have == {MOUNTS[mount]}
+
+
+def test_a_pod_is_the_one_that_the_same_cluster_runs_commands_in() -> None:
+    route = KubectlRoute(context="prod", namespace="ml", job="lm")
+    ref = ProviderRef(kind="kubernetes", instance="ml/job/lm", via="prod")
+    state = box(hello=MUTE, peer=None)
+    here = replace(state, spec=replace(state.spec, kubectl=route, provider=ref))
+
+    def judge(state: BoxState, names: tuple[str, ...] = ()) -> EvidenceItem:
+        meter = replace(METER, names=names)
+        return check_identity(state, meter, "kubernetes", "ml/job/lm", 0.0)
+
+    found = judge(here)
+    assert (found.ok, found.text) == (
+        True,
+        "the cluster runs rgt's commands in ml/job/lm (kubectl exec)",
+    )
+    elsewhere = replace(here.spec, provider=replace(ref, via="test"))
+    assert not judge(replace(here, spec=elsewhere)).ok, "another cluster has such a Job, too"
+    other = replace(here.spec, kubectl=replace(route, job="other"))
+    assert not judge(replace(here, spec=other)).ok
+    assert not judge(replace(here, link=LinkState.UNREACHABLE)).ok
+    named = replace(here, hello=replace(HELLO, identity={"pod_uid": "u1"}))
+    assert not judge(named, ("u2",)).ok, "the pod says itself that it is another one"
