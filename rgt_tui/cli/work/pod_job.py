@@ -21,6 +21,7 @@ UNUSED = {
     "smoke": "rgt run on a pod that runs already can try it",
     "keep": "everything on a claim is kept",
     "again": "set another `job`",
+    "on_start": "the cluster starts a pod of the Job again by itself",
     "name": "the Job's name is the key `job`",
 }
 """Options of ``rgt run`` that a Job does not have, and what there is instead."""
@@ -36,7 +37,9 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     assert route is not None
     for option, instead in UNUSED.items():
         if getattr(arguments, option):
-            print_error(f"{spec.name}: --{option} does not apply to a Job: {instead}")
+            print_error(
+                f"{spec.name}: --{option.replace('_', '-')} does not apply to a Job: {instead}"
+            )
             return USAGE
     if not route.claims:
         print_error(
