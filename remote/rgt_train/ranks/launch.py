@@ -127,7 +127,8 @@ class LaunchedProcess:
         nodes: Number of machines.
         address: Host of rank 0.
         port: Port on which the processes find each other.
-        restarts: How often the launcher has restarted this group (``torchrun --max-restarts``).
+        restarts: How often the launcher has restarted this group (``torchrun --max-restarts``); 0
+            where each attempt has a store of its own.
         launcher: ``torchrun``, ``slurm``, ``alone``, or ``group`` if only the process group is
             known (then its machines and the device of this process are unknown).
     """
@@ -208,10 +209,15 @@ def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
             _parse_number(env, "WORLD_SIZE", 1),
             _parse_number(env, "LOCAL_WORLD_SIZE", 1),
         )
+        restarts = 0
+        # Otherwise each attempt has a store of its own. In an elastic launch, a group that joins
+        # later counts fewer restarts than the others: the number must not separate them then.
+        if env.get("TORCHELASTIC_USE_AGENT_STORE") != "False":
+            restarts = _parse_number(env, "TORCHELASTIC_RESTART_COUNT", 0)
         return LaunchedProcess(
             _parse_number(env, "RANK", 0), world, _parse_number(env, "LOCAL_RANK", 0), max(1, world // max(1, local)),
             env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
-            _parse_number(env, "TORCHELASTIC_RESTART_COUNT", 0), TORCHRUN,
+            restarts, TORCHRUN,
         )  # fmt: skip
     if _is_in_slurm_step(env) and _parse_number(env, "SLURM_NTASKS", 1) > 1:
         return LaunchedProcess(

@@ -18,7 +18,8 @@ WORDS = [
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RGT_TRAIN_BACKGROUND", "0")  # otherwise a save may fall due during another
     assert cli.main([*WORDS, "--out", str(tmp_path / "run")]) == exits.DONE
     return tmp_path / "run"
 

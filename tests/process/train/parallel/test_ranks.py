@@ -140,6 +140,8 @@ SRUN = {
 
 
 def test_torchrun_srun_and_nobody() -> None:
+    own_store = {**TORCHRUN, "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    assert launch.read_launch(own_store).restarts == 0, "elastic groups count them differently"
     found = launch.read_launch(TORCHRUN)
     assert (found.rank, found.world, found.local_rank, found.nodes, found.restarts) == (
         3,

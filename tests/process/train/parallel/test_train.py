@@ -425,7 +425,7 @@ def elastic_group(port: int, out: Path, *words: str) -> Iterator[subprocess.Pope
 
 @pytest.mark.full
 def test_a_group_that_joins_or_is_lost_changes_no_sample(tmp_path: Path) -> None:
-    """``--nnodes=1:2``: alone, joined by a second group, and alone again after that is killed."""
+    """``--nnodes=1:2``: alone, joined by a second group, which is killed, and joined again."""
     out, port = tmp_path / "run", free_port()
     words = ("--epochs", "400", "--save-every", "3", "--pace-ms", "20", "--timeout", "60")
 
@@ -448,9 +448,11 @@ def test_a_group_that_joins_or_is_lost_changes_no_sample(tmp_path: Path) -> None
         with elastic_group(port, out, *words):
             reach_with(2, host)
         reach_with(1, host)
-        host.terminate()
-        host.wait()
-    assert len(events(out, "resume")) >= 2
+        with elastic_group(port, out, *words):
+            reach_with(2, host)
+            host.terminate()
+            host.wait()
+    assert len(events(out, "resume")) >= 3
     found = samples_of(out)
     last = max(found)
     for epoch, samples in found.items():
