@@ -157,14 +157,14 @@ def _of_wait(box: BoxState, name: str, wait: TrainingPause, now: float) -> Clock
 
 def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
     """Return the clock of an announced preemption; None if the box has read no announcement."""
-    notice = box.sample.notice if box.sample is not None else None
-    if notice is None:
+    if box.sample is None or box.sample.notice is None:
         return None
-    left = None
+    notice = box.sample.notice
+    left, bound = None, ClockBound.NONE
     said = translate("{source} takes this machine away at an unknown time", source=notice.source)
     if notice.ends is not None:
         until = notice.ends - (box.clock_skew or 0.0)
-        left = max(0.0, until - now)
+        left, bound = max(0.0, until - now), ClockBound.EXACT
         said = translate(
             "{left} left: {source} takes this machine away",
             left=format_duration(left),
@@ -189,7 +189,7 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
         mode=ClockMode.COUNTDOWN,
         seconds_left=left,
         most_left=left,
-        bound=ClockBound.NONE if left is None else ClockBound.EXACT,
+        bound=bound,
         consequence=translate("the machine is gone, with all that only its disk has"),
         level="error",
         text=said,

@@ -76,11 +76,11 @@ def main(argv: list[str]) -> int:
     problems = []
     try:
         if found["remove"]:
-            hook.remove()
+            hook.remove_hook()
         elif found["install"] and hook.kind:
-            hook.install()
+            hook.install_hook()
     except OSError as error:
-        problems.append(f"{error.filename or hook.where}: {error_text(error)}")
+        problems.append(f"{error.filename or hook.hook_location}: {error_text(error)}")
     except RuntimeError as error:
         problems.append(str(error))
     row = hook.to_row()
@@ -116,30 +116,30 @@ class StartHook:
             if not os.path.isdir("/run/systemd/system") or background.which("systemctl") is None:
                 return False  # sd_booted(3)
             # A user's units only run without a login once the user lingers, which may be refused.
-            return os.geteuid() == 0 or _lingers() or not self._is_possible("cron")
+            return os.geteuid() == 0 or _user_lingers() or not self._is_possible("cron")
         if kind == "cron":
             return background.which("crontab") is not None and _is_cron_running()
         return kind == "command"
 
     @property
-    def where(self) -> str:
+    def hook_location(self) -> str:
         """Where the hook is."""
-        places = {"file": self._file, "systemd": self._unit, "cron": "this user's crontab"}
+        places = {"file": self._file, "systemd": self._unit_path, "cron": "this user's crontab"}
         return places.get(self.kind, "")
 
     @property
-    def _unit(self) -> str:
+    def _unit_path(self) -> str:
         if os.geteuid() == 0:
             return "/etc/systemd/system/" + UNIT
         return os.path.join(os.path.expanduser("~"), ".config", "systemd", "user", UNIT)
 
     @property
-    def _script(self) -> str:
+    def _script_path(self) -> str:
         return os.path.join(self._folder, SCRIPT)
 
-    def lines(self) -> list[str]:
+    def hook_lines(self) -> list[str]:
         """Return the lines of the hook."""
-        start = "/bin/sh " + queue_file.quote_for_shell(self._script)
+        start = "/bin/sh " + queue_file.quote_for_shell(self._script_path)
         if self.kind == "file":
             return [BEGIN, start + " &", END]
         if self.kind == "cron":
@@ -158,7 +158,7 @@ class StartHook:
                 # Otherwise systemd ends the runners with the script that started them.
                 "RemainAfterExit=yes",
                 "TimeoutStopSec=150",
-                "ExecStart=/bin/sh " + _quote_for_unit(self._script),
+                "ExecStart=/bin/sh " + _quote_for_unit(self._script_path),
                 "[Install]",
                 "WantedBy=" + target,
             ]
@@ -168,7 +168,7 @@ class StartHook:
         """Return the start command that only the platform's console can set; None for others."""
         if self.kind != "command":
             return None
-        script = queue_file.quote_for_shell(self._script)
+        script = queue_file.quote_for_shell(self._script_path)
         usual = " ".join(map(queue_file.quote_for_shell, procstat.read_cmdline(1))) or "/start.sh"
         # The first process gets the platform's SIGTERM: it asks the runs to save.
         taken = f"/bin/sh {script} taken-away RunPod 5; sleep 5"
@@ -196,7 +196,7 @@ class StartHook:
         ]
         return "\n".join(rows)
 
-    def install(self) -> None:
+    def install_hook(self) -> None:
         """Install the hook, or bring it up to date.
 
         Raises:
@@ -215,21 +215,21 @@ class StartHook:
             files.replace_file(agent, data, sync=True, mode=0o700)
         self._remove_copies(keep=agent)
         text = self.script_text(agent).encode("utf-8", "surrogateescape")
-        files.replace_file(self._script, text, sync=True, mode=0o700)
+        files.replace_file(self._script_path, text, sync=True, mode=0o700)
         if self.kind == "file":
-            change_file(self._file, lambda text: add_block(text, self.lines()))
+            change_file(self._file, lambda text: add_block(text, self.hook_lines()))
         elif self.kind == "cron":
-            _write_crontab([*self._foreign_rows(), *self.lines()])
+            _write_crontab([*self._foreign_rows(), *self.hook_lines()])
         elif self.kind == "systemd":
-            os.makedirs(os.path.dirname(self._unit), exist_ok=True)
-            unit = "\n".join([*self.lines(), ""]).encode("utf-8", "surrogateescape")
-            files.replace_file(self._unit, unit, sync=True, mode=0o644)
-            if os.geteuid() and not _lingers():
+            os.makedirs(os.path.dirname(self._unit_path), exist_ok=True)
+            unit = "\n".join([*self.hook_lines(), ""]).encode("utf-8", "surrogateescape")
+            files.replace_file(self._unit_path, unit, sync=True, mode=0o644)
+            if os.geteuid() and not _user_lingers():
                 _run_or_raise(["loginctl", "enable-linger"])
             _run_systemctl("daemon-reload")
             _run_systemctl("enable", UNIT)
 
-    def remove(self) -> None:
+    def remove_hook(self) -> None:
         """Remove every hook of ours, whichever kind it is, the script and the copy of the agent.
 
         Raises:
@@ -240,9 +240,9 @@ class StartHook:
             change_file(self._file, remove_block)
         if background.which("crontab") is not None and self._has_cron_row():
             _write_crontab(self._foreign_rows())
-        if os.path.exists(self._unit):
+        if os.path.exists(self._unit_path):
             _run_systemctl("disable", UNIT)
-            files.unlink_if_exists(self._unit)
+            files.unlink_if_exists(self._unit_path)
         for name in (SCRIPT, "on-start.log"):
             files.unlink_if_exists(os.path.join(self._folder, name))
         self._remove_copies()
@@ -262,14 +262,14 @@ class StartHook:
 
     def is_installed(self) -> bool:
         """Return whether the hook is in place and starts our script."""
-        if not os.path.isfile(self._script):
+        if not os.path.isfile(self._script_path):
             return False
         if self.kind == "file":
-            return "\n".join(self.lines()[1:]) in _read_text(self._file)
+            return "\n".join(self.hook_lines()[1:]) in _read_text(self._file)
         if self.kind == "cron":
-            return self.lines()[0] in _read_crontab()
+            return self.hook_lines()[0] in _read_crontab()
         if self.kind == "systemd":
-            return _read_text(self._unit) == "\n".join([*self.lines(), ""])
+            return _read_text(self._unit_path) == "\n".join([*self.hook_lines(), ""])
         return self.kind == "command"
 
     def _has_cron_row(self) -> bool:
@@ -286,9 +286,9 @@ class StartHook:
             problems.append("this box offers no way to run something when it starts")
         return {
             "kind": self.kind,
-            "where": self.where,
-            "lines": self.lines(),
-            "script": self._script,
+            "where": self.hook_location,
+            "lines": self.hook_lines(),
+            "script": self._script_path,
             "by_hand": self.by_hand(),
             "installed": self.is_installed(),
             "jobs": [{"folder": job, "state": queue_status(job)} for job in self._jobs],
@@ -428,7 +428,9 @@ def _write_crontab(rows: list[str]) -> None:
     import subprocess
 
     text = "".join(row + "\n" for row in rows)
-    words = ["crontab", "-"] if text else ["crontab", "-r"]
+    words = ["crontab", "-"]
+    if not text:
+        words = ["crontab", "-r"]
     done = subprocess.run(
         words, input=text.encode("utf-8", "surrogateescape"), stderr=subprocess.PIPE, timeout=10.0
     )
@@ -436,7 +438,7 @@ def _write_crontab(rows: list[str]) -> None:
         raise RuntimeError("crontab: " + done.stderr.decode("utf-8", "replace").strip())
 
 
-def _lingers() -> bool:
+def _user_lingers() -> bool:
     import pwd
 
     try:
@@ -447,7 +449,9 @@ def _lingers() -> bool:
 
 
 def _run_systemctl(*words: str) -> None:
-    scope = ["--user"] if os.geteuid() else []
+    scope = []
+    if os.geteuid():
+        scope = ["--user"]
     _run_or_raise(["systemctl", *scope, *words])
 
 

@@ -165,7 +165,7 @@ class Recorder:
             folder, store.last_sample.get("mem", {}).get("oom_kills"), jobs=self._jobs
         )
         self._preemption = preemption.PreemptionWatch(folder, lambda: list(self._config["jobs"]))
-        self._preemption.configure(self._config["notices"])
+        self._preemption.set_platforms(self._config["notices"])
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -284,7 +284,7 @@ class Recorder:
         if changed:
             self._config = merged
             self._sampler.configure(merged, self._written)
-            self._preemption.configure(merged["notices"])
+            self._preemption.set_platforms(merged["notices"])
             state_files.write_json(self._folder, CONFIG, merged)
         # Only now: before its first configuration the sampler knows no GPU.
         if changed or came_or_left:

@@ -161,8 +161,10 @@ class MetadataService:
         )
         _require_status(status, 200)
         listed = _parse_object(text).get("Events")
+        if not isinstance(listed, list):
+            return None
         found = []
-        for event in listed if isinstance(listed, list) else ():
+        for event in listed:
             kind = str(event.get("EventType"))
             if kind not in ("Preempt", "Terminate", "Reboot", "Redeploy"):
                 continue
@@ -269,7 +271,7 @@ class PreemptionWatch:
         self.notice: Notice | None = None
         """The stored notice, as a sample has it."""
 
-    def configure(self, allowed: list[str]) -> None:
+    def set_platforms(self, allowed: list[str]) -> None:
         """Poll the platforms that the profile allows, if this machine is one of theirs."""
         sources = applicable_sources(allowed)
         self._services = {

@@ -50,22 +50,23 @@ def test_boxes_with_different_code_start_nothing(
     rgt: Rgt, box: BoxSpec, home: Path, second: tuple[BoxSpec, Path], code: Path
 ) -> None:
     spec, other_home = second
+    mixed = ("new", "mixed", *SWEEP[2:])
     rgt.describe([box, spec])
-    assert rgt.on("queue", "lab", *SWEEP).returncode == 0
+    assert rgt.on("queue", "lab", *mixed).returncode == 0
     (code / "train.py").write_text(TRAIN + "# another version")
-    assert rgt.on("queue", "b2", *SWEEP).returncode == 0
-    jobs = [each / "jobs/sweep" for each in (home, other_home)]
+    assert rgt.on("queue", "b2", *mixed).returncode == 0
+    jobs = [each / "jobs/mixed" for each in (home, other_home)]
     versions = [Path(json.loads((job / "job.json").read_text())["workdir"]).name for job in jobs]
     (rgt.folder / "queue.txt").write_text("configs/a.yaml run\nconfigs/b.yaml run\n")
     for words in (["queue.txt"], []):
-        refused = rgt.on("queue", "lab,b2", "run", *words, "--job", "sweep")
+        refused = rgt.on("queue", "lab,b2", "run", *words, "--job", "mixed")
         assert refused.returncode == 1, refused.stderr
         assert f"lab has {versions[0]}, b2 has {versions[1]}" in refused.stderr
-        assert "queue lab,b2 new sweep --push PATH -- 'COMMAND'" in refused.stderr
+        assert "queue lab,b2 new mixed --push PATH -- 'COMMAND'" in refused.stderr
     assert not any((job / "state.json").exists() for job in jobs)
     # The command that is named makes them the same.
-    assert rgt.on("queue", "lab,b2", *SWEEP).returncode == 0
-    ran = rgt.on("queue", "lab,b2", "run", "queue.txt", "--job", "sweep", "--probe", "5")
+    assert rgt.on("queue", "lab,b2", *mixed).returncode == 0
+    ran = rgt.on("queue", "lab,b2", "run", "queue.txt", "--job", "mixed", "--probe", "5")
     assert ran.returncode == 0, ran.stderr
 
 
