@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         compute_daly_interval,
         faults_of,
         is_version_in_range,
+        list_quarter_paces,
         run_cost,
         seconds_per_step,
     )
@@ -182,6 +183,7 @@ __all__ = [
     "list_kept_charges",
     "list_manual_steps",
     "list_old_facts",
+    "list_quarter_paces",
     "list_unmounted",
     "load_api_tables",
     "load_profile",
@@ -237,7 +239,7 @@ __getattr__ = imported_later(
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
-        "run_cost seconds_per_step is_version_in_range",
+        "run_cost seconds_per_step is_version_in_range list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError all_profiles data_dir is_cluster load_api_tables load_profile "
             "old_tables own_profile parse_field parse_table read_profile"

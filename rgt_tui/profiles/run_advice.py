@@ -27,6 +27,7 @@ from rgt_tui.model import (
     is_exact_path,
     memory,
 )
+from rgt_tui.model.run import TIME
 from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
 from rgt_tui.profiles.readings import IN_MEMORY, disk_of, format_duration, how_many, pct, size
 
@@ -350,8 +351,9 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     """Return what an active run costs; None if price, pace or start is unknown: never free.
 
-    The pace is that of the whole current attempt, including start-up, which is paid as well. Time
-    spent waiting for room is left out, as it says nothing about the remaining steps.
+    The price per step goes by the whole current attempt, including start-up, which is paid as well.
+    Time spent waiting for room is left out. The steps left go by the pace of the last quarter of
+    the recorded points, if their times are known: start-up says nothing about them.
 
     Args:
         box: Its state.
@@ -368,12 +370,31 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
         return None
     left = None
     if run.total_steps is not None and run.total_steps >= run.step:
-        left = (run.total_steps - run.step) * pace
+        left = (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
     return RunCost(
         per_1000_steps=project_cost(per_hour, 1000.0 * pace),
         left_s=left,
         to_end=None if left is None else project_cost(per_hour, left),
     )
+
+
+def list_quarter_paces(run: RunState) -> list[float]:
+    """Return the seconds per step of each quarter of the points whose times are known."""
+    times = run.series.get(TIME)
+    if times is None:
+        return []
+    most_points = 2000
+    points = [(step, at) for step, at in times.last_points(most_points) if math.isfinite(at)]
+    # Fewer points say nothing about a pace.
+    least_points = 8
+    size = max(least_points, len(points) // 4)
+    paces: list[float] = []
+    for end in range(len(points), least_points - 1, -size):
+        part = points[max(0, end - size) : end]
+        steps, seconds = part[-1][0] - part[0][0], part[-1][1] - part[0][1]
+        if steps > 0 and seconds > 0:
+            paces.insert(0, seconds / steps)
+    return paces
 
 
 def seconds_per_step(box: BoxState, name: str, now: float) -> float | None:

@@ -65,6 +65,25 @@ def test_what_is_not_billed_is_not_counted() -> None:
     assert "not billed now" in told(free)
 
 
+async def test_a_platform_without_a_list_of_volumes_does_not_push_the_run_out_of_sight() -> None:
+    silent = msgspec.structs.replace(
+        BILL, things=(), leftovers_at=None, leftovers_error="its API does not list volumes"
+    )
+    state = msgspec.structs.replace(CALM, accounts=(silent,))
+    section = unlisted_section(state, 90, NOW, found=True)
+    assert section is None
+    assert unlisted_section(state, 90, NOW, found=False) is not None
+    async with running(state, size=(80, 24)) as (app, _, __):
+        text = screen_text(app)
+        run = state.boxes[0].runs[-1].name
+        assert "does not list volumes" not in text
+        assert f"run    {run}" in text
+        heads = text.splitlines()[1]
+        assert all(column in heads for column in ("eta", "loss", "/h"))
+    async with running(state, size=(200, 50)) as (app, _, __):
+        assert "does not list volumes" in screen_text(app)
+
+
 async def test_the_fleet_screen_says_it_in_the_header_and_below_the_boxes() -> None:
     async with running(msgspec.structs.replace(CALM, accounts=(BILL,)), size=(120, 40)) as (
         app,

@@ -5,7 +5,6 @@ Each forecast has a spread. What is unknown is reported as unknown, never as zer
 
 from __future__ import annotations
 
-import math
 import statistics
 import textwrap
 from collections.abc import Sequence
@@ -27,8 +26,14 @@ from rgt_tui.model import (
     ReducedHistory,
     RunState,
 )
-from rgt_tui.model.run import TIME
-from rgt_tui.profiles import byte_pct, format_sums, inode_pct, seconds_per_step, sum_amounts
+from rgt_tui.profiles import (
+    byte_pct,
+    format_sums,
+    inode_pct,
+    list_quarter_paces,
+    seconds_per_step,
+    sum_amounts,
+)
 from rgt_tui.store.spending import has_live_run, hourly_price
 
 
@@ -145,7 +150,7 @@ def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | Non
     pace = seconds_per_step(box, run.name, now)
     if pace is None or run.step is None or run.total_steps is None or run.step > run.total_steps:
         return None
-    paces = _quarter_paces(run)
+    paces = list_quarter_paces(run)
     least, likely, most = pace / 2.0, pace, pace
     if paces:
         least, likely, most = min(paces), paces[-1], max(paces)
@@ -156,25 +161,6 @@ def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | Non
         now + left * likely,
         now + left * most * (1.0 + margin),
     )
-
-
-def _quarter_paces(run: RunState) -> list[float]:
-    """Return the seconds per step of each quarter of the points whose times are known."""
-    times = run.series.get(TIME)
-    if times is None:
-        return []
-    most_points = 2000
-    points = [(step, at) for step, at in times.last_points(most_points) if math.isfinite(at)]
-    # Fewer points say nothing about a pace.
-    least_points = 8
-    size = max(least_points, len(points) // 4)
-    paces: list[float] = []
-    for end in range(len(points), least_points - 1, -size):
-        part = points[max(0, end - size) : end]
-        steps, seconds = part[-1][0] - part[0][0], part[-1][1] - part[0][1]
-        if steps > 0 and seconds > 0:
-            paces.insert(0, seconds / steps)
-    return paces
 
 
 def forecast_full(

@@ -16,6 +16,7 @@ from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clock_or_dash, compact_time
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
 from rgt_tui.ui.widgets.panes import Pane, PaneSection, set_height, set_width
+from rgt_tui.ui.widgets.platform_lines import unlisted_section
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_text, make_line, tone_line
 
 SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past")))
@@ -249,6 +250,9 @@ def detail_sections(row: FleetRow, state: FleetState, width: int, now: float) ->
     events = event_lines(state, row.name, width)
     if events:
         parts.append(PaneSection(make_line(translate("events")), events))
+    unlisted = unlisted_section(state, width, now, found=False)
+    if unlisted is not None:
+        parts.append(unlisted)
     if not row.verdict.stale:
         return parts
     if row.verdict.sample_age is not None:

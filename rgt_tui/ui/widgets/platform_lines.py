@@ -118,14 +118,24 @@ def worst_parts(worst: FleetWorstCase | None) -> Parts:
 INDENT = "  "
 
 
-def unlisted_section(state: FleetState, width: int, now: float) -> PaneSection | None:
+def unlisted_section(
+    state: FleetState, width: int, now: float, *, found: bool | None = None
+) -> PaneSection | None:
     """Return what is billed but not in the fleet, by account.
 
     None if it is known that nothing is.
+
+    Args:
+        state: The fleet.
+        width: Available cells.
+        now: Client clock.
+        found: Only accounts with something found or with an unread list of machines; False = only
+            the others, whose platform merely has no such list. None = all.
     """
     body: list[Line] = []
     for bill in state.accounts:
-        body += _account_lines(bill, width, now)
+        if found is None or found == (bool(bill.things) or bill.machines_error is not None):
+            body += _account_lines(bill, width, now)
     if not body:
         return None
     total = format_sums(_sum_accounts(state), none=translate("price unknown"))

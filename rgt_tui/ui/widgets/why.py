@@ -546,9 +546,9 @@ def steps_of(row: FleetRow) -> list[CopyableFix]:
 def blocks_of(
     row: FleetRow, state: FleetState, width: int, now: float, marked: str = ""
 ) -> list[WhyBlock]:
-    """Return the blocks about a box, most important first, then the bills outside the fleet."""
+    """Return the blocks about a box, most important first, then what was found to be billed outside."""
     out = why_blocks(row, width, now, marked)
-    unseen = unlisted_section(state, width, now)
+    unseen = unlisted_section(state, width, now, found=True)
     if unseen is not None:
         out.append(WhyBlock([EMPTY, unseen.title, *unseen.body], frozenset({0, 1})))
     return out

@@ -26,6 +26,7 @@ from rgt_tui.model import (
     SelfStopState,
     Series,
 )
+from rgt_tui.profiles import run_cost
 from tests.ui.boxes import cell, disk, meter, profile, queue, run, running_box, sample, stale_box
 
 NOW = datetime(2026, 11, 24, 23, 0).astimezone().timestamp()  # a Tuesday, at eleven in the evening
@@ -102,6 +103,23 @@ def test_a_slower_last_quarter_counts_and_widens_the_spread() -> None:
     assert end is not None
     assert end.likely == pytest.approx(NOW + 3 * 2400)
     assert end.earliest < NOW + 2400 + 1
+
+
+def test_the_eta_of_status_and_fleet_is_the_same_and_leaves_start_up_out() -> None:
+    box = training_box()
+    late = replace(
+        box,
+        queues=(replace(queue(cell("lstm-a", "running", started=NOW - 9000)), runner_alive=True),),
+    )
+    end = forecast_end(late, late.runs[0], NOW)
+    cost = run_cost(late, "lstm-a", NOW)
+    assert end is not None
+    assert cost is not None
+    assert cost.left_s == pytest.approx(2400)
+    assert end.likely == pytest.approx(NOW + 2400)
+    assert cost.per_1000_steps.value == pytest.approx(9000 / 1200 * 1000 / HOUR), (
+        "start-up is paid, too"
+    )
 
 
 def test_cells_that_wait_come_after_it_with_a_wide_spread_until_one_has_ended() -> None:

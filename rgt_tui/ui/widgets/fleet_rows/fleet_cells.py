@@ -201,7 +201,7 @@ def vram_pct(row: FleetRow) -> float | None:
 
 
 def seconds_to_end(row: FleetRow) -> float | None:
-    """Return the time to the last step of the current run, at the pace of its current attempt.
+    """Return the time to the last step of the current run, at the pace of its last quarter.
 
     None if it is unknown; a stalled run has no pace.
     """
@@ -210,12 +210,13 @@ def seconds_to_end(row: FleetRow) -> float | None:
         return None
     if run is None or not run.step or run.total_steps is None or not row.now or row.verdict.stale:
         return None
-    from rgt_tui.profiles.run_advice import seconds_per_step  # not needed for the first frame
+    # Not needed for the first frame.
+    from rgt_tui.profiles.run_advice import list_quarter_paces, seconds_per_step
 
     pace = seconds_per_step(row.box, run.name, row.now)
     if pace is None or run.total_steps < run.step:
         return None
-    return (run.total_steps - run.step) * pace
+    return (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
 
 
 def thousand_steps(row: FleetRow) -> MoneyAmount | None:
