@@ -19,7 +19,7 @@ from rgt_tui.model import (
     QueueCell,
     clean_text,
 )
-from rgt_tui.profiles import copies_of, stopped_by_person
+from rgt_tui.profiles import copies_of, format_duration, stopped_by_person
 
 
 class EventText(NamedTuple):
@@ -102,7 +102,9 @@ def _link_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterato
     if new.link is LinkState.LIVE:
         again = new.counters.connects > 1 and old.link is LinkState.UNREACHABLE
         silent_s = new.since - _silent_since(old)
-        yield EventText(f"back after {silent_s:.0f} s" if again else "connected", "info", "link")
+        yield EventText(
+            f"back after {format_duration(silent_s)}" if again else "connected", "info", "link"
+        )
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
         yield EventText(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)

@@ -460,7 +460,7 @@ class Keepalive:
         if self._last == last:
             silent = time.monotonic() - last
             self._cut(
-                f"the agent has sent nothing for {silent:.0f} s, and does not answer: it hangs"
+                f"the agent has sent nothing for {format_duration(silent)}, and does not answer: it hangs"
             )
         else:
             self._schedule_check(self._patience())

@@ -632,7 +632,7 @@ class Fleet(BaseFleet):
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
-            "looking for what bills unseen": self._accounts.run,
+            "looking for bills outside the fleet": self._accounts.run,
             "looking after boxes that stop themselves": self._self_stops.run,
             "publishing": self._publisher.run,
             "telling boxes how often to sample": self._paces.run,

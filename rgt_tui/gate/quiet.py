@@ -22,7 +22,7 @@ from rgt_tui.model import (
     pct,
     short_command,
 )
-from rgt_tui.profiles import format_time_ago, how_many, join_names, quote_name
+from rgt_tui.profiles import format_duration, format_time_ago, how_many, join_names, quote_name
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0
@@ -278,7 +278,7 @@ def _iterate_typing(state: BoxState, now: float) -> Iterator[BusyReason]:
     since = _since_input(sample)
     # `not >=` instead of `<`: NaN must refuse, too.
     if sample.input_at != 0 and not since >= LIMITS.typed_s:
-        text = f"somebody typed at a terminal of the box {max(0.0, since):.0f} s ago"
+        text = f"somebody typed at a terminal of the box {format_duration(since)} ago"
         yield BusyReason("terminal", text, "typed")
 
 

@@ -101,7 +101,7 @@ def describe_continuation(box: BoxState, run: str | None, last_good: int | None)
     cells = [cell for queue in box.queues for cell in queue.cells if cell.name == run]
     alive = [one.alive for one in box.found if one.name == run]
     if any(cell.state == "running" for cell in cells) or any(alive):
-        return translate("the run then saves again by itself")
+        return translate("the run then saves again")
     if last_good is None:
         return translate(
             "launched again, the run starts from its newest checkpoint, or from the "

@@ -34,6 +34,7 @@ from rgt_tui.model import (
     noun,
     training_of,
 )
+from rgt_tui.profiles import format_duration
 
 
 class RankLimits(msgspec.Struct, frozen=True):
@@ -486,13 +487,14 @@ def _describe_stall(found: StuckTraining) -> str:
         told.setdefault(describe_phase(proc), []).append(_rank_number(proc))
     if "" in told:
         if found.told:
-            return translate("no progress for {age:.0f} s", age=found.age)
+            return translate("no progress for {age}", age=format_duration(found.age))
         return translate(
-            "nothing has been logged for {patient_s:.0f} min", patient_s=RANK_LIMITS.patient_s / 60
+            "nothing has been logged for {patient}",
+            patient=format_duration(RANK_LIMITS.patient_s),
         )
     first = found.wait[0].dist
     missing = first is not None and len(found.wait) < first.world
-    return translate("no progress for {age:.0f} s: ", age=found.age) + "; ".join(
+    return translate("no progress for {age}: ", age=format_duration(found.age)) + "; ".join(
         [
             f"{_format_ranks(ranks)} {words}"
             for words, ranks in list(told.items())[: RANK_LIMITS.named]
@@ -754,7 +756,7 @@ def describe_phase(proc: TrainingProcess) -> str:
         of = translate(" of step {step}", step=beat.step + 1)
     else:
         of = translate(" after step {step}", step=beat.step)
-    return f"{WORDS[beat.phase]}{of} for {beat.for_s:.0f} s"
+    return f"{WORDS[beat.phase]}{of} for {format_duration(beat.for_s)}"
 
 
 def _stall_limit_s(beats: Sequence[Heartbeat]) -> float:

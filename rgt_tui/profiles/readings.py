@@ -158,7 +158,10 @@ def how_ended(run: FoundRun) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Return a duration as text: ``0s 42s 2m14 3h07 14d 6h``; ``?`` if unknown."""
+    """Return a duration as text: ``0s 42s 2m14 3h07 14d 6h``; ``?`` if unknown.
+
+    All screens, commands and alerts show durations and ages of whole seconds in this form.
+    """
     if seconds is None or not math.isfinite(seconds):
         return "?"
     whole = max(0, int(seconds))
@@ -171,7 +174,9 @@ def format_duration(seconds: float | None) -> str:
     if hours < 24:
         return f"{hours}h{minutes:02d}"
     days, hours = divmod(hours, 24)
-    return f"{days}d {hours}h"
+    if days < 100:
+        return f"{days}d {hours}h"
+    return f"{days}d"
 
 
 STALL_MIN_S = 30.0
@@ -266,13 +271,10 @@ def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
 
 
 def format_time_ago(then: float | None, now: float) -> str:
-    """Return e.g. ``3 s ago``."""
+    """Return e.g. ``3s ago``."""
     if then is None:
         return "at an unknown time"
-    seconds = max(0.0, now - then)
-    if seconds < 120:
-        return f"{seconds:.0f} s ago"
-    return f"{seconds / 60:.0f} min ago"
+    return f"{format_duration(now - then)} ago"
 
 
 def quote_name(text: str, limit: int = 120) -> str:

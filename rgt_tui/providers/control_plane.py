@@ -23,6 +23,7 @@ from rgt_tui.model import (
     RentalRequest,
     RentPermit,
 )
+from rgt_tui.profiles import format_duration
 
 
 class ProviderError(Exception):
@@ -407,7 +408,7 @@ def use_permit(permit: Permit, verb: BillingVerb, ref: ProviderRef, now: float) 
     # `not <` instead of `>=`: NaN must refuse, too.
     if not now < permit.expires:
         reasons.append(
-            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again"
+            f"the permit expired {format_duration(now - permit.expires)} ago; review the box again"
         )
     if not permit.nonce:
         reasons.append("the permit has no nonce, so its use could not be recorded")
@@ -458,7 +459,7 @@ def use_rent_permit(
         )
     if not now < permit.expires:
         reasons.append(
-            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the offers again"
+            f"the permit expired {format_duration(now - permit.expires)} ago; review the offers again"
         )
     used = f"rent {permit.token}"
     if used in _used:

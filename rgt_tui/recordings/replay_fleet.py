@@ -21,6 +21,7 @@ from rgt_tui.fleet import (
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.model import BoxState, FleetState
+from rgt_tui.profiles import format_duration
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import (
     BATCH,
@@ -421,7 +422,7 @@ class ReplayFleet(RecordedFleet):
         quiet_seconds = 600.0
         if at - before > quiet_seconds:
             self._publisher.publish_message(
-                f"nothing was recorded for {at - before:.0f} s", "warn", at
+                f"nothing was recorded for {format_duration(at - before)}", "warn", at
             )
             self._playback.jump_to(at)
         else:

@@ -289,7 +289,7 @@ PLATFORM: tuple[Command, ...] = (
 """For the page of a platform."""
 
 FIRST: tuple[Command, ...] = (
-    Command("first.read", ("enter",), "read", "Mark it as read; it is not shown again by itself.", "read", footer=1),
+    Command("first.read", ("enter",), "read", "Mark it as read; it does not open again.", "read", footer=1),
     Command("first.whole", ("i",), "whole page", "Show everything known about the platform.", "whole", footer=2),
 )  # fmt: skip
 """For the page shown on the first contact with a platform."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rgt_tui import model
 from rgt_tui.model import MoneyAmount, clean_text
-from rgt_tui.profiles import prices
+from rgt_tui.profiles import format_duration, prices
 
 NONE = "–"
 """Shown for a value that was not reported. Never zero."""
@@ -20,20 +20,18 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def compact_time(seconds: float | None) -> str:
-    """Return a duration in about six characters: ``0s 42s 2m14 3h07 14d 6h``."""
+    """Return a duration, ``0s 42s 2m14 3h07 14d 6h``; a dash if it is unknown."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
-    whole = max(0, int(seconds))
-    if whole < MINUTE:
-        return f"{whole}s"
-    if whole < HOUR:
-        return f"{whole // MINUTE}m{whole % MINUTE:02d}"
-    if whole < DAY:
-        return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}"
-    days, rest = divmod(whole, DAY)
-    if days < 1000:
-        return f"{days}d{rest // HOUR:2d}h"
-    return f"{days}d"
+    return format_duration(seconds)
+
+
+def narrow_time(seconds: float | None, width: int = 6) -> str:
+    """Return `compact_time`, without the hours after the days if they do not fit."""
+    text = compact_time(seconds)
+    if len(text) > width:
+        return text.partition(" ")[0]
+    return text
 
 
 def format_position_time(seconds: float) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model import MoneyAmount, clean_text
+from rgt_tui.profiles import format_duration, format_time_ago
 from rgt_tui.ui import ASCII, UNICODE, choose_glyphs
 from rgt_tui.ui import notation as f
 
@@ -25,12 +26,27 @@ from rgt_tui.ui import notation as f
         (3599, "59m59"),
         (11_220, "3h07"),
         (14 * 86_400 + 6 * 3600 + 59, "14d 6h"),
+        (18 * 86_400 + 22 * 3600, "18d 22h"),
         (2000 * 86_400, "2000d"),
         (math.nan, "–"),
     ],
 )
 def test_compact_time(seconds: float | None, text: str) -> None:
     assert f.compact_time(seconds) == text
+
+
+@given(st.floats(min_value=0, max_value=1e8))
+def test_a_duration_has_one_form_on_screens_and_in_commands(seconds: float) -> None:
+    assert f.compact_time(seconds) == format_duration(seconds)
+    assert format_time_ago(1e9 - seconds, 1e9).removesuffix(" ago") == format_duration(
+        1e9 - (1e9 - seconds)
+    )
+
+
+def test_a_narrow_cell_drops_the_hours_rather_than_cutting_them() -> None:
+    assert f.narrow_time(18 * 86_400 + 22 * 3600) == "18d"
+    assert f.narrow_time(14 * 86_400 + 6 * 3600) == "14d 6h"
+    assert f.narrow_time(None) == "–"
 
 
 @given(st.floats(min_value=0, max_value=999 * 86_400))

@@ -10,7 +10,7 @@ import msgspec
 
 from rgt_tui.model import Lifecycle, Offer, RentalRequest, RentalTerms, how_many, steady_time
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.profiles import format_money
+from rgt_tui.profiles import format_duration, format_money
 from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0
@@ -133,7 +133,7 @@ async def wait_for_ssh(
             return MachineArrival(
                 machine=machine,
                 reached=False,
-                why=f"no SSH after {passed / 60:.0f} min: {why}",
+                why=f"no SSH after {format_duration(passed)}: {why}",
                 differs=differs,
             )
         await sleep(every_seconds)

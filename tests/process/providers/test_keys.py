@@ -233,7 +233,7 @@ def test_every_reason_against_a_permit_comes_at_once() -> None:
         "for provider (none), not for runpod",
         "for account mine@else, not for default@vendor",
         "not for mine",
-        "expired 2 s ago",
+        "expired 2s ago",
         "no nonce",
         "Nothing was sent",
     ):

@@ -56,12 +56,12 @@ def test_a_first_connection_and_a_return_are_told_apart() -> None:
     ]
     away = msgspec.structs.replace(BASE, link=LinkState.UNREACHABLE)
     assert texts(away, link=LinkState.LIVE, since=109.0, counters=StreamCounters(connects=2)) == [
-        "back after 9 s"
+        "back after 9s"
     ]
     # It was silent for 26 s before the client declared it lost at 100: 35 s without data, not 9.
     silent = msgspec.structs.replace(away, sample_at=74.0)
     assert texts(silent, link=LinkState.LIVE, since=109.0, counters=StreamCounters(connects=2)) == [
-        "back after 35 s"
+        "back after 35s"
     ]
 
 

@@ -376,7 +376,7 @@ async def test_nobody_waits_for_hours_of_which_nothing_was_recorded(tmp_path: Pa
     path = two(tmp_path / "r", hello(), *samples(5), sample(START + 5 + HOUR, 6))
     seen, fleet = await seen_by(path, speed=50.0)
     assert fleet.position == HOUR + 5
-    assert "nothing was recorded for 3600 s" in seen.events
+    assert "nothing was recorded for 1h00" in seen.events
 
 
 async def test_a_time_of_another_age_is_a_damaged_line(tmp_path: Path) -> None:

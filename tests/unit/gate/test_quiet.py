@@ -60,7 +60,7 @@ def with_gpu(**fields: object) -> BoxState:
 
 def test_training_is_named_with_pid_step_and_age() -> None:
     found = evidence(training())
-    assert text(found, "quiet") == "gpt-b is training: pid 231, step 655, advanced 1 s ago"
+    assert text(found, "quiet") == "gpt-b is training: pid 231, step 655, advanced 1s ago"
     assert items(found, "quiet")[0].key == "quiet:training"
 
 
@@ -79,7 +79,7 @@ def test_a_zombie_is_not_training() -> None:
 
 def test_a_step_that_just_advanced_is_training_even_without_a_process() -> None:
     state = box(runs=(RunState("other", step=9, progressed_at=NOW - 3),))
-    assert text(evidence(state), "quiet") == "other advanced to step 9 3 s ago"
+    assert text(evidence(state), "quiet") == "other advanced to step 9 3s ago"
     done = box(runs=(RunState("gpt-a", step=9, progressed_at=NOW - 3),))
     assert held(evidence(done), "quiet")
 

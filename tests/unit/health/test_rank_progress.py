@@ -135,14 +135,14 @@ def evidence(*procs: TrainingProcess) -> str:
 
 def test_the_evidence_says_rank_phase_step_and_age() -> None:
     assert evidence(*BACK, at(1, "forward", 47.0, **SLEEPS)) == (
-        "rank 1 (pid 101) is in the forward pass of step 41 for 47 s: sleeps (time.sleep or similar) "
-        "(hrtimer_nanosleep); ranks 0, 2 wait for it (in the backward pass of step 41 for 45 s; futex_do_wait)"
+        "rank 1 (pid 101) is in the forward pass of step 41 for 47s: sleeps (time.sleep or similar) "
+        "(hrtimer_nanosleep); ranks 0, 2 wait for it (in the backward pass of step 41 for 45s; futex_do_wait)"
     )
     assert evidence(*(at(n, "collective", world=4) for n in range(3))) == (
-        "all 3 ranks here wait (futex_do_wait), and no progress for 45 s: ranks 0, 1, 2 in a collective of step "
-        "41 for 45 s; the one that they wait for may be on another machine"
+        "all 3 ranks here wait (futex_do_wait), and no progress for 45s: ranks 0, 1, 2 in a collective of step "
+        "41 for 45s; the one that they wait for may be on another machine"
     )
-    assert "(state T), in the forward pass of step 41 for 45 s; ranks 0, 2" in evidence(
+    assert "(state T), in the forward pass of step 41 for 45s; ranks 0, 2" in evidence(
         *BACK, at(1, "forward", state="T", wait="do_signal_stop")
     )
 
@@ -159,7 +159,7 @@ def test_one_rank_without_a_heartbeat_and_the_kernel_alone_is_asked() -> None:
     assert found(*BACK, rank(1, **SLEEPS)) == NAMED
     assert stuck_ranks.compare_ranks([]) is None
     assert stuck_ranks.describe_phase(rank(1)) == ""
-    assert stuck_ranks.describe_phase(at(1, "evaluation")) == "evaluating after step 40 for 45 s"
+    assert stuck_ranks.describe_phase(at(1, "evaluation")) == "evaluating after step 40 for 45s"
     alone = stuck_ranks.compare_ranks(
         [at(0, "evaluation", 1800.0), at(1, "checkpoint", 7.0), at(2, "backward")]
     )

@@ -78,7 +78,7 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     ]
     assert found.fixes[-1].text == (
         "3,900 files in /workspace/.cache/viz can be recreated: remove them, "
-        "the run then saves again by itself"
+        "the run then saves again"
     )
 
 

@@ -27,10 +27,10 @@ from rgt_tui.ui.box_status import (
 from rgt_tui.ui.notation import (
     NONE,
     amount_or_dash,
-    compact_time,
     current_glyphs,
     format_thousands,
     make_displayable,
+    narrow_time,
     number_or_dash,
     percent_or_dash,
 )
@@ -341,7 +341,7 @@ def heat_text(value: float | None) -> str:
     return f"{value:.0f}{current_glyphs().degree}"
 
 
-eta_cell = number_cell(seconds_to_end, compact_time)
+eta_cell = number_cell(seconds_to_end, narrow_time)
 
 
 def vram_cell(row: FleetRow, width: int) -> Line:
@@ -384,7 +384,7 @@ def age_cell(row: FleetRow, width: int) -> Line:
             tone = Tone.WARN
         else:
             tone = Tone.DIM
-        sign, age = old_mark(verdict.health), compact_time(verdict.sample_age)
+        sign, age = old_mark(verdict.health), narrow_time(verdict.sample_age)
         if cell_len(sign) + 1 + len(age) > width:
             age = re.sub(
                 r"(?<=[a-z]).*", "", age
@@ -395,7 +395,7 @@ def age_cell(row: FleetRow, width: int) -> Line:
         for alert in verdict.alerts
     )
     tone = Tone.TROUBLE if stuck else Tone.TEXT
-    text = compact_time(verdict.progress_age)
+    text = narrow_time(verdict.progress_age)
     return (
         Span(fit_text(text, width, right=True), Tone.DIM if verdict.progress_age is None else tone),
     )
@@ -479,7 +479,7 @@ def clock_cell(row: FleetRow, width: int) -> Line:
     """Time left on the first deadline, own stop included, or the costs that remain after a stop."""
     left, reading, own = next_end(row)
     if own is not None:
-        text = f"{current_glyphs().power}{compact_time(left)}"
+        text = f"{current_glyphs().power}{narrow_time(left)}"
         return (
             Span(
                 fit_text(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT
