@@ -436,8 +436,6 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         level = "info"
         if any(e.level == "error" and e.when.earliest <= forecast.until for e in night.events):
             level = "error"
-        elif night.wasted is not None and night.wasted[1] >= 0.01:
-            level = "warn"
         row = _box_row(night, forecast, room)
         lines.append(NightLine(f" {night.box[:names]:<{names}} {row}", level))
     lines += [
@@ -451,12 +449,12 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         lines.append(NightLine(f" {when:<20} {event.box:<{names}}  {event.text}", event.level))
     for night in forecast.boxes:
         for text in night.unknown:
-            lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}", "warn"))
+            lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}"))
     if not forecast.events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(" nothing is foreseen until noon"))
     lines += [NightLine(""), NightLine(" before you sleep")]
     for number, one in enumerate(forecast.advice, 1):
-        lines.append(NightLine(f" {number}  rgt {one.command}   {one.why}", "warn"))
+        lines.append(NightLine(f" {number}  rgt {one.command}   {one.why}"))
     if not forecast.advice:
         lines.append(NightLine(" nothing to do, as far as is known"))
     indent = " " * 4

@@ -58,8 +58,7 @@ class NightScreen(FleetAwareScreen):
         """Return the time span of the forecast."""
         if self.forecast is None:
             return []
-        until = day_and_clock(self.forecast.until, now)
-        return [(0, make_line(dim_span(f"from {day_and_clock(now, now)} to {until}")))]
+        return [(0, make_line(dim_span(f"from {day_and_clock(now, now)} until noon")))]
 
     def action_follow_advice(self, number: int) -> None:
         """Open the command of an advice: its dry run first. A command that reads an address is copied."""
