@@ -303,6 +303,7 @@ def main(argv: list[str]) -> int:
         refused = []
     else:
         refused = [*find_live_work(naming, found["job"]), *find_armed_stops(state)]
+        refused += find_start_hook()
     shared = why_maybe_shared(landing.agent_home(), state)
     own = os.path.basename(place.code_root())
     # The recorder is stopped first, so its reference does not count.
@@ -373,6 +374,14 @@ def find_live_work(naming: list[FileReference], jobs: list[str]) -> Iterator[str
             yield f"another rgt is watching this box ({namer.who}): quit it first"
         elif namer.verb not in ("", "record") and namer.file.startswith("rgt-box-"):
             yield f"the agent is busy: {namer.who}"
+
+
+def find_start_hook() -> list[str]:
+    """Return why rgt must stay: a hook starts it with the box, and would fail from then on."""
+    script = os.path.join(os.path.expanduser("~"), ".config", "rgt", "on-start", "on-start.sh")
+    if os.path.exists(script):
+        return [f"{script} continues queues after a restart: first rgt run BOX --on-start remove"]
+    return []
 
 
 def find_armed_stops(state: str) -> Iterator[str]:

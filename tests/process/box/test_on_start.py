@@ -32,7 +32,7 @@ def interrupted_job(box: Agent, folder: Path) -> Path:
     done = box.run("launch", "--job", str(job), "--seconds", "0")
     assert done.returncode == 0, done.stderr
     log = job / "logs" / "a.log"
-    until(lambda: "up" in log.read_text(), "the cell's start")
+    until(lambda: log.exists() and "up" in log.read_text(), "the cell's start")
     end_abruptly(job)
     return job
 
@@ -86,6 +86,8 @@ def test_a_script_that_the_platform_runs_gets_and_loses_our_lines(
     assert once.startswith("#!/bin/bash\n# >>> rgt on-start >>>\n")
     assert plan(box, *kinds, "--install")["installed"]
     assert hook.read_text() == once, "twice is once"
+    kept = box.run("remove")
+    assert kept.returncode == 1 and b"first rgt run BOX --on-start remove" in kept.stdout
     # As the platform does it; the rest of its script never ends.
     (job / "go").touch()
     with subprocess.Popen(["bash", str(hook)], env={"PATH": "/usr/bin:/bin"}) as started:
@@ -114,7 +116,7 @@ def test_a_run_that_is_alive_or_was_stopped_by_a_person_is_not_started(
         tmp_path / "job", ["/bin/sh", "-c", RESUMES, str(tmp_path / "job")], ["a"], detach="setsid"
     )
     assert box.run("launch", "--job", str(job), "--seconds", "0").returncode == 0
-    until(lambda: (job / "logs" / "a.log").exists(), "the start")
+    until(lambda: (job / "starts").exists(), "the start")
     again = box.run("on-start", "--run", "--wait", "0")
     assert (again.returncode, starts(job)) == (0, 1), again.stderr
     assert f"{job}: alive".encode() in again.stdout
