@@ -23,6 +23,7 @@ from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indi
 from rgt_tui.cli.triage_files import as_json, as_text, triage_log
 from rgt_tui.cli.work.work_arguments import RunArguments, SmokeArguments, parse_environment
 from rgt_tui.files import locked_file, open_regular, replace_file, state_directory
+from rgt_tui.fleet.work.job_file import JobFileError, read_job_file
 from rgt_tui.fleet.work.launching import describe_phase, finding_lines, job_name_of
 from rgt_tui.handbook import all_pages
 from rgt_tui.health import log_finding
@@ -153,6 +154,12 @@ class FrameworkLimit(msgspec.Struct, frozen=True):
 
 def run_smoke(arguments: SmokeArguments) -> int:
     """Run a command here, limited to a few batches; return its exit status."""
+    if arguments.job is not None:
+        try:
+            _apply_job_file(arguments, arguments.job)
+        except JobFileError as error:
+            print_error(error)
+            return USAGE
     if not arguments.words:
         print_error("which command? write it after --: rgt smoke -- python train.py")
         return USAGE
@@ -199,6 +206,25 @@ def run_smoke(arguments: SmokeArguments) -> int:
             )
             return USAGE
         return _report_smoke(arguments, words, folder, status, time.monotonic() - began)
+
+
+def _apply_job_file(arguments: SmokeArguments, path: str) -> None:
+    """Complete the arguments with a job file: its smoke command, or else its command.
+
+    Raises:
+        JobFileError: It cannot be used, or its only command is that of a sweep.
+    """
+    job = read_job_file(Path(path))
+    if not arguments.words and job.smoke is not None:
+        arguments.words = [job.smoke]
+    elif not arguments.words and job.cells:
+        raise JobFileError(
+            f"{path}: smoke: missing; a sweep's command has fields, so name one here"
+        )
+    arguments.words = arguments.words or job.command_words
+    folder = Path(path).parent / (job.push or "") / (job.workdir or "")
+    arguments.workdir = arguments.workdir or str(folder)
+    arguments.env = [*job.environment, *arguments.env]
 
 
 def _smoke_environment(

@@ -67,7 +67,11 @@ class SmokeArguments(Arguments):
         "rgt smoke --seconds 2m -- python train.py --limit-batches 2",
         "rgt smoke --env DATA=tiny -- 'cd code && torchrun --nproc-per-node 2 train.py'",
         "rgt smoke --overfit-one-batch 100 -- python -m rgt_train --task char_lm",
+        "rgt smoke --job job.toml && rgt up --job job.toml",
         "rgt smoke -- python train.py && rgt up lab --gpu A100",
+    )
+    job = text_option(
+        "FILE", "run the smoke command of a job file, or else its command (docs/job.md)"
     )
     overfit_one_batch = option(
         "N",

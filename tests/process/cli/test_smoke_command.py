@@ -187,6 +187,20 @@ def test_a_sitecustomize_of_the_machine_still_runs(tmp_path: Path) -> None:
     assert "own site\ncommand\n" in done.stderr, done.stderr
 
 
+def test_the_smoke_command_of_a_job_file(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    job = tmp_path / "job.toml"
+    job.write_text('run = "exit 7"\npush = "code"\nsmoke = "pwd; echo $LR"\n[env]\nLR = 1\n')
+    done = smoke(tmp_path, "--job", "job.toml")
+    assert (done.returncode, done.stderr) == (0, f"{tmp_path / 'code'}\n1\n"), done.stdout
+    job.write_text('run = "exit 7"\n')
+    assert smoke(tmp_path, "--job", "job.toml").returncode == 7
+    assert smoke(tmp_path, "--job", "job.toml", "--", "exit 5").returncode == 5
+    job.write_text('run = "train {cfg}"\ncells = ["a.yaml"]\n')
+    sweep = smoke(tmp_path, "--job", "job.toml")
+    assert sweep.returncode == 2 and "job.toml: smoke: missing" in sweep.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
