@@ -1,7 +1,7 @@
 """Measures ``rgt triage`` and ``rgt scalars`` on the blind sets, by the labels in ``tests/fixtures/blind``.
 
-``--misses`` also lists each case that is not right, with what was found; ``--second`` measures the second set, the
-cases that were kept back on their own, and lists no misses of those.
+``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the second set, whose
+kept-back cases are counted on their own and not listed, and the third.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def measure_logs(
     alarms = [Miss("alarm", case, pages, []) for case in healthy if (pages := found[case["case"]])]
     print_share("failures: a right page first", len(failures) - len(misses), len(failures))
     print_share("failures: a right page among two", len(failures) - lost, len(failures))
-    print_share("healthy logs with a finding", len(alarms), len(healthy))
+    if healthy:
+        print_share("healthy logs with a finding", len(alarms), len(healthy))
     return misses + alarms
 
 
@@ -147,8 +148,8 @@ def print_share(what: str, right: int, of: int) -> None:
     print(f"{what:42} {right:3d} of {of:3d}  {100 * right / of:5.1f} %")
 
 
-def measure_second(folder: Path) -> list[Miss]:
-    """Print the figures of both parts of the second set; return the misses of the part that was seen."""
+def measure_later(folder: Path) -> list[Miss]:
+    """Print the figures of the later sets; return the misses but those of the part kept back."""
     failures, healthy = read_cases("second/failures"), read_cases("second/healthy")
     misses = []
     for kept_back, title in ((False, "seen"), (True, "kept back")):
@@ -160,19 +161,20 @@ def measure_second(folder: Path) -> list[Miss]:
         )
         if not kept_back:
             misses = found
-    return misses
+    print("third set")
+    return [*misses, *measure_logs(read_cases("third/failures"), (), folder)]
 
 
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--misses", action="store_true", help="list the cases that are not right")
-    parser.add_argument("--second", action="store_true", help="measure the second set")
+    parser.add_argument("--later", action="store_true", help="measure the second and third set")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if wanted.second:
-            misses = measure_second(folder)
+        if wanted.later:
+            misses = measure_later(folder)
         else:
             misses = measure_logs(read_cases("failures"), read_cases("healthy"), folder)
             misses += measure_metrics(folder)
