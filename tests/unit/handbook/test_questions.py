@@ -3,8 +3,9 @@
 The questions are from public threads, in the words of their authors; a row is the ids of the pages that answer it
 (`none`: no page does), the question, its source. They were labelled by reading the pages, before they were searched
 for. Labels never change. `tuning.tsv` and `kept_back.tsv` are halves of 200, split by a fixed seed before the search
-was changed; `tuning_2.tsv` and `tuning_3.tsv` came later, then `tuning_4.tsv` and `kept_back_2.tsv`. The search and the words that lead to a page may be
-adapted to the files for tuning; those kept back only measure: do not look at which of their questions fail.
+was changed; `tuning_2.tsv` and `tuning_3.tsv` came later, then `tuning_4.tsv` and `kept_back_2.tsv`. The search and
+the words that lead to a page may be adapted to the files for tuning; those kept back only measure: do not look at
+which of their questions fail.
 """
 
 from __future__ import annotations
