@@ -55,8 +55,8 @@ _COMMENT = re.compile(r"\s*(?:#(?!#\[error\])|//|\* )")
 _QUOTED = re.compile(
     r"\s*\+{1,4} (?=\S)|\s*[-*] [^\n]{0,80}`|\s*-\s+['\"][^\n]*['\"],?\s*$"
     r"|[^\n]{0,200}(?:^|[\s;|&($])(?:[zef]?grep|rg|awk|sed|jq)\s[^\n]{0,200}['\"]"
-    r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]|print\(|echo +[\"']|trap +[\"']"
-    r"|log\w*\.\w+\(|warnings\.warn\()"
+    r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]"
+    r"|print\(|echo +[\"']|trap +[\"']|log\w*\.\w+\(|warnings\.warn\()"
     r"|\s*['\"]?(?!(?:error|message|msg|reason|exception|detail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
     r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
 )
