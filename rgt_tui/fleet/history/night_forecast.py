@@ -1,6 +1,6 @@
 """The night ahead: what each box does until tomorrow noon, and what that costs. Pure functions.
 
-Each forecast has a spread. What is unknown is reported as unknown, never as zero and never as safe.
+Each forecast has a spread. Unknown figures are reported as unknown, never as zero and never as safe.
 """
 
 from __future__ import annotations
@@ -163,6 +163,12 @@ def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | Non
     )
 
 
+def _add_seconds(at: float | None, seconds: float) -> float | None:
+    if at is None:
+        return None
+    return at + seconds
+
+
 def forecast_full(
     history: ReducedHistory, name: str, percent: float, now: float
 ) -> ForecastTime | None:
@@ -173,7 +179,7 @@ def forecast_full(
     Args:
         history: Recorded means of the box.
         name: Its series, such as ``disk:/workspace``.
-        percent: What is used now.
+        percent: Used now, 0 to 100.
         now: Client clock.
     """
     if name not in history.names:
@@ -223,9 +229,11 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
         unknown.append("full disks: less than 10 minutes of them are recorded")
     for reading in clock_readings(profile, box, now, charges=False):
         if reading.counting and reading.seconds_left is not None:
-            latest = None if reading.most_left is None else now + reading.most_left
+            latest = _add_seconds(reading.most_left, now)
             at = now + reading.seconds_left
-            level = "error" if reading.of_run else "warn"
+            level = "warn"
+            if reading.of_run:
+                level = "error"
             text = f"{reading.what}: {reading.consequence}"
             events.append(ForecastEvent(name, ForecastTime(at, at, latest), text, level))
         elif reading.counting and reading.mode is ClockMode.COUNTDOWN:
@@ -255,7 +263,9 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
         if cell is None:
             continue
         run = next((one for one in box.runs if one.name == cell.name), None)
-        end = None if run is None else forecast_end(box, run, now)
+        end = None
+        if run is not None:
+            end = forecast_end(box, run, now)
         if run is None or end is None:
             return None, f"the end of {cell.name}: its pace or its last step is unknown"
         return _add_waiting_cells(queue, run, end, now)
@@ -301,8 +311,10 @@ def _add_waiting_cells(
 
 
 def _forecast_disks(box: BoxState, now: float) -> list[ForecastEvent]:
-    found = []
-    for disk in box.sample.disks if box.sample is not None else ():
+    found: list[ForecastEvent] = []
+    if box.sample is None:
+        return found
+    for disk in box.sample.disks:
         if disk.read_only or disk.error is not None:
             continue
         for series, what, percent in (
@@ -324,15 +336,17 @@ def _forecast_off(
     box: BoxState, works: bool | None, end: ForecastTime | None, now: float
 ) -> ForecastTime | None:
     """Return when an armed box parks itself; the first of its deadlines."""
-    offs = []
-    for record in box.self_stop.armed if box.self_stop is not None else ():
+    offs: list[ForecastTime] = []
+    if box.self_stop is None:
+        return None
+    for record in box.self_stop.armed:
         if record.action is not EndAction.PARK:
             continue
         if record.mode is AutostopMode.LEASE:
             at = record.at + record.limit_s
             offs.append(ForecastTime(at, at, at))
         elif end is not None:
-            latest = None if end.latest is None else end.latest + record.limit_s
+            latest = _add_seconds(end.latest, record.limit_s)
             offs.append(
                 ForecastTime(end.earliest + record.limit_s, end.likely + record.limit_s, latest)
             )
@@ -354,7 +368,9 @@ def _forecast_cost(
         return MoneyAmount(0.0, box.meter.currency), (0.0, 0.0, 0.0)
     if price is None:
         return None, None
-    stop = morning if off is None else min(morning, off.likely)
+    stop = morning
+    if off is not None:
+        stop = min(morning, off.likely)
     rate = price.value / 3600.0
     cost = MoneyAmount(rate * (stop - now), price.currency, price.at_least, estimated=True)
     if works is None or (works and end is None):
@@ -362,7 +378,9 @@ def _forecast_cost(
     if end is None:
         whole = rate * (stop - now)
         return cost, (whole, whole, whole)
-    last = stop if end.latest is None else end.latest
+    last = stop
+    if end.latest is not None:
+        last = end.latest
     idle = [rate * max(0.0, stop - at) for at in (last, end.likely, end.earliest)]
     if off is not None and off.likely < morning:
         # Autostop follows the end: whenever that is, the idle time is its limit.
@@ -373,7 +391,7 @@ def _forecast_cost(
 def _advise(
     night: BoxNight, now: float, morning: float, can_notify: bool
 ) -> list[tuple[float, NightAdvice]]:
-    """Return what is worth doing, each with the money that it can save."""
+    """Return commands worth running, each with the money that it can save."""
     found = []
     hours = max(1, round((morning - now) / 3600.0))
     cent = 0.01
@@ -481,27 +499,33 @@ def _cost_line(forecast: NightForecast) -> NightLine:
         low, about, high = (
             format_sums([MoneyAmount(value, currency)]) for value in (least, likely, most)
         )
-        parts.append(about if low == high else f"{about} ({low} to {high})")
+        if low != high:
+            about += f" ({low} to {high})"
+        parts.append(about)
     text = " + ".join(parts)
     if unknown:
-        text = f"at least {text}, the rest unknown" if parts else "unknown"
-    level = "warn" if any(sums[1] >= 0.01 for sums in wasted.values()) else "info"
+        text = "unknown"
+        if parts:
+            text = f"at least {' + '.join(parts)}, the rest unknown"
+    level = "info"
+    if any(sums[1] >= 0.01 for sums in wasted.values()):
+        level = "warn"
     return NightLine(f" by 07:00  {format_sums(costs)}   of it without work  {text or '0'}", level)
 
 
 def _span_text(when: ForecastTime, now: float) -> str:
     """Return a time with its spread: ``02:31 (02:10–03:00)``."""
 
-    def clock(at: float) -> str:
+    def format_clock(at: float) -> str:
         shown = datetime.fromtimestamp(at).astimezone()
         if at - now < 86400.0:
             return shown.strftime("%H:%M")
         return shown.strftime("%m-%d %H:%M")
 
-    first, likely = clock(when.earliest), clock(when.likely)
+    first, likely = format_clock(when.earliest), format_clock(when.likely)
     if when.latest is None:
         return f"{likely} (from {first})"
-    last = clock(when.latest)
+    last = format_clock(when.latest)
     if first == last:
         return likely
     return f"{likely} ({first}–{last})"
@@ -530,8 +554,12 @@ def _hour_labels(forecast: NightForecast, room: int) -> str:
 def _box_row(night: BoxNight, forecast: NightForecast, room: int) -> str:
     """Return a box's row on the axis."""
     work, idle, unknown, off = "━", "░", "?", " "
-    end = None if night.end is None else _column(night.end.likely, forecast, room)
-    stop = room if night.off is None else _column(night.off.likely, forecast, room)
+    end = None
+    if night.end is not None:
+        end = _column(night.end.likely, forecast, room)
+    stop = room
+    if night.off is not None:
+        stop = _column(night.off.likely, forecast, room)
     cells = []
     for column in range(room):
         if column >= stop:
@@ -548,6 +576,8 @@ def _box_row(night: BoxNight, forecast: NightForecast, room: int) -> str:
     cells[at_morning] = "╎"
     for event in night.events:
         if event.when.likely <= forecast.until:
-            mark = "◆" if event.ends_run else {"error": "✖", "warn": "▲"}.get(event.level, "○")
+            mark = {"error": "✖", "warn": "▲"}.get(event.level, "○")
+            if event.ends_run:
+                mark = "◆"
             cells[_column(event.when.likely, forecast, room)] = mark
     return "".join(cells)

@@ -24,7 +24,7 @@ from rgt_tui.ui.widgets.spans import Line, Span, clip_line, dim_span, make_line
 
 
 class NightScreen(FleetAwareScreen):
-    """What each box will probably do, what it costs by seven, and what is worth doing now."""
+    """What each box will probably do, what it costs by seven, and commands worth running now."""
 
     PLACE = "night"
     KEYS: ClassVar[tuple[Command, ...]] = NIGHT
