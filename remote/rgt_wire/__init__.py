@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "USER_AGENT",
     "VERSION",
+    "block_packing",
     "checkpoint_layouts",
     "checkpoint_names",
     "event_records",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 HELP = """
 usage: push plan                              manifest on stdin; print what is missing, and whether it fits
-       push take --staging DIR                write pieces from stdin: "HASH OFFSET LENGTH" and a newline, then bytes
+       push take --staging DIR                write pieces from stdin: "HASH OFFSET LENGTH" and a newline, then bytes;
+                                              with a fourth number, so many bytes that are a zlib stream of them
        push publish --staging DIR             check every hash, and put everything in its place
        push list --place DIR [--job DIR]...   list versions of code, and who uses each
        push prune --place DIR [--job DIR]... [--shared] [--dry-run]   remove versions not known to be in use

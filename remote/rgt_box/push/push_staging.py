@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import sys
+import zlib
 
 from rgt_box import files, jsonline
 from rgt_box.commands import hashing
@@ -212,7 +213,7 @@ def measure_room(manifest: PushManifest, needed: int, inodes: int) -> dict[str, 
 def write_pieces(staging: str, source: BinaryIO) -> int:
     """Write the pieces received: a line with hash, offset and length, then the bytes.
 
-    Return their total.
+    A fourth number is the length of what follows, if that is a zlib stream. Return their total.
 
     Bytes that arrived after the plan, from a push that was killed just before, are not written
     twice.
@@ -238,9 +239,13 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
         fd = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
+        packed = int(words[3]) if len(words) > 3 else 0
         try:
             while count:
-                data = source.read(min(CHUNK, count))
+                if packed:
+                    data = _read_packed(source, packed, count)
+                else:
+                    data = source.read(min(CHUNK, count))
                 if not data:
                     return total  # the other end has closed: the received bytes are kept
                 new = data[max(0, have - offset) :]
@@ -250,6 +255,27 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
                 total += len(new)
         finally:
             os.close(fd)
+
+
+def _read_packed(source: BinaryIO, packed: int, count: int) -> bytes:
+    """Read a packed piece; return nothing if the other end has closed in the middle of it.
+
+    Raises:
+        BadManifest: It is not a packed piece of this length.
+    """
+    # What zlib makes of a block that does not shrink is a little longer than the block.
+    if not 0 < packed <= 2 * CHUNK or count > CHUNK:
+        raise BadManifest("a packed piece is too long")
+    body = source.read(packed)
+    if len(body) < packed:
+        return b""
+    try:
+        data = zlib.decompressobj().decompress(body, count + 1)
+    except zlib.error as error:
+        raise BadManifest("a packed piece is damaged: %s" % error) from None
+    if len(data) != count:
+        raise BadManifest("a packed piece has another length")
+    return data
 
 
 def copy_content(path: str, digest: str, target: str) -> bool:

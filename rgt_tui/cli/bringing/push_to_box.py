@@ -195,6 +195,8 @@ def describe_push(box: str, arrived: PushResult) -> list[str]:
     if arrived.dry_run:
         would = translate("would be ")
     sent = f"{size(arrived.sent)} {would}sent"
+    if arrived.saved:
+        sent += f" (packed: {size(arrived.sent - arrived.saved)})"
     found = [
         f"{box}: {arrived.path}",
         f"  sha256    {arrived.digest}",

@@ -7,8 +7,12 @@ hashes every file before moving it into place. File names of the tree are not se
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
+from rgt_wire.block_packing import BlockPacker
+
+from rgt_tui.fleet.pulls.box_pipe import round_trip_s
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent, feed_command
 from rgt_tui.transfer import SourceFile
 
@@ -33,8 +37,9 @@ async def send_files(
     staging: str,
     wanted: Wanted,
     tell: Tell,
-) -> None:
-    """Send the wanted files.
+    pack_from_s: float = 0.003,
+) -> int:
+    """Send the wanted files; return how many bytes of them were saved by packing.
 
     Args:
         connection: To the box.
@@ -42,30 +47,53 @@ async def send_files(
         staging: The agent's directory for incoming files.
         wanted: What to send.
         tell: Called with the progress.
+        pack_from_s: Round trip from which blocks are packed where they then arrive sooner.
 
     Raises:
         NotTaken: the box did not write it.
         Unreachable: the connection was lost; the next push resumes.
     """
     if not wanted:
-        return
+        return 0
+    packer = None
+    if (round_trip_s(connection) or 0.0) >= pack_from_s:
+        packer = BlockPacker()
     command = deployed.build_command("push", "take", "--staging", staging)
-    done = await feed_command(connection, command, _iterate_pieces(wanted, tell), name="pushing")
+    done = await feed_command(
+        connection, command, _iterate_pieces(wanted, tell, packer), name="pushing"
+    )
     if done.status != 0:
         raise PushAgentFailed(f"the box refused it: {done.words or f'exit {done.status}'}")
+    if packer is None:
+        return 0
+    return packer.saved_bytes
 
 
-async def _iterate_pieces(wanted: Wanted, tell: Tell) -> AsyncIterator[bytes]:
+async def _iterate_pieces(
+    wanted: Wanted, tell: Tell, packer: BlockPacker | None
+) -> AsyncIterator[bytes]:
     sent = 0
     for file, have in wanted:
-        yield f"{file.sha256} {have} {file.size - have}\n".encode()
+        if packer is None:
+            yield f"{file.sha256} {have} {file.size - have}\n".encode()
         at = have
         while at < file.size:
             data = await asyncio.to_thread(_read_piece, file, at, min(CHUNK, file.size - at))
             if not data:
                 # The file has shrunk: the hash check will fail, and the next plan reports it.
                 return
-            yield data
+            began, piece = time.monotonic(), data
+            if packer is not None:
+                packed = await asyncio.to_thread(packer.pack_block, data)
+                head = f"{file.sha256} {at} {len(data)}"
+                if packed is None:
+                    piece = f"{head}\n".encode() + data
+                else:
+                    piece = f"{head} {len(packed)}\n".encode() + packed
+                began = time.monotonic()
+            yield piece
+            if packer is not None:
+                packer.count_line(len(piece), time.monotonic() - began)
             at += len(data)
             sent += len(data)
             tell(sent)

@@ -84,6 +84,8 @@ class PushResult(msgspec.Struct, frozen=True, kw_only=True):
     """For code: the link that points to it now."""
     sent: int = 0
     """Bytes sent."""
+    saved: int = 0
+    """How many fewer went over the line, because they were packed on the way."""
     same: int = 0
     """Number of files that the box already had."""
     refused: tuple[tuple[str, str], ...] = ()
@@ -187,7 +189,7 @@ async def push_tree(
     """
     code = choice.kind == "code"
     place = choice.to or (code_place(profile) if code else data_place(profile))
-    sent = 0
+    sent = saved = 0
     damaged: tuple[str, ...] = ()
     # Attempts for files that arrived damaged or changed meanwhile.
     tries = 3
@@ -207,7 +209,7 @@ async def push_tree(
             published = _Published(refused=plan.refused, same=plan.same)
             return _build_result(tree, choice, plan, published, total)
         try:
-            await send_files(
+            saved += await send_files(
                 connection, deployed, plan.staging, wanted, _progress_reporter(progress, total)
             )
             sent += total
@@ -218,7 +220,8 @@ async def push_tree(
             raise
         damaged = published.damaged
         if not damaged:
-            return _build_result(tree, choice, plan, published, sent)
+            made = _build_result(tree, choice, plan, published, sent)
+            return msgspec.structs.replace(made, saved=saved)
         named = tree
         tree = None  # read it again: it may have changed locally
     if damaged:

@@ -17,11 +17,13 @@ import msgspec
 import pytest
 
 from rgt_tui.cli.teardown.pull import print_report
-from rgt_tui.fleet import connected
+from rgt_tui.fleet import connected, connected_agent
 from rgt_tui.fleet.pulls import box_pipe, pulling
 from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport
+from rgt_tui.fleet.pushes import PushChoice, push_transport, pushing
 from rgt_tui.model import BoxSpec
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BulkClient, HostKeyRefused, NotCarried, bulk_client, openssh_client
 from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher, StreamError
 from tests.contract.ssh.conftest import RealSshd, running_sshd
@@ -408,3 +410,27 @@ def test_a_box_that_packs_wrongly_ends_the_stream(data: bytes) -> None:
     """Also one block of zeros that would fill the memory here."""
     with pytest.raises(StreamError):
         read_all(data, 1 << 16)
+
+
+@pytest.mark.usefixtures("env")
+def test_a_push_that_is_packed_arrives_as_it_was(
+    lab: BoxSpec, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a long line; whether a block is packed is decided elsewhere."""
+    monkeypatch.setattr(push_transport, "round_trip_s", lambda connection: 1.0)
+    monkeypatch.setattr(
+        push_transport.BlockPacker, "pack_block", lambda packer, block: zlib.compress(block)
+    )
+    place = tmp_path / "place"
+    place.mkdir()
+
+    async def push() -> str:
+        async with connected_agent(lab) as (connection, deployed):
+            choice = PushChoice(kind="data", to=str(place))
+            profile = load_profile("generic-ssh")
+            return (await pushing.push_tree(connection, deployed, profile, source, choice)).path
+
+    arrived = Path(asyncio.run(push()))
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == {
+        path.name: path.read_bytes() for path in arrived.iterdir() if path.is_file()
+    }

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -482,3 +483,42 @@ def test_somebody_elses_staging_is_not_used(agent: Agent, place: Path) -> None:
     os.chown(place / ".rgt-push", 12345, 12345)
     said = answer(agent, "plan", stdin=manifest("code", place, {"a": b"x"}), status=2)["words"]
     assert "not this user's directory" in said
+
+
+def test_packed_pieces_are_written_as_they_were(agent: Agent, place: Path) -> None:
+    data = b"step 1 loss 2.5\n" * 1000
+    files = {"a": data}
+    digest = hashlib.sha256(data).hexdigest()
+    plan = answer(agent, "plan", stdin=manifest("code", place, files))
+    first, rest = zlib.compress(data[:700]), data[700:]
+    stream = f"{digest} 0 700 {len(first)}\n".encode() + first
+    again = f"{digest} 0 700 {len(first)}\n".encode() + first
+    stream += again + f"{digest} 700 {len(rest)}\n".encode() + rest
+    answer(agent, "take", "--staging", plan["staging"], stdin=stream)
+    path = answer(agent, "publish", "--staging", plan["staging"])["path"]
+    assert (Path(path) / "a").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("count", "body"),
+    [
+        (700, b"no stream"),
+        (700, zlib.compress(b"x" * 699)),
+        (700, zlib.compress(b"x" * 10_000_000)),
+        (700, b"x" * (3 << 20)),
+    ],
+)
+def test_a_packed_piece_of_another_length_is_refused(
+    agent: Agent, place: Path, count: int, body: bytes
+) -> None:
+    data = os.urandom(1000)
+    digest = hashlib.sha256(data).hexdigest()
+    plan = answer(agent, "plan", stdin=manifest("code", place, {"a": data}))
+    head = f"{digest} 0 {count} {len(body)}\n".encode()
+    refused = answer(agent, "take", "--staging", plan["staging"], stdin=head + body, status=2)
+    assert "a packed piece" in refused["words"]
+    cut = answer(
+        agent, "take", "--staging", plan["staging"],
+        stdin=f"{digest} 0 700 100\n".encode() + zlib.compress(data[:700])[:50],
+    )  # fmt: skip
+    assert cut["took"] == 0, "the connection broke off in the middle of it"

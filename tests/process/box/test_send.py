@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.commands import send
+from rgt_wire import block_packing
 
 from tests.process.box.harness import Agent, until
 
@@ -312,7 +312,7 @@ def test_packed_output_is_the_same_in_frames(agent: Agent, tmp_path: Path) -> No
 
 def test_a_block_is_packed_where_it_arrives_sooner() -> None:
     text, noise = b'{"step": 1, "loss": 2.5}\n' * 40_000, os.urandom(1 << 20)
-    slow, fast = send.BlockPacker(), send.BlockPacker()
+    slow, fast = block_packing.BlockPacker(), block_packing.BlockPacker()
     assert slow.pack_block(text) is None, "nothing is known of the line yet"
     slow.count_line(1 << 20, 1.0)
     fast.count_line(1 << 30, 0.001)
@@ -335,8 +335,8 @@ def test_data_that_do_not_shrink_are_tried_more_and_more_rarely(
         tried.append(level)
         return block
 
-    monkeypatch.setattr("rgt_box.commands.send.zlib.compress", compress)
-    packer = send.BlockPacker()
+    monkeypatch.setattr("rgt_wire.block_packing.zlib.compress", compress)
+    packer = block_packing.BlockPacker()
     packer.count_line(1 << 20, 1.0)
     assert [packer.pack_block(b"noise") for _ in range(159)] == [None] * 159
     assert len(tried) == 9, "after 1, 2, 4, 8, 16 blocks, then after 32 each"
