@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_wire import block_packing
 
 from rgt_tui.cli.teardown.pull import print_report
 from rgt_tui.fleet import connected, connected_agent
@@ -419,7 +420,7 @@ def test_a_push_that_is_packed_arrives_as_it_was(
     """Over a long line; whether a block is packed is decided elsewhere."""
     monkeypatch.setattr(push_transport, "round_trip_s", lambda connection: 1.0)
     monkeypatch.setattr(
-        push_transport.BlockPacker, "pack_block", lambda packer, block: zlib.compress(block)
+        block_packing.BlockPacker, "pack_block", lambda packer, block: zlib.compress(block)
     )
     place = tmp_path / "place"
     place.mkdir()
