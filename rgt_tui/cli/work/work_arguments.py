@@ -251,9 +251,9 @@ class ExecArguments(BoxArguments):
     about = """
     Run one command on a box, with this terminal's standard input, output and error, every byte unchanged. A
     single word after -- is a line for the box's shell; several words are passed unchanged, blanks and quotes
-    included. The box needs neither Python nor the agent. Ctrl-C disconnects; if the box's sshd supports it
-    (not for root), the command gets the signal first. For commands that must survive a lost connection, use
-    rgt run.
+    included. The box needs neither Python nor the agent. Ctrl-C disconnects; in a pod, and if the box's sshd
+    supports it (not for root), the command gets the signal first. For commands that must survive a lost
+    connection, use rgt run.
     """
     examples = (
         "rgt exec lab -- nvidia-smi",

@@ -95,6 +95,18 @@ async def test_a_command_that_kills_its_own_shell_has_the_status_that_kubectl_re
     connection.abort()
 
 
+async def test_a_signal_reaches_the_command(cluster: LocalCluster) -> None:
+    connection = await connect_box(pod_spec())
+    begun = asyncio.Event()
+    line = "trap 'exit 5' INT; echo ready; while :; do sleep 0.1; done"
+    channel = await open_bulk(connection, line, lambda _: begun.set())
+    await begun.wait()
+    channel._channel.send_signal("INT")  # only rgt exec sends signals, in a terminal of its own
+    await channel.wait()
+    assert channel.status == 5
+    connection.abort()
+
+
 REFUSED = [
     (
         {"context": "other"},

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.pulls.pulling import at_any_price
 from rgt_tui.model import BoxState, FleetState, LinkState
 from tests.contract.kubernetes.conftest import pod_spec
 from tests.contract.providers.fakes.local_cluster import LocalCluster
@@ -19,7 +20,6 @@ from tests.contract.providers.fakes.local_cluster import LocalCluster
 FLEET = """
 [boxes.lm]
 python = "{python}"
-results = ["{home}/out"]
 [boxes.lm.kubectl]
 context = "local"
 namespace = "ml"
@@ -31,7 +31,7 @@ pod = "train-0"
 def fleet_file(cluster: LocalCluster, tmp_path: Path) -> Iterator[Path]:
     """A fleet file with the pod; what rgt leaves running there ends with it."""
     path = tmp_path / "fleet.toml"
-    path.write_text(FLEET.format(python=sys.executable, home=cluster.home))
+    path.write_text(FLEET.format(python=sys.executable))
     path.chmod(0o600)
     yield path
     for agent in cluster.home.glob(".cache/rgt/rgt-box-*.pyz"):
@@ -105,6 +105,33 @@ async def test_it_is_watched_with_log_and_curve_and_again_after_a_cut(
         await fleet.stop()
 
 
+async def test_a_container_without_python_is_read_with_its_shell(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    spec = pod_spec()
+    spec = type(spec)(
+        **{**{name: getattr(spec, name) for name in spec.__struct_fields__}, "python": "none"}
+    )
+    fleet = Fleet([spec], audit=tmp_path / "audit")
+    await fleet.start()
+    try:
+        box = await wait_for(fleet, lambda box: box.counters.samples > 0)
+        assert box.link is LinkState.LIVE
+        assert "these need the agent" in box.limited[0]
+    finally:
+        await fleet.stop()
+
+
+async def test_run_starts_inside_a_pod_and_says_that_it_ends_with_it(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    status, out, errors = await rgt(fleet_file, "run", "lm", "--no-smoke", "--", "echo inside")
+    assert status == 0, out + errors
+    assert "it runs inside the pod, and ends with it" in errors
+    assert "DONE" in out
+    assert any(path.read_text().startswith("inside") for path in cluster.home.rglob("logs/*.log"))
+
+
 async def test_exec_has_the_commands_streams_and_status(fleet_file: Path) -> None:
     status, out, errors = await rgt(
         fleet_file, "exec", "lm", "--", "cat; echo bad >&2; exit 7", data=b"in"
@@ -112,7 +139,7 @@ async def test_exec_has_the_commands_streams_and_status(fleet_file: Path) -> Non
     assert (status, out, errors) == (7, "in", "bad\n")
 
 
-async def test_what_is_pushed_arrives_and_what_is_pulled_is_verified(
+async def test_what_is_pushed_arrives_in_the_pod(
     cluster: LocalCluster, fleet_file: Path, tmp_path: Path
 ) -> None:
     code = tmp_path / "code"
@@ -121,12 +148,18 @@ async def test_what_is_pushed_arrives_and_what_is_pulled_is_verified(
     status, _, errors = await rgt(fleet_file, "push", "lm", str(code))
     assert status == 0, errors
     assert any(path.read_text() == "print('here')\n" for path in cluster.home.rglob("train.py"))
+
+
+async def test_what_is_pulled_from_the_pod_is_verified(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
     out = cluster.home / "out"
     out.mkdir()
-    (out / "model.bin").write_bytes(os.urandom(3 << 20))
-    status, said, errors = await rgt(
-        fleet_file, "pull", "lm", str(out), "--dest", str(tmp_path / "copies")
+    (out / "curve.dat").write_bytes(os.urandom(3 << 20))
+    fleet = Fleet([pod_spec()], audit=tmp_path / "audit", copies=tmp_path / "copies")
+    end = await fleet.pull_directories(
+        "lm", (str(out),), lambda _: None, lambda _: None, at_any_price
     )
-    assert status == 0, said + errors
-    copies = list((tmp_path / "copies").rglob("model.bin"))
-    assert [copy.read_bytes() for copy in copies] == [(out / "model.bin").read_bytes()]
+    assert end.whole, end.text
+    copy = tmp_path / "copies" / "lm" / str(out).lstrip("/") / "curve.dat"
+    assert copy.read_bytes() == (out / "curve.dat").read_bytes()
