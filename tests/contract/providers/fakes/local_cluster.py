@@ -137,7 +137,7 @@ class LocalCluster(LocalKubernetes):
         given = {one["name"]: one["value"] for one in container["env"]}
         process = await asyncio.create_subprocess_exec(
             *container["command"], cwd=self.home, start_new_session=True,
-            env={"HOME": str(self.home), "PATH": os.environ["PATH"], **given},
+            env=self._environment(given),
         )  # fmt: skip
         self._processes.append(process)
         code = await process.wait()
@@ -194,11 +194,16 @@ class LocalCluster(LocalKubernetes):
         await socket.close()
         return socket
 
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Return a pod's environment; the agent looks for results below its home alone, not on all of this machine."""
+        looks = {"RGT_ROOTS": str(self.home), "RGT_FIND_SECONDS": "0.5", "RGT_TERMINALS": ""}
+        return {"HOME": str(self.home), "PATH": os.environ["PATH"], **looks, **more}
+
     async def _run(self, socket: web.WebSocketResponse, command: list[str]) -> None:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.home, start_new_session=True,
-            env={"HOME": str(self.home), "PATH": os.environ["PATH"], "RGT_HERE": "pod"},
+            env=self._environment({"RGT_HERE": "pod"}),
         )  # fmt: skip
         self._processes.append(process)
         feeding = asyncio.ensure_future(self._feed(socket, process))
