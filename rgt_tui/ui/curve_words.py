@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui.health import assess_box
 from rgt_tui.language import translate
@@ -484,6 +484,48 @@ def circumstances_of(box: BoxState | None, run: RunState) -> dict[str, str]:
             known["code"] = found.cwd or "?"
             known["packages"] = ", ".join(found.uses)
     return known
+
+
+class RunComparison(NamedTuple):
+    """Where two runs part, for the line above the keys."""
+
+    text: str
+    step: int | None = None
+    """None = nowhere, or they cannot be compared."""
+
+
+def compare_chosen_runs(
+    board: Board,
+    settings: PlotSettings,
+    selected: RunKey | None,
+    boxes: Mapping[str, BoxState],
+) -> RunComparison:
+    """Compare the pinned with the selected run, else the only two that are shown."""
+    from rgt_tui.ui.plot import find_first_difference
+
+    runs = {each.key: each for each in board.runs}
+    keys = {key: None for key in (settings.reference, selected) if key in runs}
+    shown = {key: None for key in board.shown_runs if key in runs}
+    if len(keys) < 2 and len(shown) == 2:
+        keys = dict(shown)
+    if len(keys) < 2:
+        return RunComparison(f"pin a run with {key_for('curves.reference')}, then select another")
+    one, two = (runs[key] for key in keys if key is not None)
+    series = [each.run.series.get(settings.metric) for each in (one, two)]
+    if series[0] is None or series[1] is None:
+        return RunComparison(f"only one of them has {settings.metric}")
+    try:
+        found = find_first_difference(series[0], series[1])
+    except ValueError as error:
+        return RunComparison(str(error))
+    known = [circumstances_of(boxes.get(each.box), each.run) for each in (one, two)]
+    most_said = 6
+    other = " · ".join(list_differences(known[0], known[1], most_said)) or "no known difference"
+    if found is None:
+        return RunComparison(f"they do not differ by more than their noise; not the same: {other}")
+    values = f"{found.values[0]:.4g} and {found.values[1]:.4g}"
+    text = f"they differ from step {found.step:,} on: {values}; not the same: {other}"
+    return RunComparison(text, found.step)
 
 
 def options_of(command: str) -> dict[str, str]:

@@ -324,6 +324,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "cat": _several(_words("cat", "--path", "{}"), _words("cat", "--list", "{}", "--list", "{}/*")),
     "grep": _words("grep", "loss", "{}", "{}/*"),
     "scalars": _words("scalars", "{}"),
+    "fix": _words("fix", "--", "{}"),
     "reap": _jobs("reap", "--job", "{}"),
     "stop": _jobs("stop", "--run", "a", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],

@@ -21,11 +21,10 @@ from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, build_bindings, key_for
 from rgt_tui.ui.curve_words import (
     build_legend_entries,
-    circumstances_of,
+    compare_chosen_runs,
     copied_table,
     curve_parts,
     heard_part,
-    list_differences,
     nothing_to_draw,
 )
 from rgt_tui.ui.enduring import shorten_path
@@ -738,46 +737,15 @@ class CurvesScreen(FleetAwareScreen):
                 pinned = self.selected
             self._apply_settings(replace(self.settings, reference=pinned))
 
-    def _compared_runs(self) -> tuple[ShownRun, ShownRun] | None:
-        """Return the pinned and the selected run, or the two runs that are shown."""
-        runs = {each.key: each for each in self.board.runs}
-        shown = [key for key in self.board.shown_runs if key in runs]
-        keys = [key for key in (self.settings.reference, self.selected) if key in runs]
-        if len(set(keys)) < 2 and len(shown) == 2:
-            keys = list(shown)
-        if len(set(keys)) < 2:
-            return None
-        return runs[keys[0]], runs[keys[1]]
-
     def action_first_difference(self) -> None:
-        """Put the crosshair on the first step where two runs differ, and name the settings that differ."""
-        from rgt_tui.ui.plot import find_first_difference
-
-        pair = self._compared_runs()
-        if pair is None:
-            self.hint(f"pin a run with {key_for('curves.reference')}, then select another one")
-            return
-        metric, (one, two) = self.settings.metric, pair
-        if metric not in one.run.series or metric not in two.run.series:
-            self.hint(f"only one of them has {metric}")
-            return
-        try:
-            found = find_first_difference(one.run.series[metric], two.run.series[metric])
-        except ValueError as error:
-            self.hint(str(error))
-            return
-        boxes = self.shown_boxes()
-        known = [circumstances_of(boxes.get(each.box), each.run) for each in pair]
-        other = " · ".join(list_differences(known[0], known[1], 6)) or "no known difference"
-        if found is None:
-            self.hint(f"they do not differ by more than their noise; not the same: {other}", 30.0)
-            return
-        settings = replace(self.settings, axis=XAxis.STEP, pinned=float(found.step), hover=None)
-        if self.settings.axis is not XAxis.STEP:
-            settings = replace(settings, view=type(settings.view)())
-        self._apply_settings(settings)
-        values = f"{found.values[0]:.4g} and {found.values[1]:.4g}"
-        self.hint(f"they differ from step {found.step:,} on: {values}; not the same: {other}", 30.0)
+        """Put the crosshair on the first step where two runs differ; name the other settings."""
+        found = compare_chosen_runs(self.board, self.settings, self.selected, self.shown_boxes())
+        if found.step is not None:
+            settings = replace(self.settings, axis=XAxis.STEP, pinned=float(found.step), hover=None)
+            if self.settings.axis is not XAxis.STEP:
+                settings = replace(settings, view=type(settings.view)())
+            self._apply_settings(settings)
+        self.hint(found.text, 30.0)
 
     def action_all_boxes(self) -> None:
         """Show the runs of all boxes, or of this box only."""

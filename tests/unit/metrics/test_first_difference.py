@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from rgt_tui.cli.curves import compare_runs
+from rgt_tui.cli import curves
 from rgt_tui.model import RunResume, RunState, Series
 from rgt_tui.ui import circumstances_of
 from rgt_tui.ui.plot import find_first_difference
@@ -80,15 +80,15 @@ def test_the_command_prints_the_step_and_what_differs(capsys: pytest.CaptureFixt
     one = RunState("a", series={"loss": series(values)})
     two = RunState("b", series={"loss": series(other)}, resumes=(RunResume(320, "SIGTERM", 320),))
     elsewhere = replace(box, spec=replace(box.spec, name="lab"))
-    assert compare_runs((box, one), (elsewhere, two), "loss", as_json=False) == 0
+    assert curves.compare_runs((box, one), (elsewhere, two), "loss", as_json=False) == 0
     text = capsys.readouterr().out
     assert "differ from step 700 on" in text and "resumed no" in text and "320 (SIGTERM)" in text
-    assert compare_runs((box, one), (elsewhere, two), "loss", as_json=True) == 0
+    assert curves.compare_runs((box, one), (elsewhere, two), "loss", as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["step"], found["boxes"]) == (700, ["autodl-demo", "lab"])
     assert found["differences"]["resumed"] == ["no", "320 (SIGTERM)"]
     with pytest.raises(ValueError, match="no series"):
-        compare_runs((box, one), (box, two), "lr", as_json=False)
+        curves.compare_runs((box, one), (box, two), "lr", as_json=False)
 
 
 def test_where_a_run_ran_is_part_of_what_can_differ() -> None:
