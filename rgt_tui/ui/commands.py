@@ -486,6 +486,54 @@ LOG_TARGET: tuple[Command, ...] = tuple(
 )
 """Commands of a box that also work in its log."""
 
+CURVES: tuple[Command, ...] = (
+    Command("curves.metric", ("m",), "metric",
+            "Show the next metric: loss, val_loss, lr, then any others.", "next_metric", footer=1),
+    Command("curves.axis", ("x",), "x axis",
+            "Choose the x axis: steps, epochs, time since the start, time of day, tokens, if the runs log them.",
+            "next_axis", footer=2),
+    Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=3),
+    Command("curves.smooth", ("s",), "smooth",
+            "Smooth with an exponential moving average: 0, 0.6, 0.9, 0.97.", "smoother", footer=4),
+    Command("curves.zoom-in", ("plus", "equals_sign"), "zoom",
+            "Zoom in around the crosshair.", "zoom(0.5)"),
+    Command("curves.zoom-out", ("minus",), "zoom out", "Zoom out.", "zoom(2.0)"),
+    Command("curves.pan-left", ("left",), "earlier", "Move the window to earlier steps.", "pan(-0.25)"),
+    Command("curves.pan-right", ("right",), "later",
+            "Move the window to later steps; at the end it follows the newest.", "pan(0.25)"),
+    Command("curves.reset", ("0",), "all", "Show all steps and follow the newest.", "reset_view"),
+    Command("curves.cross-left", ("left_square_bracket",), "crosshair",
+            "Read the values at an earlier step.", "cross(-1)", footer=5),
+    Command("curves.cross-right", ("right_square_bracket",), "crosshair later",
+            "Read the values at a later step.", "cross(1)"),
+    Command("curves.log-there", ("enter",), "log there", "Open the log at the step of the crosshair.", "open_log"),
+    Command("curves.next-run", ("j", "down"), "next run",
+            "Select the next run; it is drawn on top.", "select_run(1)"),
+    Command("curves.previous-run", ("k", "up"), "previous run", "Select the previous run.", "select_run(-1)"),
+    Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
+    Command("curves.only", ("v",), "only this", "Show only the selected run, or all of them.", "only_run"),
+    Command("curves.reference", ("R",), "pin",
+            "Pin the selected run: the others show how their start options differ.", "pin_reference"),
+    Command("curves.first-difference", ("d",), "first difference",
+            "Go to the first step where the pinned and the selected run differ by more than their noise, and say what "
+            "was not the same.", "first_difference"),
+    Command("curves.grid", ("g",), "grid",
+            "Show all metrics at once, small; enter opens one.", "toggle_grid", footer=6),
+    Command("curves.export", ("X",), "export",
+            "Export the shown curves to a file: .svg or .png for a picture, .csv for the points.", "export"),
+    Command("curves.evaluations", ("V",), "evaluations",
+            "Show or hide the evaluations of the loss as points.", "toggle_evaluations"),
+    Command("curves.seeds", ("S",), "over seeds",
+            "Show IQM, mean and 95% band of the shown runs instead of the runs, or the runs again.", "toggle_seeds"),
+    Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
+    Command("curves.choose-boxes", ("b",), "choose boxes",
+            "Show the runs of the boxes that you name: names with * and ?, with spaces between.", "choose_boxes"),
+    *(replace(command, footer={"box.phases": 7, "box.teardown": 8}.get(command.id, 0))
+      for command in BOX_TARGET if command.id != "box.curves"),
+    *ALERTS_TOO,
+)  # fmt: skip
+"""Keys of the curves, and those of the box."""
+
 SCREENS: dict[str, tuple[str, str, str]] = {
     "fleet": ("Fleet", "rgt_tui.ui.screens.fleet", "FleetScreen"),
     "box": ("Box", "rgt_tui.ui.screens.box", "BoxScreen"),

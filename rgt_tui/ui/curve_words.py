@@ -486,6 +486,34 @@ def circumstances_of(box: BoxState | None, run: RunState) -> dict[str, str]:
     return known
 
 
+def time_at_crosshair(
+    board: Board, settings: PlotSettings, selected: RunKey | None, box: str
+) -> float | None:
+    """Return when the selected run of a box, or its first one, was at the crosshair."""
+    from rgt_tui.ui.plot.board import clock_of
+
+    cross = settings.crosshair_x
+    for each in board.runs:
+        if cross is not None and selected in (None, each.key) and each.box == box:
+            step, knots = board.step_at(each.key, cross), clock_of(each.run)
+            if step is not None and knots is not None:
+                return knots.x_of(step)
+    return None
+
+
+def step_at_time(each: ShownRun, at: float | None) -> float | None:
+    """Return the step that a run was at; None if it does not log its time."""
+    from rgt_tui.ui.plot.board import clock_of
+
+    knots = clock_of(each.run)
+    if knots is None or at is None:
+        return None
+    step = knots.step_of(at)
+    if step is None:
+        return None
+    return float(int(step))
+
+
 class RunComparison(NamedTuple):
     """Where two runs part, for the line above the keys."""
 

@@ -16,9 +16,9 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.language import translate
-from rgt_tui.model import TIME, BoxState, FleetState, ScreenPosition
+from rgt_tui.model import BoxState, FleetState, ScreenPosition
 from rgt_tui.ui.clipboard import ClipboardText
-from rgt_tui.ui.commands import ALERTS_TOO, BOX_TARGET, Command, build_bindings, key_for
+from rgt_tui.ui.commands import CURVES, Command, build_bindings, key_for
 from rgt_tui.ui.curve_words import (
     build_legend_entries,
     compare_chosen_runs,
@@ -26,6 +26,8 @@ from rgt_tui.ui.curve_words import (
     curve_parts,
     heard_part,
     nothing_to_draw,
+    step_at_time,
+    time_at_crosshair,
 )
 from rgt_tui.ui.enduring import shorten_path
 from rgt_tui.ui.exports import (
@@ -44,54 +46,6 @@ from rgt_tui.ui.widgets.lines import PaintedGround, RowChosen
 
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import AveragedRuns, Board
-
-CURVES: tuple[Command, ...] = (
-    Command("curves.metric", ("m",), "metric",
-            "Show the next metric: loss, val_loss, lr, then any others.", "next_metric", footer=1),
-    Command("curves.axis", ("x",), "x axis",
-            "Choose the x axis: steps, epochs, time since the start, time of day, tokens, if the runs log them.",
-            "next_axis", footer=2),
-    Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.", "toggle_log", footer=3),
-    Command("curves.smooth", ("s",), "smooth",
-            "Smooth with an exponential moving average: 0, 0.6, 0.9, 0.97.", "smoother", footer=4),
-    Command("curves.zoom-in", ("plus", "equals_sign"), "zoom",
-            "Zoom in around the crosshair.", "zoom(0.5)"),
-    Command("curves.zoom-out", ("minus",), "zoom out", "Zoom out.", "zoom(2.0)"),
-    Command("curves.pan-left", ("left",), "earlier", "Move the window to earlier steps.", "pan(-0.25)"),
-    Command("curves.pan-right", ("right",), "later",
-            "Move the window to later steps; at the end it follows the newest.", "pan(0.25)"),
-    Command("curves.reset", ("0",), "all", "Show all steps and follow the newest.", "reset_view"),
-    Command("curves.cross-left", ("left_square_bracket",), "crosshair",
-            "Read the values at an earlier step.", "cross(-1)", footer=5),
-    Command("curves.cross-right", ("right_square_bracket",), "crosshair later",
-            "Read the values at a later step.", "cross(1)"),
-    Command("curves.log-there", ("enter",), "log there", "Open the log at the step of the crosshair.", "open_log"),
-    Command("curves.next-run", ("j", "down"), "next run",
-            "Select the next run; it is drawn on top.", "select_run(1)"),
-    Command("curves.previous-run", ("k", "up"), "previous run", "Select the previous run.", "select_run(-1)"),
-    Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
-    Command("curves.only", ("v",), "only this", "Show only the selected run, or all of them.", "only_run"),
-    Command("curves.reference", ("R",), "pin",
-            "Pin the selected run: the others show how their start options differ.", "pin_reference"),
-    Command("curves.first-difference", ("d",), "first difference",
-            "Go to the first step where the pinned and the selected run differ by more than their noise, and say what "
-            "was not the same.", "first_difference"),
-    Command("curves.grid", ("g",), "grid",
-            "Show all metrics at once, small; enter opens one.", "toggle_grid", footer=6),
-    Command("curves.export", ("X",), "export",
-            "Export the shown curves to a file: .svg or .png for a picture, .csv for the points.", "export"),
-    Command("curves.evaluations", ("V",), "evaluations",
-            "Show or hide the evaluations of the loss as points.", "toggle_evaluations"),
-    Command("curves.seeds", ("S",), "over seeds",
-            "Show IQM, mean and 95% band of the shown runs instead of the runs, or the runs again.", "toggle_seeds"),
-    Command("curves.boxes", ("B",), "boxes", "Show the runs of all boxes, or of this one.", "all_boxes"),
-    Command("curves.choose-boxes", ("b",), "choose boxes",
-            "Show the runs of the boxes that you name: names with * and ?, with spaces between.", "choose_boxes"),
-    *(replace(command, footer={"box.phases": 7, "box.teardown": 8}.get(command.id, 0))
-      for command in BOX_TARGET if command.id != "box.curves"),
-    *ALERTS_TOO,
-)  # fmt: skip
-"""Keys of the curves, and those of the box."""
 
 KEPT = "curve_settings"
 """Attribute of the app that keeps the settings for the next curves screen."""
@@ -428,28 +382,12 @@ class CurvesScreen(FleetAwareScreen):
         metrics = metrics_of([chosen.run])
         if self.settings.metric not in metrics and metrics:
             self.settings = replace(self.settings, metric=metrics[0])
-        step = float(spot.step) if spot.step is not None else self._step_then(chosen, spot.at)
+        step = float(spot.step) if spot.step is not None else step_at_time(chosen, spot.at)
         if step is None and spot.at is not None:
             self.hint(
                 translate("{name} did not log which step it was at then", name=chosen.run.name)
             )
         self.settings = replace(self.settings, axis=XAxis.STEP, pinned=step, hover=None)
-
-    @staticmethod
-    def _step_then(each: ShownRun, at: float | None) -> float | None:
-        from rgt_tui.ui.plot.board import clock_of
-
-        if at is not None and TIME in each.run.series:
-            knots = clock_of(each.run)
-        else:
-            knots = None
-        if knots is None or at is None:
-            step = None
-        else:
-            step = knots.step_of(at)
-        if step is None:
-            return None
-        return float(int(step))
 
     def action_open_log(self) -> None:
         """Open the log of the selected run at the crosshair.
@@ -512,19 +450,12 @@ class CurvesScreen(FleetAwareScreen):
 
     def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:
         """Return when the selected run was at the crosshair; without a crosshair, now."""
-        from rgt_tui.ui.plot.board import clock_of
-
-        cross = self.settings.crosshair_x
-        if cross is None:
+        if self.settings.crosshair_x is None:
             return super().find_moment(box)
-        for each in self.board.runs:
-            step, knots = self.board.step_at(each.key, cross), clock_of(each.run)
-            chosen = self.selected in (None, each.key) and each.box == box.spec.name
-            if chosen and step is not None and knots is not None:
-                at = knots.x_of(step)
-                if at is not None:
-                    return at, None
-        return None
+        at = time_at_crosshair(self.board, self.settings, self.selected, box.spec.name)
+        if at is None:
+            return None
+        return at, None
 
     # What is shown, and how.
 
@@ -741,10 +672,13 @@ class CurvesScreen(FleetAwareScreen):
         """Put the crosshair on the first step where two runs differ; name the other settings."""
         found = compare_chosen_runs(self.board, self.settings, self.selected, self.shown_boxes())
         if found.step is not None:
-            settings = replace(self.settings, axis=XAxis.STEP, pinned=float(found.step), hover=None)
+            view = self.settings.view
             if self.settings.axis is not XAxis.STEP:
-                settings = replace(settings, view=type(settings.view)())
-            self._apply_settings(settings)
+                view = type(view)()
+            at = float(found.step)
+            self._apply_settings(
+                replace(self.settings, axis=XAxis.STEP, view=view, pinned=at, hover=None)
+            )
         self.hint(found.text, 30.0)
 
     def action_all_boxes(self) -> None:
