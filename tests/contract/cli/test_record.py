@@ -104,7 +104,7 @@ def test_the_words_of_the_recording_come_again(rgt: Rgt) -> None:
     assert done.returncode == 0
     for words in (
         "runpod-demo      warn  unreachable: ssh: Connection lost",
-        "runpod-demo      info  back after 15s",
+        "runpod-demo      info  back after 14s",
         "runpod-demo      info  spot-lm resumed from step 134 (SIGTERM)",
         "autodl-demo      info  gpt-a done, copy on the durable disk verified",
         "vast-demo        error U7 No inodes left",

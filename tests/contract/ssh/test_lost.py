@@ -144,7 +144,7 @@ async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
         connection = await connect(spec)
         received = []
         with pytest.raises(
-            Unreachable, match="has sent nothing for 2s, though the connection is up"
+            Unreachable, match="has sent nothing for 2 s, though the connection is up"
         ):
             async for piece in stream_cat(
                 connection, DeployedAgent("python3", "agent.pyz"), "--path", "x", silence=2.0
