@@ -38,18 +38,21 @@ PLACES = (
 )  # fmt: skip
 """Other places, as shell patterns. A login without a shell's start-up files has a short PATH."""
 SAID = (
-    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, conda, mamba, pyenv, uv and virtual environments in the home "
+    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, also that of a login shell, conda, mamba, pyenv, uv and virtual environments in the home "
     "directory, /opt, /venv and /workspace"
 )
 
 _PROBE = """
-for p in {candidates}; do
-  "$p" -I -S -Xutf8 -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null || continue
-  exit 0
-done
+try_python() {{
+  "$1" -I -S -Xutf8 -c {new_enough} {look} look {filename} {digest} {spare} 2>/dev/null && exit 0
+}}
+for p in {candidates}; do try_python "$p"; done
+for p in $(timeout 8 "${{SHELL:-/bin/sh}}" -lc 'command -v python3; command -v python' </dev/null 2>/dev/null |
+  grep '^/.*/python[0-9.]*$'); do try_python "$p"; done
 exit 7
 """
-"""Without a here-document: for those a shell writes a temporary file, which fails on a full disk.
+"""If none is found, the login shell is asked: its start-up files may put a module's or conda's on its
+PATH. There is no here-document: for those a shell writes a temporary file, which fails on a full disk.
 """
 
 _NEW_ENOUGH = "import sys; sys.exit(7) if sys.hexversion < 0x3080000 else exec(sys.argv.pop(1))"

@@ -258,3 +258,15 @@ async def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
             shutil.copy2(real, newer)
             found = await deploy_agent(connection, build_agent(), ())
     assert Path(found.python).resolve() == newer.resolve()
+
+
+async def test_a_python_on_the_path_of_login_shells_alone_is_found(tmp_path: Path) -> None:
+    options, wrapper = without_python(tmp_path)
+    python = tmp_path / "module/bin/python3"
+    python.parent.mkdir(parents=True)
+    shutil.copy2(Path(sys.executable).resolve(), python)
+    (tmp_path / ".profile").write_text(f"echo welcome to /etc\nPATH={python.parent}:$PATH\n")
+    with sshd(tmp_path, options, wrapper=wrapper) as port:
+        async with await connect(spec_of(tmp_path, port)) as connection:
+            found = await deploy_agent(connection, build_agent(), ())
+    assert Path(found.python) == python
