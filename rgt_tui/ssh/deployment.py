@@ -38,8 +38,8 @@ PLACES = (
 )  # fmt: skip
 """Other places, as shell patterns. A login without a shell's start-up files has a short PATH."""
 SAID = (
-    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, also that of a login shell, conda, mamba, pyenv, uv and virtual environments in the home "
-    "directory, /opt, /venv and /workspace"
+    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, also that of a login shell, conda, mamba, pyenv, uv "
+    "and virtual environments in the home directory, /opt, /venv and /workspace"
 )
 
 _PROBE = """
