@@ -174,7 +174,7 @@ def format_duration(seconds: float | None) -> str:
     if hours < 24:
         return f"{hours}h{minutes:02d}"
     days, hours = divmod(hours, 24)
-    if days < 100:
+    if days < 1000:
         return f"{days}d {hours}h"
     return f"{days}d"
 
