@@ -1,4 +1,4 @@
 """Pull results from a box: requests, connections, streams, and checks of the copies."""
 
-__all__ = ["pull_stream", "pulling"]
+__all__ = ["box_pipe", "pull_stream", "pulling"]
 """Modules that other packages may use."""
