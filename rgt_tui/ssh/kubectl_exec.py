@@ -287,9 +287,11 @@ class KubectlTransport:
         self._channels: set[KubectlChannel] = set()
         self._closed = False
         label = f"{self._route.namespace}/{pod}"
+        # A new window of tmux has the environment of its server, in which it may be missing.
+        kept = [f"KUBECONFIG={env[name]}" for name in ("KUBECONFIG",) if name in env]
         self._info: dict[str, Any] = {
             "rgt_transport": "kubectl", "rgt_label": label, "rgt_pod": pod,
-            "rgt_terminal": exec_words(self._route, pod, terminal=True),
+            "rgt_terminal": ("env", *kept, *exec_words(self._route, pod, terminal=True)),
         }  # fmt: skip
 
     async def create_session(

@@ -101,8 +101,7 @@ async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
 def run_ssh(arguments: SshArguments) -> int:
     """Replace this process by ``ssh`` or ``kubectl``; return the exit status only if that fails."""
     spec = open_box(arguments, trusted=True)
-    program = shutil.which(spec.transport)
-    if program is None:
+    if shutil.which(spec.transport) is None:
         print_error(
             translate(
                 "there is no {transport} program on this machine: install it, or use rgt exec",
@@ -119,7 +118,7 @@ def run_ssh(arguments: SshArguments) -> int:
     # Passwords are left to ssh, which would ask for them again.
     code = running.run_on_box(spec.name, find_connection(), secrets=False)
     if code == OK:
-        os.execv(program, found)
+        os.execvp(found[0], found)
     return code
 
 

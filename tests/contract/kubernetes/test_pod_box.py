@@ -14,6 +14,7 @@ import pytest
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.pulls.pulling import at_any_price
 from rgt_tui.model import BoxState, FleetState, LinkState
+from rgt_tui.ssh import connect_box, terminal_words
 from tests.contract.kubernetes.conftest import pod_spec
 from tests.contract.providers.fakes.local_cluster import LocalCluster
 
@@ -163,3 +164,14 @@ async def test_what_is_pulled_from_the_pod_is_verified(
     assert end.whole, end.text
     copy = tmp_path / "copies" / "lm" / str(out).lstrip("/") / "curve.dat"
     assert copy.read_bytes() == (out / "curve.dat").read_bytes()
+
+
+async def test_ssh_opens_kubectl_exec_with_the_kubeconfig_of_this_process(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    status, out, _ = await rgt(fleet_file, "ssh", "lm", "--", "echo", "a  b")
+    assert (status, out) == (0, "a  b\n")
+    connection = await connect_box(pod_spec())
+    words = terminal_words(connection, "lm", "pwd")
+    assert words[:3] == ("env", f"KUBECONFIG={os.environ['KUBECONFIG']}", "kubectl")
+    assert words[-4:] == ("--", "sh", "-c", "pwd")
