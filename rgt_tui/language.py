@@ -55,12 +55,13 @@ def translate(text: str, **values: object) -> str:
     """Return a text in the person's language.
 
     Args:
-        text: English, with ``{name}`` where a value belongs.
+        text: English, with ``{name}`` where a value belongs. Blanks around it stay as they are.
         values: Put into the translated text, so that a language may order them differently.
     """
     found = text
-    if text:
-        found = _current_catalogue().gettext(text)
+    bare = text.strip(" ")
+    if bare:
+        found = text.replace(bare, _current_catalogue().gettext(bare))
     if values:
         return found.format(**values)
     return found

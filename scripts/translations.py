@@ -44,11 +44,8 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
 }
 """Function → which of its arguments a person reads. Only literals count: the rest is data."""
 
-TEXTS_OF_TABLES = {
-    "ACTION_WORDS",
-    "GROUPS",
-}
-"""Module-level dictionaries and tuples whose literals a person reads."""
+TEXTS_OF_TABLES = {"ACTION_WORDS": "values", "GROUPS": "keys"}
+"""Module-level dictionary → which side of it a person reads."""
 
 TEXTS_OF_PAGES = ("title", "never")
 """Keys of a handbook page; its steps' ``text`` is the other one."""
@@ -89,10 +86,13 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = {one.id for one in targets if isinstance(one, ast.Name)}
-            if names & TEXTS_OF_TABLES and node.value is not None:
-                for inner in ast.walk(node.value):
-                    if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                        yield inner.lineno, inner.value
+            for table in names & TEXTS_OF_TABLES.keys():
+                if not isinstance(node.value, ast.Dict):
+                    continue
+                side = node.value.values if TEXTS_OF_TABLES[table] == "values" else node.value.keys
+                for one in filter(None, side):
+                    for literal in list_literals(one):
+                        yield one.lineno, literal
             if "about" in names and node.value is not None:
                 for literal in list_literals(node.value):
                     yield node.lineno, textwrap.dedent(literal).strip()

@@ -596,15 +596,16 @@ def ended_text(alert_id: str) -> str:
     row = BY_ID.get(kind)
     if row is None or not row.over:
         if row is not None:
-            title = row.title[0].lower() + row.title[1:]
+            title = translate(row.title)
+            title = title[0].lower() + title[1:]
         else:
             title = kind
         return translate("no longer reported: {title}", title=title) + (f" ({key})" if key else "")
     if "{key}" in row.over:
-        return row.over.replace("{key}", key)
+        return translate(row.over, key=key)
     if key:
-        return f"{row.over} ({key})"
-    return row.over
+        return f"{translate(row.over)} ({key})"
+    return translate(row.over)
 
 
 def ids_referring_to(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
