@@ -103,7 +103,13 @@ def _find_run(boxes: Sequence[BoxState], name: str | None) -> tuple[BoxState, Ru
         if any(run.name == name and run.metrics for run in box.runs):
             return box, chosen_run(box, name)
     known = [run.name for box in boxes for run in box.runs if run.metrics]
-    raise LookupError(f"no run with a curve is called {name!r}; there are: {', '.join(known)}")
+    raise LookupError(
+        translate(
+            "no run with a curve is called {name!r}; there are: {known}",
+            name=name,
+            known=", ".join(known),
+        )
+    )
 
 
 def compare_runs(
@@ -136,13 +142,24 @@ def compare_runs(
             body |= {"step": found.step, "values": found.values}
         print_json(body)
         return OK
-    said = f"{metric}: {names[0]} and {names[1]} do not differ by more than their noise"
+    said = translate(
+        "{metric}: {names} and {names_2} do not differ by more than their noise",
+        metric=metric,
+        names=names[0],
+        names_2=names[1],
+    )
     if found is not None:
         left, right = found.values
-        said = f"{metric}: they differ from step {found.step:,} on: {left:.4g} and {right:.4g}"
+        said = translate(
+            "{metric}: they differ from step {step:,} on: {left:.4g} and {right:.4g}",
+            metric=metric,
+            step=found.step,
+            left=left,
+            right=right,
+        )
     print_lines(said)
     most = 100
-    for text in list_differences(known, other, most) or ("no known difference",):
+    for text in list_differences(known, other, most) or (translate("no known difference"),):
         print_lines(f"  {text}")
     return OK
 

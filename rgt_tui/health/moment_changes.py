@@ -10,6 +10,7 @@ from statistics import median
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     TIME,
     BoxState,
@@ -57,13 +58,15 @@ def compare_moments(before: BoxState, after: BoxState) -> MomentComparison:
     causes = [change for reader in _STATE_READERS for change in reader(before, after)]
     unknown = []
     if before.sample is None or after.sample is None:
-        unknown.append("GPU, processes, memory and disks: no reading of one of the moments")
+        unknown.append(
+            translate("GPU, processes, memory and disks: no reading of one of the moments")
+        )
     else:
         for read in _SAMPLE_READERS:
             causes += read(before.sample, after.sample)
     pairs = _shared_runs(before, after)
     if all(step_seconds(old) is None and old.throughput is None for old, _ in pairs):
-        unknown.append("step time: no run logged the time of its steps at both moments")
+        unknown.append(translate("step time: no run logged the time of its steps at both moments"))
     causes.sort(key=lambda change: -change.weight)
     return MomentComparison(tuple(effects), tuple(causes), tuple(unknown))
 
@@ -106,10 +109,12 @@ def _compare_speed(before: RunState, after: RunState) -> Iterator[MomentChange]:
     name = after.name
     if before.step is not None and before.step == after.step:
         yield MomentChange(
-            f"{name} step", f"{before.step:,}", f"{before.step:,}", 1.0, "no progress"
+            f"{name} step", f"{before.step:,}", f"{before.step:,}", 1.0, translate("no progress")
         )
     old, new = step_seconds(before), step_seconds(after)
-    yield from _compare_numbers(f"{name} step time", old, new, "{:.3g} s", 1.0, least=0.05)
+    yield from _compare_numbers(
+        translate("{name} step time", name=name), old, new, "{:.3g} s", 1.0, least=0.05
+    )
     yield from _compare_numbers(
         f"{name} throughput", before.throughput, after.throughput, "{:,.0f} tok/s", 1.0, least=0.05
     )
@@ -148,14 +153,14 @@ def _read_resumes(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         fresh = new.resumes[len(old.resumes) :]
         if fresh:
             last = fresh[-1]
-            text = f"from step {last.step:,} ({last.reason})"
+            text = translate("from step {step:,} ({reason})", step=last.step, reason=last.reason)
             yield MomentChange(f"{new.name} resumed", "no", text, 0.9, f"{len(fresh)}×")
         then, now = (getattr(run.wait, "what", "") for run in (old, new))
-        yield from _compare_texts(f"{new.name} waits to save", then, now, 0.95)
+        yield from _compare_texts(translate("{name} waits to save", name=new.name), then, now, 0.95)
     names = {run.name for run in before.runs}
     started = [run.name for run in after.runs if run.name not in names]
     for name in started[:3]:
-        yield MomentChange("run", "not there", f"{name} started", 0.8)
+        yield MomentChange("run", translate("not there"), f"{name} started", 0.8)
 
 
 def _read_findings(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
@@ -168,10 +173,20 @@ def _read_findings(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
 def _read_learning_rates(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
     for old, new in _shared_runs(before, after):
         yield from _compare_numbers(
-            f"{new.name} learning rate", old.lr, new.lr, "{:.3g}", 0.7, least=0.01
+            translate("{name} learning rate", name=new.name),
+            old.lr,
+            new.lr,
+            "{:.3g}",
+            0.7,
+            least=0.01,
         )
         yield from _compare_numbers(
-            f"{new.name} gradient norm", old.grad_norm, new.grad_norm, "{:.3g}", 0.3, least=0.5
+            translate("{name} gradient norm", name=new.name),
+            old.grad_norm,
+            new.grad_norm,
+            "{:.3g}",
+            0.3,
+            least=0.5,
         )
 
 
@@ -189,7 +204,7 @@ def _read_code(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         )
     if before.hello is not None and after.hello is not None:
         if before.hello.boot != after.hello.boot:
-            yield MomentChange("machine", "running", "started again since", 0.9)
+            yield MomentChange("machine", "running", translate("started again since"), 0.9)
         yield from _compare_texts("host", before.hello.host, after.hello.host, 0.9)
 
 
@@ -199,7 +214,7 @@ def _read_cells(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         for cell in queue.cells:
             old = known.get((queue.path, cell.name))
             if old is None:
-                yield MomentChange(f"cell {cell.name}", "not queued", cell.state, 0.3)
+                yield MomentChange(f"cell {cell.name}", translate("not queued"), cell.state, 0.3)
                 continue
             yield from _compare_texts(f"cell {cell.name}", old.state, cell.state, 0.5)
             yield from _compare_texts(f"{cell.name} config", old.cfg, cell.cfg, 0.85)
@@ -243,7 +258,12 @@ def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
         f"{name} clock", old.clock_mhz, new.clock_mhz, "{:,.0f} MHz", 0.8, least=0.05
     )
     yield from _compare_numbers(
-        f"{name} power limit", old.power_limit_w, new.power_limit_w, "{:.0f} W", 0.85, least=0.01
+        translate("{name} power limit", name=name),
+        old.power_limit_w,
+        new.power_limit_w,
+        "{:.0f} W",
+        0.85,
+        least=0.01,
     )
     yield from _compare_points(f"{name} utilisation", old.util, new.util, 15.0, 0.3)
     if old.temp_c is not None and new.temp_c is not None and new.temp_c - old.temp_c >= 8.0:
@@ -251,7 +271,9 @@ def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
         yield MomentChange(f"{name} temperature", f"{old.temp_c:.0f} °C", text, 0.3)
     if new.ecc_uncorrected and new.ecc_uncorrected != old.ecc_uncorrected:
         text = f"{new.ecc_uncorrected:,}"
-        yield MomentChange(f"{name} memory errors", f"{old.ecc_uncorrected or 0:,}", text, 0.9)
+        yield MomentChange(
+            translate("{name} memory errors", name=name), f"{old.ecc_uncorrected or 0:,}", text, 0.9
+        )
     others = len(new.procs) - len(old.procs)
     if others:
         yield MomentChange(
@@ -274,7 +296,7 @@ def _read_processes(before: Sample, after: Sample) -> Iterator[MomentChange]:
     then = {(proc.pid, proc.started) for proc in before.procs}
     now = {(proc.pid, proc.started) for proc in after.procs}
     for key, procs, weight, words in (
-        (then, after.procs, 0.7, ("not there", "started")),
+        (then, after.procs, 0.7, (translate("not there"), "started")),
         (now, before.procs, 0.6, ("running", "gone")),
     ):
         others = [proc for proc in procs if (proc.pid, proc.started) not in key]
@@ -294,7 +316,9 @@ def _compare_threads(old: TrainingProcess, new: TrainingProcess) -> Iterator[Mom
     if old.workers is not None or new.workers is not None:
         then, now = (getattr(proc.workers, "count", 0) for proc in (old, new))
         if then != now:
-            yield MomentChange(f"{name} loader workers", str(then), str(now), 0.8)
+            yield MomentChange(
+                translate("{name} loader workers", name=name), str(then), str(now), 0.8
+            )
     if old.threads is not None and new.threads is not None:
         yield from _compare_numbers(
             f"{name} threads", old.threads, new.threads, "{:.0f}", 0.5, least=0.25
@@ -309,17 +333,19 @@ def _read_memory(before: Sample, after: Sample) -> Iterator[MomentChange]:
     kills = (after.mem.oom_kills or 0) - (before.mem.oom_kills or 0)
     if kills > 0:
         yield MomentChange(
-            "killed for lack of memory",
+            translate("killed for lack of memory"),
             f"{before.mem.oom_kills or 0}",
             f"{after.mem.oom_kills}",
             0.95,
         )
     yield from _compare_points("memory", memory_pct(before.mem), memory_pct(after.mem), 10.0, 0.4)
     cpu, old = after.cpu, before.cpu
-    yield from _compare_numbers("CPU cores", old.usable, cpu.usable, "{:g}", 0.8, least=0.01)
+    yield from _compare_numbers(
+        translate("CPU cores"), old.usable, cpu.usable, "{:g}", 0.8, least=0.01
+    )
     for what, then, now in (
-        ("CPU throttled by its quota", old.throttled_pct, cpu.throttled_pct),
-        ("CPU taken by other machines", old.steal_pct, cpu.steal_pct),
+        (translate("CPU throttled by its quota"), old.throttled_pct, cpu.throttled_pct),
+        (translate("CPU taken by other machines"), old.steal_pct, cpu.steal_pct),
     ):
         yield from _compare_points(what, then, now, 5.0, 0.7)
 
@@ -329,7 +355,7 @@ def _read_disks(before: Sample, after: Sample) -> Iterator[MomentChange]:
     for disk in after.disks:
         old = known.get(disk.mount)
         if old is None:
-            yield MomentChange(f"disk {disk.mount}", "not mounted", "mounted", 0.5)
+            yield MomentChange(f"disk {disk.mount}", translate("not mounted"), "mounted", 0.5)
             continue
         yield from _compare_texts(f"{disk.mount} error", old.error, disk.error, 0.85)
         if old.read_only != disk.read_only:

@@ -261,7 +261,15 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
     if report.line_bytes and report.packed_bytes > 1.05 * report.line_bytes:
         ratio = f"{report.packed_bytes / report.line_bytes:.1f}:1"
         line = size(report.line_bytes)
-        print_lines(f"{name}: packed on the way: {size(report.packed_bytes)} as {line} ({ratio})")
+        print_lines(
+            translate(
+                "{name}: packed on the way: {packed_bytes} as {line} ({ratio})",
+                name=name,
+                packed_bytes=size(report.packed_bytes),
+                line=line,
+                ratio=ratio,
+            )
+        )
     if report.carrier:
         print_error(
             translate(

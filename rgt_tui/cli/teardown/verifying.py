@@ -47,7 +47,9 @@ def run_verify(arguments: VerifyArguments) -> int:
                 progress=progress,
             )
     except (OSError, UnicodeDecodeError) as error:
-        print_error(f"cannot read {arguments.roster}: {error}")
+        print_error(
+            translate("cannot read {roster}: {error}", roster=arguments.roster, error=error)
+        )
         return USAGE
     except (NotVerifiable, LedgerError, NoQueue) as error:
         print_error(error)
@@ -67,10 +69,18 @@ def run_verify(arguments: VerifyArguments) -> int:
     else:
         sys.stdout.write(as_text(found))
         for cell in lacking:
-            sys.stdout.write(f"cell {cell}: no complete checkpoint that loads\n")
+            sys.stdout.write(
+                translate("cell {cell}: no complete checkpoint that loads\n", cell=cell)
+            )
         if cells:
             whole = len(cells) - len(lacking)
-            sys.stdout.write(f"roster: {whole} of {how_many(len(cells), 'cell')} complete\n")
+            sys.stdout.write(
+                translate(
+                    "roster: {whole} of {cells} complete\n",
+                    whole=whole,
+                    cells=how_many(len(cells), "cell"),
+                )
+            )
     if found.ok and not lacking:
         return OK
     return FAILED

@@ -219,7 +219,9 @@ def _apply_job_file(arguments: SmokeArguments, path: str) -> None:
         arguments.words = [job.smoke]
     elif not arguments.words and job.cells:
         raise JobFileError(
-            f"{path}: smoke: missing; a sweep's command has fields, so name one here"
+            translate(
+                "{path}: smoke: missing; a sweep's command has fields, so name one here", path=path
+            )
         )
     arguments.words = arguments.words or job.command_words
     folder = Path(path).parent / (job.push or "") / (job.workdir or "")
@@ -288,9 +290,9 @@ def _report_smoke(
     verdict = re.search(r"^overfit: .*", text, re.MULTILINE)
     if arguments.overfit_one_batch and verdict is None and code == OK:
         code = FAILED
-        reason = (
-            "nothing was trained on one batch alone: let the script train with resume() or"
-            " overfit_one_batch() of rgt_train.callbacks"
+        reason = translate(
+            "nothing was trained on one batch alone: let the script train with resume() "
+            "or overfit_one_batch() of rgt_train.callbacks"
         )
     needs_gpu = False
     if reason is None:

@@ -16,6 +16,7 @@ from rgt_tui.cli.printing import (
 from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, row_texts, rows_of
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import load_profile
 
@@ -29,8 +30,10 @@ async def change_start_hook(arguments: RunArguments, spec: BoxSpec) -> int:
     profile = load_profile(spec.profile)
     wanted = arguments.on_start or "show"
     if not profile.daemon.on_start and wanted != "remove":
-        note = profile.daemon.on_start_note or f"{profile.name} runs nothing at a start"
-        print_error(f"{spec.name}: nothing was installed: {note}")
+        note = profile.daemon.on_start_note or translate(
+            "{name} runs nothing at a start", name=profile.name
+        )
+        print_error(translate("{name}: nothing was installed: {note}", name=spec.name, note=note))
         return FAILED
     words = hook_words(profile, spec)
     accept = arguments.accept_new_host_key
@@ -83,27 +86,30 @@ def describe_hook(row: Row, wanted: str) -> Iterator[str]:
     """Yield what is done on the box, and for which queues."""
     where = row_text(row, "where")
     if wanted == "remove":
-        yield f"remove  {row_text(row, 'script')}, and what starts it"
+        yield translate("remove  {row}, and what starts it", row=row_text(row, "script"))
         return
     if row.get("installed") and wanted == "install":
-        yield "hook    installed already; it is brought up to date"
+        yield translate("hook    installed already; it is brought up to date")
     elif row.get("installed"):
-        yield "hook    installed"
+        yield translate("hook    installed")
     elif wanted == "show":
-        yield "hook    not installed"
+        yield translate("hook    not installed")
     if where:
         yield f"into    {where}:"
     for line in row_texts(row, "lines"):
         yield f"        {line}"
     yield f"runs    {row_text(row, 'script')}"
     if row.get("by_hand"):
-        yield "by hand set this as the start command in the platform's console (of another image: end it with its own):"
+        yield translate(
+            "by hand set this as the start command in the platform's console (of another "
+            "image: end it with its own):"
+        )
         yield f"        {row_text(row, 'by_hand')}"
     jobs = rows_of(row, "jobs")
     for job in jobs:
         yield f"queue   {row_text(job, 'folder')}: {row_text(job, 'state')}"
     if not jobs:
-        yield "queue   none yet: those that are launched later are continued"
+        yield translate("queue   none yet: those that are launched later are continued")
 
 
 def _is_confirmed(name: str, wanted: str, script: bool) -> bool:
@@ -112,5 +118,5 @@ def _is_confirmed(name: str, wanted: str, script: bool) -> bool:
         return False
     if confirm_yes(f"{name}: {wanted} it?"):
         return True
-    print_error(f"{name}: nothing was changed")
+    print_error(translate("{name}: nothing was changed", name=name))
     return False

@@ -12,6 +12,7 @@ from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indi
 from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.fleet.work.launching import CannotRun
 from rgt_tui.fleet.work.pod_jobs import JobEnd, PodJob, job_manifest, results_directory
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import Unreachable, connect_box
 
@@ -43,7 +44,11 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
             return USAGE
     if not route.claims:
         print_error(
-            f"note: boxes.{spec.name}.kubectl has no `claims`: what the Job writes is lost with its pod"
+            translate(
+                "note: boxes.{name}.kubectl has no `claims`: what the Job writes is lost "
+                "with its pod",
+                name=spec.name,
+            )
         )
     job = PodJob(spec)
     try:
@@ -66,7 +71,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
         f"{spec.name}: image  {image}",
         f"{spec.name}: job    {route.job} in {route.namespace} ({route.context}); $RGT_OUT is {folder}",
     )
-    with wait_indicator(f"waiting for the pod of {route.job} …"):
+    with wait_indicator(translate("waiting for the pod of {job} …", job=route.job)):
         state, end = await _wait_for_pod(job, spec, arguments.probe)
     _print_rows(arguments, f"{spec.name}: pod    {state}")
     if arguments.wait and end is None:
@@ -109,7 +114,7 @@ async def _wait_for_pod(
             if end is not None:
                 return "ended", end
             if asyncio.get_running_loop().time() > until:
-                return f"does not run yet: {error}", None
+                return translate("does not run yet: {error}", error=error), None
             await asyncio.sleep(pause_s)
         else:
             connection.abort()

@@ -516,14 +516,14 @@ class QueueCommand:
             remembered = await self._load_recorded_queues(self._config.boxes)
             existing = find_existing_results(sweep, remembered)
             for name, place in existing.items():
-                self._print_words(f"left out: {name} ({place})")
+                self._print_words(translate("left out: {name} ({place})", name=name, place=place))
             lines = tuple(line for line in lines if line.name not in existing)
             if not lines:
-                self._print_words("every cell has results: nothing to do")
+                self._print_words(translate("every cell has results: nothing to do"))
                 return OK
         if dry_run:
             await self._share_out(lines, dry_run=True)
-            self._print_words("dry run: nothing was pushed, made or started")
+            self._print_words(translate("dry run: nothing was pushed, made or started"))
             if allowed:
                 return OK
             return FAILED
@@ -595,8 +595,12 @@ class QueueCommand:
         job = posixpath.basename(next(iter(queues.values())).path.rstrip("/"))
         push = f"{rgt_with(self._arguments.fleet)} queue {','.join(queues)} new {job} --push PATH -- 'COMMAND'"
         print_error(
-            f"nothing was started: {said}; results of different code cannot be compared. "
-            f"Push one version to all of them: {push}"
+            translate(
+                "nothing was started: {said}; results of different code cannot be compared. "
+                "Push one version to all of them: {push}",
+                said=said,
+                push=push,
+            )
         )
         return True
 

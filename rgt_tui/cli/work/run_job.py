@@ -313,9 +313,15 @@ async def allow_cards(
         print_error(line)
         return True
     if verdict is CardVerdict.UNKNOWN:
-        reason = f"{spec.name}: the job asks for {gpu.count} × {gpu.wish_text}, but {text}"
+        reason = translate(
+            "{name}: the job asks for {count} × {wish_text}, but {words}",
+            name=spec.name,
+            count=gpu.count,
+            wish_text=gpu.wish_text,
+            words=text,
+        )
         ask = ask and is_interactive() and not arguments.json
-        if ask and confirm_yes(f"{reason}. Start anyway?"):
+        if ask and confirm_yes(translate("{reason}. Start anyway?", reason=reason)):
             return True
         print_error(f"{reason}; nothing was started. --force starts it anyway")
         return False

@@ -100,11 +100,13 @@ def find_existing_results(
         cells = [
             cell for state in states if same_job(state.path, sweep.name) for cell in state.cells
         ]
-        found |= {cell.name: f"done on {box}" for cell in cells if cell.state == "done"}
+        found |= {
+            cell.name: translate("done on {box}", box=box) for cell in cells if cell.state == "done"
+        }
     for line in sweep.lines:
         for folder in pulled.rglob(f"{sweep.name}/{line.name}"):
             if folder.is_dir() and any(folder.iterdir()):
-                found[line.name] = f"pulled to {folder}"
+                found[line.name] = translate("pulled to {folder}", folder=folder)
     names = [line.name for line in sweep.lines]
     return {name: place for name, place in found.items() if name in names}
 

@@ -722,7 +722,9 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if box is not None:
             moment = self.find_moment(box)
         if box is None or moment is None:
-            self.hint("no moment here: select an event, or a step of a run that logs its time")
+            self.hint(
+                translate("no moment here: select an event, or a step of a run that logs its time")
+            )
             return
         here = MarkedMoment(box.spec.name, *moment)
         earlier: MarkedMoment | None = getattr(self.app, MARKED, None)
@@ -731,7 +733,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             setattr(self.app, MARKED, here)
             key = key_for("past.changed")
             self.hint(
-                f"marked {clock_text(here.at)} of {here.box}; {key} at another moment compares", 8.0
+                translate(
+                    "marked {at} of {box}; {key} at another moment compares",
+                    at=clock_text(here.at),
+                    box=here.box,
+                    key=key,
+                ),
+                8.0,
             )
         else:
             self.app.push_screen(WhatChangedScreen(self.fleet, earlier, here))

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.night_forecast import NightForecast, forecast_night, night_lines
 from rgt_tui.fleet.history.spoken_times import day_and_clock
+from rgt_tui.language import translate
 from rgt_tui.model import FleetState
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
@@ -58,19 +59,31 @@ class NightScreen(FleetAwareScreen):
         """Return the time span of the forecast."""
         if self.forecast is None:
             return []
-        return [(0, make_line(dim_span(f"from {day_and_clock(now, now)} until noon")))]
+        return [
+            (
+                0,
+                make_line(
+                    dim_span(translate("from {now} until noon", now=day_and_clock(now, now)))
+                ),
+            )
+        ]
 
     def action_follow_advice(self, number: int) -> None:
         """Open the command of an advice: its dry run first. A command that reads an address is copied."""
         advice = () if self.forecast is None else self.forecast.advice
         if number > len(advice):
-            self.hint(f"there is no advice {number}")
+            self.hint(translate("there is no advice {number}", number=number))
             return
         one = advice[number - 1]
         if one.command.startswith("notify"):
             text = f"rgt {one.command}"
             copied = copy_to_clipboard(self.app, ClipboardText(what=text, text=text))
-            self.hint(f"it reads the address from standard input: run it in a shell. {copied}")
+            self.hint(
+                translate(
+                    "it reads the address from standard input: run it in a shell. {copied}",
+                    copied=copied,
+                )
+            )
             return
         from rgt_tui.ui.screens.command import CommandScreen
 
@@ -87,5 +100,5 @@ class NightScreen(FleetAwareScreen):
             return None
         lines = night_lines(self.forecast, 120)
         return ClipboardText(
-            what="the night ahead", text="\n".join(line.text.rstrip() for line in lines)
+            what=translate("the night ahead"), text="\n".join(line.text.rstrip() for line in lines)
         )

@@ -14,6 +14,7 @@ from textual.screen import ModalScreen
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import place_of
 from rgt_tui.health import MomentChange, MomentComparison, compare_moments
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, EventFilter, Happening
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import Command, build_bindings, key_for
@@ -64,15 +65,21 @@ async def read_moment(fleet: FleetSource, moment: MarkedMoment) -> tuple[BoxStat
         return moment.state, moment.at
     chronicle = fleet.chronicle
     if chronicle is None:
-        raise MomentMissing("no history is kept here: mark the moments while they are on screen")
+        raise MomentMissing(
+            translate("no history is kept here: mark the moments while they are on screen")
+        )
     line = await chronicle.read_timeline()
     place = place_of(line, moment.at)
     if place is None:
-        raise MomentMissing(f"nothing was recorded by {clock_text(moment.at)}")
+        raise MomentMissing(translate("nothing was recorded by {at}", at=clock_text(moment.at)))
     found = await chronicle.read_moment(line.ns[place.tick], place.at, frozenset({moment.box}))
     box = found.find_box(moment.box)
     if box is None:
-        raise MomentMissing(f"{moment.box} was not in the fleet at {clock_text(moment.at)}")
+        raise MomentMissing(
+            translate(
+                "{box} was not in the fleet at {at}", box=moment.box, at=clock_text(moment.at)
+            )
+        )
     return box, line.ats[place.tick]
 
 
@@ -95,11 +102,13 @@ def change_lines(found: MomentComparison, width: int) -> list[Line]:
                 name = f"{number:>3}    "
             out += _draw_change(name, change, width, tone)
         if len(changes) > most_rows:
-            out.append(make_line(dim_span(f"{len(changes) - most_rows} more")))
+            out.append(
+                make_line(dim_span(translate("{changes} more", changes=len(changes) - most_rows)))
+            )
         if changes:
             out.append(EMPTY)
     if not found.causes:
-        out += label_lines("", "nothing that rgt records differs", width, Tone.STRONG)
+        out += label_lines("", translate("nothing that rgt records differs"), width, Tone.STRONG)
     for text in found.unknown:
         out += label_lines("unknown", text, width, Tone.DIM, pad=8)
     return out
@@ -124,7 +133,7 @@ def event_lines(events: tuple[Happening, ...], width: int) -> list[Line]:
     for one in said[-12:]:
         out += label_lines(clock_text(one.at), one.text, width, Tone.DIM, pad=10, most=2)
     if out:
-        return [make_line(dim_span("between")), *out]
+        return [make_line(dim_span(translate("between"))), *out]
     return []
 
 
@@ -156,7 +165,7 @@ class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self._moments = tuple(sorted((first, second), key=lambda moment: moment.at))
         self.comparison: MomentComparison | None = None
         self._events: tuple[Happening, ...] = ()
-        self._text = "reading the history"
+        self._text = translate("reading the history")
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -170,9 +179,17 @@ class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             span = compact_time(second.at - first.at)
             arrow = current_glyphs().arrow
             times = f"{clock_text(first.at)} {arrow} {clock_text(second.at)}, {span}"
-            page.border_title = Content(make_displayable(f"what changed on {first.box}: {times}"))
+            page.border_title = Content(
+                make_displayable(
+                    translate("what changed on {box}: {times}", box=first.box, times=times)
+                )
+            )
             page.border_subtitle = Content(
-                f"{key_for('changed.copy')} copies · {key_for('changed.close')} closes"
+                translate(
+                    "{key} copies · {key_2} closes",
+                    key=key_for("changed.copy"),
+                    key_2=key_for("changed.close"),
+                )
             )
             with VerticalScroll():
                 yield FittedLines(self._make_lines)
@@ -194,11 +211,13 @@ class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 self._events = page.rows
             self._text = ""
             if first.at - then > 90.0:
-                self._text = f"the first moment was recorded at {clock_text(then)}"
+                self._text = translate(
+                    "the first moment was recorded at {then}", then=clock_text(then)
+                )
         except MomentMissing as error:
             self._text = str(error)
         except Exception as error:
-            self._text = f"the history cannot be read: {error}"
+            self._text = translate("the history cannot be read: {error}", error=error)
         self.query_one(FittedLines).update()
 
     def _make_lines(self, width: int) -> list[Line]:
@@ -213,7 +232,7 @@ class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, otherwise the whole comparison."""
         text = "\n".join(text_of(row).rstrip() for row in self._make_lines(110))
-        whole = ClipboardText(what="what changed", text=text)
+        whole = ClipboardText(what=translate("what changed"), text=text)
         copied = self.find_selection() or whole
         self.clear_selection()
         said = copy_to_clipboard(self.app, copied)
