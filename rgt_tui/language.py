@@ -65,3 +65,12 @@ def translate(text: str, **values: object) -> str:
     if values:
         return found.format(**values)
     return found
+
+
+AFTER_A_NUMBER = "after a number"
+"""The context of nouns in the catalogues: ``error`` alone and in ``3 errors`` can differ."""
+
+
+def translate_noun(noun: str) -> str:
+    """Return a noun that follows a number, with a measure word where the language has one."""
+    return _current_catalogue().pgettext(AFTER_A_NUMBER, noun)

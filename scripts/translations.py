@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
 
-from babel.messages.catalog import Catalog
+from babel.messages.catalog import Catalog, Message
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
+
+from rgt_tui.language import AFTER_A_NUMBER
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "rgt_tui" / "locale"
@@ -47,6 +49,9 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
 TEXTS_OF_TABLES = {"ACTION_WORDS": "values", "GROUPS": "keys"}
 """Module-level dictionary → which side of it a person reads."""
 
+CONTEXT_END = "\x04"
+"""Between the context of a text and the text, as in gettext's own files."""
+
 TEXTS_OF_PAGES = ("title", "never")
 """Keys of a handbook page; its steps' ``text`` is the other one."""
 
@@ -61,12 +66,12 @@ def list_literals(node: ast.expr) -> Iterator[str]:
 
 
 def read_noun(call: ast.Call) -> Iterator[tuple[int, str]]:
-    """Yield both forms of the noun of a call of ``how_many``."""
+    """Yield both forms of the noun of a call of ``how_many``, in the context of such nouns."""
     nouns = [text for one in call.args[1:3] for text in list_literals(one)]
     if len(nouns) == 1:
         nouns.append(nouns[0] + "s")
     for noun in nouns:
-        yield call.lineno, noun
+        yield call.lineno, f"{AFTER_A_NUMBER}{CONTEXT_END}{noun}"
 
 
 def read_module(text: str) -> Iterator[tuple[int, str]]:
@@ -120,6 +125,17 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
     return found
 
 
+def split_context(text: str) -> tuple[str, str | None]:
+    """Return a text and its context, if it has one."""
+    context, end, bare = text.rpartition(CONTEXT_END)
+    return bare, context if end else None
+
+
+def find_message(catalogue: Catalog, text: str) -> Message | None:
+    """Return the entry of a text."""
+    return catalogue.get(*split_context(text))
+
+
 def fields_of(text: str) -> set[str]:
     """Return the names in braces.
 
@@ -133,7 +149,7 @@ def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
     """Return a sentence for each text that is missing, or that cannot be filled in."""
     faults = []
     for text in texts:
-        message = catalogue.get(text)
+        message = find_message(catalogue, text)
         if message is None or not message.string:
             faults.append(f"no translation: {text!r}")
             continue
@@ -146,8 +162,12 @@ def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
             same = True
         if not same:
             faults.append(f"other names in braces than the English: {message.string!r}")
-    known = set(texts)
-    faults += [f"no longer used: {one.id!r}" for one in catalogue if one.id and one.id not in known]
+    known = {split_context(text) for text in texts}
+    faults += [
+        f"no longer used: {one.id!r}"
+        for one in catalogue
+        if one.id and (one.id, one.context) not in known
+    ]
     return faults
 
 
@@ -188,12 +208,31 @@ def update_catalogue(path: Path, texts: Iterable[str]) -> int:
     )
     missing = 0
     for text in texts:
-        known = old.get(text)
+        known = find_message(old, text)
         found = str(known.string) if known is not None else ""
-        new.add(text, found)
+        bare, context = split_context(text)
+        new.add(bare, found, context=context)
         missing += not found
     write_catalogue(path, new)
     return missing
+
+
+def list_catalogues() -> list[Path]:
+    """Return the ``.po`` files."""
+    return sorted(LOCALE.glob("*/LC_MESSAGES/rgt.po"))
+
+
+def list_faults() -> list[str]:
+    """Return a sentence for everything that is wrong with a catalogue, the language first."""
+    texts = collect_texts()
+    out = []
+    for path in list_catalogues():
+        catalogue = read_catalogue(path)
+        found = find_faults(texts, catalogue)
+        if path.with_suffix(".mo").read_bytes() != compiled(catalogue):
+            found.append("rgt.mo is older than rgt.po: scripts/translations.py compile")
+        out += [f"{path.parents[1].name}: {one}" for one in found]
+    return out
 
 
 def main() -> int:
@@ -201,25 +240,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("verb", choices=("update", "compile", "check"))
     verb = parser.parse_args().verb
+    if verb == "check":
+        faults = list_faults()
+        print("\n".join(faults) or "complete")
+        return min(len(faults), 1)
     texts = collect_texts()
-    faults = 0
-    for path in sorted(LOCALE.glob("*/LC_MESSAGES/rgt.po")):
-        name = path.parents[1].name
+    for path in list_catalogues():
         if verb == "update":
-            print(
-                f"{name}: {len(texts)} texts, {update_catalogue(path, texts)} without a translation"
-            )
-            continue
-        catalogue = read_catalogue(path)
-        if verb == "compile":
-            path.with_suffix(".mo").write_bytes(compiled(catalogue))
-            continue
-        found = find_faults(texts, catalogue)
-        if path.with_suffix(".mo").read_bytes() != compiled(catalogue):
-            found.append("rgt.mo is older than rgt.po: scripts/translations.py compile")
-        faults += len(found)
-        print("\n".join(f"{name}: {one}" for one in found) or f"{name}: complete")
-    return min(faults, 1)
+            missing = update_catalogue(path, texts)
+            print(f"{path.parents[1].name}: {len(texts)} texts, {missing} without a translation")
+        else:
+            path.with_suffix(".mo").write_bytes(compiled(read_catalogue(path)))
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import msgspec
 from rgt_wire.shared_text import memory_text, size_text
 
-from rgt_tui.language import translate
+from rgt_tui.language import translate_noun
 
 T = TypeVar("T")
 
@@ -217,7 +217,7 @@ def noun(count: int, one: str, many: str = "") -> str:
 
 def how_many(count: int, one: str, many: str = "") -> str:
     """Return e.g. ``1 cell``, ``2,310 cells``, with the noun in the person's language."""
-    return f"{count:,} {translate(noun(count, one, many))}"
+    return f"{count:,} {translate_noun(noun(count, one, many))}"
 
 
 def moment(at: float) -> str:

@@ -1,0 +1,64 @@
+"""`rgt` in Chinese, as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.cells import cell_len
+
+from rgt_tui.language import load_catalogue
+from rgt_tui.ui.commands import commands_by_screen
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run_rgt(*words: str, language: str) -> str:
+    found = subprocess.run(
+        [sys.executable, "-m", "rgt_tui", *words],
+        env={"RGT_LANG": language, "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert found.returncode in (0, 1), found.stderr
+    return found.stdout
+
+
+def test_the_help_of_rgt_speaks_chinese_and_keeps_the_names_of_commands() -> None:
+    english, chinese = (run_rgt("--help", language=one) for one in ("en", "zh_CN"))
+    assert "triage" in chinese
+    assert chinese != english
+    wide = [one for one in chinese if "\u4e00" <= one <= "\u9fff"]
+    assert len(wide) > 300
+
+
+def test_what_a_program_reads_is_the_same_in_every_language(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("OSError: [Errno 28] No space left on device\n")
+    one, other = (
+        json.loads(run_rgt("triage", "--json", str(log), language=language))
+        for language in ("en", "zh_CN")
+    )
+    assert one == other
+
+
+def test_a_finding_is_told_in_chinese(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("OSError: [Errno 28] No space left on device\n")
+    found = run_rgt("triage", str(log), language="zh_CN")
+    assert "没有剩余空间" in found
+    assert "No space left on device" in found, "what the program said stays as it was"
+
+
+def test_names_in_the_key_line_stay_short() -> None:
+    translated = load_catalogue("zh_CN").gettext
+    most_cells = 14
+    for _, commands in commands_by_screen():
+        for command in commands:
+            if command.footer:
+                shown = translated(command.title)
+                assert cell_len(shown) <= max(most_cells, len(command.title)), shown
