@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rgt_tui.gate import GENERIC, describe_recognised, recognised
 from rgt_tui.health import describe_armed_off, describe_reported_park, finding_key, story_lines
+from rgt_tui.language import translate
 from rgt_tui.model import (
     FLEET_FILE,
     BillingVerb,
@@ -103,7 +104,11 @@ def _link_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterato
         again = new.counters.connects > 1 and old.link is LinkState.UNREACHABLE
         silent_s = new.since - _silent_since(old)
         yield EventText(
-            f"back after {format_duration(silent_s)}" if again else "connected", "info", "link"
+            translate("back after {silent_s}", silent_s=format_duration(silent_s))
+            if again
+            else "connected",
+            "info",
+            "link",
         )
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
@@ -154,9 +159,9 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
         proof = ""
         if cell.durable == "verified":
             if lost:
-                proof = ", copy verified, but erased with the box"
+                proof = translate(", copy verified, but erased with the box")
             else:
-                proof = ", copy on the durable disk verified"
+                proof = translate(", copy on the durable disk verified")
         why = ""
         if cell.reason and cell.state != "done":
             why = f": {cell.reason}"
@@ -171,7 +176,12 @@ def _resume_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
     before = {run.name: len(run.resumes) for run in old.runs}
     for run in new.runs:
         for resume in run.resumes[before.get(run.name, 0) :]:
-            text = f"{run.name} resumed from step {resume.step:,} ({resume.reason})"
+            text = translate(
+                "{name} resumed from step {step:,} ({reason})",
+                name=run.name,
+                step=resume.step,
+                reason=resume.reason,
+            )
             yield EventText(text, "info", f"run:{run.name}")
 
 
@@ -231,7 +241,7 @@ def _meter_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
         return
     now = new.meter.lifecycle
     done = _AS_ASKED.get((now, new.life.asked))
-    text = done or f"provider says {now.value}"
+    text = done or translate("provider says {value}", value=now.value)
     yield EventText(f"{text}: {_BILLED[new.meter.kind]}", "info" if done else "warn", "meter")
 
 

@@ -537,22 +537,35 @@ def compare_chosen_runs(
     if len(keys) < 2 and len(shown) == 2:
         keys = dict(shown)
     if len(keys) < 2:
-        return RunComparison(f"pin a run with {key_for('curves.reference')}, then select another")
+        return RunComparison(
+            translate("pin a run with {key}, then select another", key=key_for("curves.reference"))
+        )
     one, two = (runs[key] for key in keys if key is not None)
     series = [each.run.series.get(settings.metric) for each in (one, two)]
     if series[0] is None or series[1] is None:
-        return RunComparison(f"only one of them has {settings.metric}")
+        return RunComparison(translate("only one of them has {metric}", metric=settings.metric))
     try:
         found = find_first_difference(series[0], series[1])
     except ValueError as error:
         return RunComparison(str(error))
     known = [circumstances_of(boxes.get(each.box), each.run) for each in (one, two)]
     most_said = 6
-    other = " · ".join(list_differences(known[0], known[1], most_said)) or "no known difference"
+    other = " · ".join(list_differences(known[0], known[1], most_said)) or translate(
+        "no known difference"
+    )
     if found is None:
-        return RunComparison(f"they do not differ by more than their noise; not the same: {other}")
+        return RunComparison(
+            translate(
+                "they do not differ by more than their noise; not the same: {other}", other=other
+            )
+        )
     values = f"{found.values[0]:.4g} and {found.values[1]:.4g}"
-    text = f"they differ from step {found.step:,} on: {values}; not the same: {other}"
+    text = translate(
+        "they differ from step {step:,} on: {values}; not the same: {other}",
+        step=found.step,
+        values=values,
+        other=other,
+    )
     return RunComparison(text, found.step)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from rgt_tui.fleet.event_loop import FaultReporter, run_guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetSpend, FleetState, ReducedHistory
 from rgt_tui.profiles import how_many
 from rgt_tui.store import (
@@ -125,7 +126,9 @@ class HistoryRecorder:
             self._record_event(
                 f"rgt began to watch {how_many(len(state.boxes), 'box', 'boxes')}, process {os.getpid()}"
             )
-            keeping = run_guarded("keeping the history", self._run_saving, self._add_event)
+            keeping = run_guarded(
+                translate("keeping the history"), self._run_saving, self._add_event
+            )
             self._timer = asyncio.get_running_loop().create_task(keeping, name="history")
         for old, new in changed:
             self._changed.setdefault(new.spec.name, state.at)
@@ -137,7 +140,7 @@ class HistoryRecorder:
                 try:
                     self._means.add_sample(new)
                 except Exception as error:  # one faulty box must not stop the history of others
-                    self._fault(f"adding up what {new.spec.name} reads", error)
+                    self._fault(translate("adding up what {name} reads", name=new.spec.name), error)
 
     def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Receive events. Events of the history itself are not stored in it."""
@@ -173,7 +176,7 @@ class HistoryRecorder:
 
     def _meter_boxes(self, now: float) -> None:
         for name, error in self._metering.meter_boxes(tuple(self._newest.values()), now):
-            self._fault(f"counting what {name} costs", error)
+            self._fault(translate("counting what {name} costs", name=name), error)
 
     def _take_moments(self, *, last: bool) -> tuple[FleetState, ...]:
         """Return the moments to store, each once."""

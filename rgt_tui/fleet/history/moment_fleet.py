@@ -16,6 +16,7 @@ from rgt_tui.fleet.engine import BaseFleet
 from rgt_tui.fleet.fleet_source import Chronicle, FleetObserver, FleetSource, ReadOnlyFleet
 from rgt_tui.fleet.history.past import merge_history
 from rgt_tui.fleet.history.spoken_times import night_or_day
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
@@ -243,7 +244,10 @@ class MomentFleet(RecordedFleet):
     @property
     def why_nothing(self) -> str:
         """Why nothing can be changed here, and what to do instead."""
-        return f"this is {self.moment_text}: the past is read-only; esc goes back to now"
+        return translate(
+            "this is {moment_text}: the past is read-only; esc goes back to now",
+            moment_text=self.moment_text,
+        )
 
     def notify_refusal(self) -> None:
         """Report why nothing can be changed."""
@@ -279,6 +283,10 @@ def describe_recorded(past: ReducedHistory, at: float) -> str:
                 if value is not None and math.isfinite(value) and not is_of_card(name)
             ]
             if found:
-                return f"{', '.join(found)} (mean of {format_duration(past.width)})"
+                return translate(
+                    "{found} (mean of {width})",
+                    found=", ".join(found),
+                    width=format_duration(past.width),
+                )
             return ""
     return ""

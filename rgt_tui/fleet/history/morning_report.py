@@ -16,6 +16,7 @@ import msgspec
 from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.gate import Receipt, ReceiptBook
 from rgt_tui.health import ClockReading
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, CostTally, Happening, MoneyAmount, NightFacts
 from rgt_tui.profiles import format_duration, how_many, prices
 from rgt_tui.store import HistoryError
@@ -221,13 +222,13 @@ def _how_many_over(report: NightReport) -> str:
         return ""
     if not report.ended:
         if report.errors == 1:
-            return ", not over yet"
-        return ", none over yet"
+            return translate(", not over yet")
+        return translate(", none over yet")
     if report.ended == report.errors:
         if report.errors == 1:
-            return ", over since"
-        return ", all over since"
-    return f", {report.ended} over since"
+            return translate(", over since")
+        return translate(", all over since")
+    return translate(", {ended} over since", ended=report.ended)
 
 
 def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
@@ -249,19 +250,23 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
         ),
     ]
     if report.money_since is not None:
-        found.append(ReportEntry("money counted since", day_and_clock(report.money_since, now)))
+        found.append(
+            ReportEntry(translate("money counted since"), day_and_clock(report.money_since, now))
+        )
     if report.stopped:
-        found.append(ReportEntry("saved by autostop", _format_amounts(report.saved)))
+        found.append(ReportEntry(translate("saved by autostop"), _format_amounts(report.saved)))
     if report.lost:
         found.append(ReportEntry("lost", "; ".join(report.lost), "error"))
     else:
-        found.append(ReportEntry("", "nothing known to be lost"))
+        found.append(ReportEntry("", translate("nothing known to be lost")))
     if report.receipts:
         commands = ", ".join(f"rgt receipt {name}" for name in report.receipts)
         found.append(ReportEntry("receipts", commands))
     if report.unwatched > 0:
-        found.append(ReportEntry("not watched for", format_duration(report.unwatched), "warn"))
-    found.append(ReportEntry("next clock", report.clock or "none known"))
+        found.append(
+            ReportEntry(translate("not watched for"), format_duration(report.unwatched), "warn")
+        )
+    found.append(ReportEntry(translate("next clock"), report.clock or translate("none known")))
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.health import clock_readings
+from rgt_tui.language import translate
 from rgt_tui.model import (
     AutostopMode,
     BoxState,
@@ -215,7 +216,7 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
     unknown: list[str] = []
     end = None
     if works is None:
-        unknown.append("its work: the box is not reported now")
+        unknown.append(translate("its work: the box is not reported now"))
     elif works:
         end, text = _forecast_work(box, now)
         if end is None:
@@ -226,7 +227,7 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
     ats = [*box.past.at, *box.recent.at]
     least_seconds = 600.0
     if works is not None and (not ats or max(ats) - min(ats) < least_seconds):
-        unknown.append("full disks: less than 10 minutes of them are recorded")
+        unknown.append(translate("full disks: less than 10 minutes of them are recorded"))
     for reading in clock_readings(profile, box, now, charges=False):
         if reading.counting and reading.seconds_left is not None:
             latest = _add_seconds(reading.most_left, now)
@@ -237,12 +238,14 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
             text = f"{reading.what}: {reading.consequence}"
             events.append(ForecastEvent(name, ForecastTime(at, at, latest), text, level))
         elif reading.counting and reading.mode is ClockMode.COUNTDOWN:
-            unknown.append(f"{reading.what}: unknown since when it counts")
+            unknown.append(translate("{what}: unknown since when it counts", what=reading.what))
     if box.meter.spot:
-        unknown.append("spot: the platform can end it at any time; its usual life is unknown")
+        unknown.append(
+            translate("spot: the platform can end it at any time; its usual life is unknown")
+        )
     off = _forecast_off(box, works, end, now)
     if off is not None:
-        events.append(ForecastEvent(name, off, "parks itself"))
+        events.append(ForecastEvent(name, off, translate("parks itself")))
     cost, wasted = _forecast_cost(box, works, end, off, now, morning)
     return BoxNight(
         box=name,
@@ -267,16 +270,20 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
         if run is not None:
             end = forecast_end(box, run, now)
         if run is None or end is None:
-            return None, f"the end of {cell.name}: its pace or its last step is unknown"
+            return None, translate(
+                "the end of {name}: its pace or its last step is unknown", name=cell.name
+            )
         return _add_waiting_cells(queue, run, end, now)
     alive = {one.name for one in box.found if one.alive}
     ends = [(run, forecast_end(box, run, now)) for run in box.runs if run.name in alive]
     for run, end in ends:
         if end is None:
-            return None, f"the end of {run.name}: its pace or its last step is unknown"
+            return None, translate(
+                "the end of {name}: its pace or its last step is unknown", name=run.name
+            )
     known = [(run, end) for run, end in ends if end is not None]
     if not known:
-        return None, "the end of its work: no run reports steps"
+        return None, translate("the end of its work: no run reports steps")
     run, end = max(known, key=lambda pair: pair[1].likely)
     return end, f"{run.name} ends"
 
@@ -286,7 +293,7 @@ def _add_waiting_cells(
 ) -> tuple[ForecastTime, str]:
     waiting = sum(cell.state == "waiting" for cell in queue.cells)
     if not waiting:
-        return end, f"{run.name} ends, the last of its queue"
+        return end, translate("{name} ends, the last of its queue", name=run.name)
     took = [
         cell.ended - cell.started
         for cell in queue.cells
@@ -307,7 +314,9 @@ def _add_waiting_cells(
     when = ForecastTime(
         end.earliest + waiting * min(took) * least, end.likely + waiting * usual, latest
     )
-    return when, f"its queue ends: {run.name} and {waiting} waiting"
+    return when, translate(
+        "its queue ends: {name} and {waiting} waiting", name=run.name, waiting=waiting
+    )
 
 
 def _forecast_disks(box: BoxState, now: float) -> list[ForecastEvent]:
@@ -327,7 +336,11 @@ def _forecast_disks(box: BoxState, now: float) -> list[ForecastEvent]:
             if when is None:
                 when = forecast_full(box.past, series, percent, now)
             if when is not None:
-                text = f"{disk.mount} has no {what} left at this pace: saves fail"
+                text = translate(
+                    "{mount} has no {what} left at this pace: saves fail",
+                    mount=disk.mount,
+                    what=what,
+                )
                 found.append(ForecastEvent(box.spec.name, when, text, "error"))
     return found
 
@@ -405,7 +418,7 @@ def _advise(
                     NightAdvice(
                         night.box,
                         f"autostop {night.box} --idle 30m",
-                        f"billed without work until 07:00: {saved}",
+                        translate("billed without work until 07:00: {saved}", saved=saved),
                     ),
                 )
             )
@@ -417,7 +430,10 @@ def _advise(
                     NightAdvice(
                         night.box,
                         f"lease {night.box} {hours}h",
-                        f"its end is unknown: {most} until 07:00, and it bills on after that",
+                        translate(
+                            "its end is unknown: {most} until 07:00, and it bills on after that",
+                            most=most,
+                        ),
                     ),
                 )
             )
@@ -426,7 +442,11 @@ def _advise(
         found.append(
             (
                 0.0,
-                NightAdvice(night.box, f"notify {night.box}", f"to be woken if {trouble[0].text}"),
+                NightAdvice(
+                    night.box,
+                    f"notify {night.box}",
+                    translate("to be woken if {words}", words=trouble[0].text),
+                ),
             )
         )
     return found
@@ -469,12 +489,12 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         for text in night.unknown:
             lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}"))
     if not forecast.events and not any(night.unknown for night in forecast.boxes):
-        lines.append(NightLine(" nothing is foreseen until noon"))
-    lines += [NightLine(""), NightLine(" before you sleep")]
+        lines.append(NightLine(translate(" nothing is foreseen until noon")))
+    lines += [NightLine(""), NightLine(translate(" before you sleep"))]
     for number, one in enumerate(forecast.advice, 1):
         lines.append(NightLine(f" {number}  rgt {one.command}   {one.why}"))
     if not forecast.advice:
-        lines.append(NightLine(" nothing to do, as far as is known"))
+        lines.append(NightLine(translate(" nothing to do, as far as is known")))
     indent = " " * 4
     return [
         NightLine(part, line.level)
@@ -506,11 +526,18 @@ def _cost_line(forecast: NightForecast) -> NightLine:
     if unknown:
         text = "unknown"
         if parts:
-            text = f"at least {' + '.join(parts)}, the rest unknown"
+            text = translate("at least {parts}, the rest unknown", parts=" + ".join(parts))
     level = "info"
     if any(sums[1] >= 0.01 for sums in wasted.values()):
         level = "warn"
-    return NightLine(f" by 07:00  {format_sums(costs)}   of it without work  {text or '0'}", level)
+    return NightLine(
+        translate(
+            " by 07:00  {costs}   of it without work  {words}",
+            costs=format_sums(costs),
+            words=text or "0",
+        ),
+        level,
+    )
 
 
 def _span_text(when: ForecastTime, now: float) -> str:

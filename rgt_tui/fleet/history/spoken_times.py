@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
+from rgt_tui.language import translate
+
 LONGEST_SECONDS = 7 * 86400.0
 """A report reaches no further back, unless requested."""
 FORMS = "02:30, yesterday 14:00, 2026-11-21 14:00, 3 days ago, -3h or now"
@@ -146,11 +148,11 @@ def night_or_day(at: float, now: float) -> str:
     days = (here.date() - then.date()).days
     if days == 0:
         if then.hour < 6 <= here.hour:
-            return "last night"
+            return translate("last night")
         return "today"
     if days == 1:
         if then.hour >= 22 and here.hour < 18:
-            return "last night"
+            return translate("last night")
         return "yesterday"
     if 1 < days < 7:
         return f"on {then.strftime('%A')}"
