@@ -22,6 +22,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from rgt_tui.language import AFTER_A_NUMBER
+from rgt_tui.model import BoxHealth
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "rgt_tui" / "locale"
@@ -32,7 +33,7 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
     "LegendRow": (1,),
     "StateLook": (2,),
     "FleetColumn": (1, 5),
-    "Condition": (1, "title", "advice", "over"),
+    "Condition": (1, 2, "title", "word", "advice", "over"),
     "LifecycleCheck": (1,),
     "Choice": (1,),
     "label_lines": (0,),
@@ -46,7 +47,12 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
 }
 """Function → which of its arguments a person reads. Only literals count: the rest is data."""
 
-TEXTS_OF_TABLES = {"ACTION_WORDS": "values", "GROUPS": "keys"}
+TEXTS_OF_TABLES = {
+    "ACTION_WORDS": "values",
+    "GROUPS": "keys",
+    "NEARLY": "values",
+    "TITLES": "values",
+}
 """Module-level dictionary → which side of it a person reads."""
 
 CONTEXT_END = "\x04"
@@ -119,6 +125,8 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
             # A column's title has blanks before it, and a name without a letter needs no translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
+    for state in BoxHealth:
+        found.setdefault(state.value, []).append(("rgt_tui/model", 1))
     for path in sorted((ROOT / "handbook").glob("*.toml")):
         for text in read_pages(path.read_text("utf-8")):
             found.setdefault(text, []).append((f"handbook/{path.name}", 1))

@@ -165,7 +165,7 @@ def _describe_place(finding: Finding) -> str:
     if finding.confidence is None:
         sure = ""
     else:
-        sure = f"; {percent_or_dash(100.0 * finding.confidence)} sure"
+        sure = translate("; {share} sure", share=percent_or_dash(100.0 * finding.confidence))
     return f"{finding.where}{line_no}{sure}"
 
 

@@ -262,7 +262,7 @@ def _progress_text(run: RunState | None) -> str:
             "holding at step {step}{unsaved}", step=format_thousands(run.wait.step), unsaved=unsaved
         )
     if run.total_steps:
-        total = f" of {format_thousands(run.total_steps)}"
+        total = translate(" of {steps}", steps=format_thousands(run.total_steps))
     else:
         total = ""
     if run.total_steps:

@@ -264,7 +264,7 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     out += label_lines("what", run + translate(finding.title), width)
     sure = ""
     if finding.confidence is not None:
-        sure = f", {percent_or_dash(100.0 * finding.confidence)} sure"
+        sure = translate(", {share} sure", share=percent_or_dash(100.0 * finding.confidence))
     out += label_lines("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += label_lines("now", finding.reading, width, most=WHOLE)
@@ -361,7 +361,7 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
     else:
         made = []
     if finding.confidence is not None:
-        sure = [f"{percent_or_dash(100.0 * finding.confidence)} sure"]
+        sure = [translate("{share} sure", share=percent_or_dash(100.0 * finding.confidence))]
     else:
         sure = []
     for tail in ([*sure, place_of(finding)], sure):
@@ -428,7 +428,11 @@ def run_lines(run: RunState, width: int) -> list[Line]:
     share = ratio(run.step, run.total_steps)
     total = ""
     if run.total_steps:
-        total = f" of {format_thousands(run.total_steps)} ({percent_or_dash(share)})"
+        total = translate(
+            " of {steps} ({share})",
+            steps=format_thousands(run.total_steps),
+            share=percent_or_dash(share),
+        )
     parts = [
         Span(run.name, Tone.STRONG),
         Span(run.position + total),

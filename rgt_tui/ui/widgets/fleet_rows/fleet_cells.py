@@ -101,7 +101,7 @@ def state_cell(row: FleetRow, width: int) -> Line:
     more = sum(not alert.muted for alert in row.verdict.alerts) - 1
     # the word is more important
     besides = ""
-    if more > 0 and len(word) + len(f" +{more}") <= width:
+    if more > 0 and cell_len(word) + len(f" +{more}") <= width:
         besides = f" +{more}"
     return (Span(fit_text(word + besides, width), tone),)
 

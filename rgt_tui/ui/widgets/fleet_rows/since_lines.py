@@ -113,7 +113,8 @@ def since_section(
             translate("since your last visit, {at}", at=format_when(look.at, now)),
         )
     elif began <= now:
-        since, title = began, f"since {format_when(began, now)}"
+        since = began
+        title = translate("since {at}", at=format_when(began, now))
     else:
         since, title = -math.inf, translate("what happened")
     found = group_events(events, since)
