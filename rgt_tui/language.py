@@ -2,7 +2,7 @@
 
 The texts in the code are English and are the keys of the catalogues; a text without a translation
 stays English. What a program reads (``--json``, exit statuses, files) is never translated.
-docs/translating.md tells how to add a text or a language.
+docs/translating.md explains how to add a text or a language.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TRADITIONAL = ("zh_tw", "zh_hk", "zh_mo", "zh_hant")
 
 
 def choose_language(environ: Mapping[str, str]) -> str:
-    """Return the catalogue for an environment, e.g. ``zh_CN``; ``en`` if there is none.
+    """Return the catalogue for an environment, e.g. ``zh_CN``; ``en`` without one.
 
     Args:
         environ: ``RGT_LANG`` is taken before the variables of the locale.

@@ -75,7 +75,7 @@ def estimate_batch(
         model: The model, on the device that it trains on, in the mode in which it trains.
         example: A batch as the loader returns it, a tensor, or a tuple, list or dictionary of them;
             its first sample is repeated.
-        budget: Bytes. None on a GPU is what is free there or cached by this process; on a CPU it
+        budget: Bytes. None on a GPU: its free memory and the cache of this process; on a CPU it
             must be given. There the tensors that torch allocates are counted, and a trial ends as
             soon as they exceed it.
         loss: Returns the loss of a batch. None calls the model with the batch (a tuple as
@@ -282,7 +282,9 @@ def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     try:
         assert found is not None
-        step = 1024 if found[3] else 1000
+        step = 1000
+        if found[3]:
+            step = 1024
         size = int(float(found[1]) * step ** " kmgt".index(found[2] or " "))
     except (AssertionError, ValueError):
         size = 0

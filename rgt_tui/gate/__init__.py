@@ -38,7 +38,7 @@ from rgt_tui.gate.evidence import (
     unprotect_phrase,
     worth_keeping,
 )
-from rgt_tui.gate.identity import GENERIC, SAID, describe_recognised, recognised
+from rgt_tui.gate.identity import GENERIC, SAID, check_identity, describe_recognised, recognised
 from rgt_tui.gate.journal import (
     JOURNAL,
     SETTLED,
@@ -118,6 +118,7 @@ __all__ = [
     "bid_permit",
     "bid_review",
     "build_review",
+    "check_identity",
     "confirmation_phrase",
     "describe_chain_check",
     "describe_open_action",

@@ -94,9 +94,9 @@ def drop_outlived(
 def split_outlived(
     hits: Sequence[AnyHit], pages: Mapping[str, HandbookPage], end: str, last: int
 ) -> tuple[Sequence[AnyHit], Sequence[tuple[AnyHit, int]]]:
-    """Return the hits that count, and those that the run has outlived, with the steps behind each.
+    """Return the hits that count, and those that the run has outlived, with the steps after each.
 
-    Steps behind a raised exception prove it only if they cannot have been held back in a buffer
+    Steps after a raised exception prove it only if they cannot have been held back in a buffer
     until the end: they have a time, the log had steps before, there are many, or the program says
     that it tries again. What filled a disk is over once a checkpoint was saved. Nothing is dropped
     if all that is left only follows from it.

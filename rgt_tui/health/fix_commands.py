@@ -157,8 +157,8 @@ def _is_filled(known: str, command: str) -> bool:
 def split_stages(command: str) -> tuple[tuple[str, ...], ...] | None:
     """Return the words of each program of a pipeline; None if a shell would do more than start them.
 
-    Refused are expansions, redirections, several commands, and whatever a quoted text would not
-    give as it is.
+    Refused are expansions, redirections, several commands, and all text that quotes would not
+    keep unchanged.
     """
     pieces, piece, quote = [], "", ""
     for character in command:

@@ -80,7 +80,7 @@ class LogScan(msgspec.Struct, frozen=True):
     step: int = -1
     """Newest line with a finite loss, or a progress bar."""
     passed: int = -1
-    """Newest line behind which there are two more steps: a failure before it is outlived."""
+    """Newest line after which there are two more steps: a failure before it is outlived."""
     resume: int = -1
     """Newest line that reports a resume: earlier lines belong to an earlier attempt."""
     failed_step: int | None = None

@@ -95,7 +95,7 @@ def step_seconds(run: RunState, most_points: int = 40) -> float | None:
 
 
 def recent_level(run: RunState, metric: str = "loss", most_points: int = 20) -> float | None:
-    """Return the median of the newest finite values of a metric; None if there are none."""
+    """Return the median of the newest finite values of a metric; None without any."""
     series = run.series.get(metric)
     if series is None:
         return None

@@ -338,7 +338,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     on_start_file: str | None = None
     """For ``file``: the script that the platform runs."""
     on_start_note: str | None = None
-    """Why there is none."""
+    """Why it has no hook."""
     notes: tuple[str, ...] = ()
 
 

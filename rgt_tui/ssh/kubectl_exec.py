@@ -1,7 +1,7 @@
 """A pod's container as a box: every command is a ``kubectl exec`` of its own.
 
 kubectl ends with status 0 also when its stream was cut (github.com/kubernetes/kubectl issue 1208), and
-its exit status does not tell whether the command, the shell or the connection failed. So each command runs
+its exit status does not show whether the command, the shell or the connection failed. So each command runs
 in a small shell script that marks its begin and its end on standard error, with a token that nothing else
 knows. Without the mark of the end, the stream was cut, and whether the command still runs is unknown.
 """

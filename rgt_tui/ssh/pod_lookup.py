@@ -1,4 +1,4 @@
-"""Finds the pod of a box through kubectl, and says in words why there is none or why it refuses."""
+"""Finds the pod of a box through kubectl, or says in words why it is missing or why kubectl refuses."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PodContainers(msgspec.Struct, frozen=True):
     containers: tuple[PodContainer, ...] = ()
 
 
-class FoundPod(msgspec.Struct, frozen=True):
+class KubectlPod(msgspec.Struct, frozen=True):
     """One pod, as kubectl prints it."""
 
     metadata: PodMetadata
@@ -81,10 +81,10 @@ class FoundPod(msgspec.Struct, frozen=True):
         return self.status.phase == "Running" and not self.metadata.deletion_timestamp
 
 
-class FoundPods(msgspec.Struct, frozen=True):
+class KubectlPods(msgspec.Struct, frozen=True):
     """A list of pods."""
 
-    items: tuple[FoundPod, ...] = ()
+    items: tuple[KubectlPod, ...] = ()
 
 
 class KubectlResult(msgspec.Struct, frozen=True):
@@ -155,15 +155,15 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
         raise describe_kubectl_error(spec, done.errors, route.pod or "")
     try:
         if route.pod is not None:
-            pods: tuple[FoundPod, ...] = (msgspec.json.decode(done.out, type=FoundPod),)
+            pods: tuple[KubectlPod, ...] = (msgspec.json.decode(done.out, type=KubectlPod),)
         else:
-            pods = msgspec.json.decode(done.out, type=FoundPods).items
+            pods = msgspec.json.decode(done.out, type=KubectlPods).items
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreachable(f"kubectl printed something that is not a pod: {error}") from error
     return _choose_pod(spec, route, pods).metadata.name
 
 
-def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, ...]) -> FoundPod:
+def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]) -> KubectlPod:
     """Return the only running pod; check its container."""
     running = [pod for pod in pods if pod.is_running]
     if len(running) > 1:
@@ -184,7 +184,7 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, ...]) 
     return pod
 
 
-def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, ...]) -> str:
+def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]) -> str:
     where = f"in namespace {route.namespace}"
     if not pods:
         advice = f"kubectl get pods {route.option_text} shows those that exist"
@@ -197,7 +197,7 @@ def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[FoundPod, 
     return f"{text}; kubectl describe pod {name} {route.option_text} has the events"
 
 
-def _describe_state(pod: FoundPod) -> str:
+def _describe_state(pod: KubectlPod) -> str:
     status = pod.status
     if pod.metadata.deletion_timestamp and status.phase == "Running":
         return "being deleted"

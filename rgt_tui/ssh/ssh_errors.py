@@ -8,7 +8,7 @@ class BoxError(Exception):
 
 
 def describe_lost_stream(error: Exception | None) -> str:
-    """Return why a stream ended without an exit status; a `BoxError` says itself what was lost."""
+    """Return why a stream ended without an exit status; a `BoxError` has its own message."""
     if isinstance(error, BoxError):
         return str(error)
     return f"ssh: {error or 'the connection was lost'}"

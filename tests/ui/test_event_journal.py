@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from rgt_tui.fleet.history.morning_report import ENDED, ReportEntry
+from rgt_tui.fleet.history import morning_report
 from rgt_tui.gate import ActionState, Receipt
 from rgt_tui.model import Alert, BillingVerb, FleetEvent, Happening, ScreenPosition
 from rgt_tui.store import BoxWrites, FleetHistory, HistoryError
@@ -135,11 +135,11 @@ async def test_enter_on_a_stop_opens_its_receipt_and_d_there_the_dialog(path: Pa
     async with journal(path, opened=()) as (app, pilot, fleet):
         fleet.chronicle = None
         fleet.receipts["vast-demo"] = PARKED
-        ended = FleetEvent(NOW, "vast-demo", "parked by you: off", about=ENDED)
+        ended = FleetEvent(NOW, "vast-demo", "parked by you: off", about=morning_report.ENDED)
         fleet.push(msgspec.structs.replace(fleet.state, events=(ended,)))
         await pilot.press("J")
         await settle(pilot)
-        assert picked(app).about == ENDED
+        assert picked(app).about == morning_report.ENDED
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, ReceiptScreen) and app.screen.is_read)
         page = app.screen.query_one("#page")
@@ -422,9 +422,9 @@ def test_how_long_it_lasted_is_said_once() -> None:
 
 def test_the_report_breaks_between_its_words_only() -> None:
     found = [
-        ReportEntry("spent", "$3.10"),
-        ReportEntry("wasted", "$0.40"),
-        ReportEntry("", "nothing known to be lost"),
+        morning_report.ReportEntry("spent", "$3.10"),
+        morning_report.ReportEntry("wasted", "$0.40"),
+        morning_report.ReportEntry("", "nothing known to be lost"),
     ]
     assert len(pack_words(found, 120)) == 1
     assert [text_of(made).strip() for made in pack_words(found, 25)] == [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.ui import ClipboardText
-from rgt_tui.ui.screens.command import CommandScreen
-from rgt_tui.ui.screens.night import NightScreen
+from rgt_tui.ui.screens import CommandScreen, NightScreen
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import running, screen_text, settle, until
 

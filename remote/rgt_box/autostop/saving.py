@@ -168,7 +168,7 @@ def ask_runs_to_save(jobs: list[str]) -> tuple[list[str], list[str]]:
     """Send SIGTERM to every queue and training run that is known to save on it.
 
     Returns:
-        Names of the runs that were asked, and of those that were left alone because SIGTERM is not
+        Names of the runs that were asked, and of the runs that were left alone, as SIGTERM is not
         known to make them save.
     """
     asked, unasked = [], []

@@ -76,7 +76,7 @@ class MetadataService:
         self._maintenance_since = 0.0
 
     def read_notice(self) -> Notice | None:
-        """Return the current notice; None if there is none.
+        """Return the current notice; None without one.
 
         Raises:
             OSError: The service does not answer, or not as documented.
@@ -87,7 +87,7 @@ class MetadataService:
             return self._read_gce()
         return self._read_azure()
 
-    def _request(
+    def _send_request(
         self, method: str, path: str, headers: dict[str, str], timeout_s: float = 2.0
     ) -> tuple[int, str, dict[str, str]]:
         import http.client  # here: most machines have no such service
@@ -109,10 +109,10 @@ class MetadataService:
         for _ in range(2):
             if not self._token:
                 lasts = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-                status, text, _ = self._request("PUT", "/latest/api/token", lasts)
+                status, text, _ = self._send_request("PUT", "/latest/api/token", lasts)
                 _require_status(status, 200)
                 self._token = text.strip()
-            status, text, _ = self._request(
+            status, text, _ = self._send_request(
                 "GET",
                 "/latest/meta-data/spot/instance-action",
                 {"X-aws-ec2-metadata-token": self._token},
@@ -137,13 +137,13 @@ class MetadataService:
         if self._etag:
             # The service answers at once when the value differs from that of the last answer.
             path += f"?wait_for_change=true&timeout_sec=4&last_etag={self._etag}"
-        status, text, headers = self._request("GET", path, flavor, timeout_s=8.0)
+        status, text, headers = self._send_request("GET", path, flavor, timeout_s=8.0)
         _require_status(status, 200)
         self._etag = headers.get("etag", "")
         if text.strip().upper() == "TRUE":
             # Documented as 30 s between the notice and the power-off.
             return make_notice(NAMES[GCE], "preempted", time.time() + 30.0)
-        status, text, _ = self._request("GET", root + "maintenance-event", flavor)
+        status, text, _ = self._send_request("GET", root + "maintenance-event", flavor)
         _require_status(status, 200)
         if text.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
             self._maintenance_since = 0.0
@@ -156,7 +156,7 @@ class MetadataService:
         from email.utils import parsedate_to_datetime
 
         flavor = {"Metadata": "true"}
-        status, text, _ = self._request(
+        status, text, _ = self._send_request(
             "GET", "/metadata/scheduledevents?api-version=2020-07-01", flavor
         )
         _require_status(status, 200)
@@ -181,7 +181,7 @@ class MetadataService:
     def _read_own_name(self) -> str:
         if not self._own_name:
             path = "/metadata/instance/compute/name?api-version=2021-02-01&format=text"
-            status, text, _ = self._request("GET", path, {"Metadata": "true"})
+            status, text, _ = self._send_request("GET", path, {"Metadata": "true"})
             _require_status(status, 200)
             self._own_name = text.strip().lower()
         return self._own_name

@@ -183,7 +183,7 @@ VERSION = 6
 
 
 def read_notice(folder: str, kept_s: float = 600.0) -> dict[str, Any] | None:
-    """Return the stored notice of this boot; None if there is none, or it is long over.
+    """Return the stored notice of this boot; None without one, or if it is long over.
 
     Args:
         folder: The state directory.

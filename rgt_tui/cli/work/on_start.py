@@ -83,7 +83,7 @@ def hook_words(profile: Profile, spec: BoxSpec) -> list[str]:
 
 
 def describe_hook(row: Row, wanted: str) -> Iterator[str]:
-    """Yield what is done on the box, and for which queues."""
+    """Yield the lines that describe the hook on the box, and its queues."""
     where = row_text(row, "where")
     if wanted == "remove":
         yield translate("remove  {row}, and what starts it", row=row_text(row, "script"))

@@ -11,7 +11,7 @@ from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
 from rgt_tui.cli.work.work_arguments import RunArguments
 from rgt_tui.fleet.work.launching import CannotRun
-from rgt_tui.fleet.work.pod_jobs import JobEnd, PodJob, job_manifest, results_directory
+from rgt_tui.fleet.work.pod_jobs import JobOutcome, KubernetesJob, job_manifest, results_directory
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh import Unreachable, connect_box
@@ -32,7 +32,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     """Create the Job, wait for its pod for the time of ``--probe``, and with ``--wait`` for its end.
 
     Raises:
-        BoxError: kubectl or the cluster refuses; the message says what was not done.
+        BoxError: kubectl or the cluster refuses; the message names the step that was not done.
     """
     route = spec.kubectl
     assert route is not None
@@ -50,7 +50,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
                 name=spec.name,
             )
         )
-    job = PodJob(spec)
+    job = KubernetesJob(spec)
     try:
         image = await job.resolve_image()
         manifest = job_manifest(
@@ -61,7 +61,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
             workdir=arguments.workdir,
             retries=arguments.retries,
         )
-        await job.create(manifest)
+        await job.create_job(manifest)
     except CannotRun as error:
         print_error(f"{spec.name}: {error}")
         return USAGE
@@ -102,8 +102,8 @@ def _print_rows(arguments: RunArguments, *rows: str) -> None:
 
 
 async def _wait_for_pod(
-    job: PodJob, spec: BoxSpec, seconds: float, pause_s: float = 1.0
-) -> tuple[str, JobEnd | None]:
+    job: KubernetesJob, spec: BoxSpec, seconds: float, pause_s: float = 1.0
+) -> tuple[str, JobOutcome | None]:
     """Return the state of the Job's pod once it runs or the Job has ended, at the latest after `seconds`."""
     until = asyncio.get_running_loop().time() + seconds
     while True:
@@ -121,7 +121,7 @@ async def _wait_for_pod(
             return f"{connection.get_extra_info('rgt_label')} runs", None
 
 
-async def _wait_for_end(job: PodJob, pause_s: float = 5.0) -> JobEnd:
+async def _wait_for_end(job: KubernetesJob, pause_s: float = 5.0) -> JobOutcome:
     """Wait for the end of the Job; a cluster that does not answer meanwhile is asked again."""
     while True:
         try:

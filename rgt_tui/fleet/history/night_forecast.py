@@ -58,7 +58,7 @@ class ForecastEvent(msgspec.Struct, frozen=True):
     """It is the end of the box's work."""
 
 
-class BoxNight(msgspec.Struct, frozen=True, kw_only=True):
+class BoxForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The night of one box."""
 
     box: str
@@ -94,11 +94,11 @@ class NightForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Seven o'clock, until which costs are counted."""
     until: float
     """The end of the axis: noon."""
-    boxes: tuple[BoxNight, ...] = ()
+    boxes: tuple[BoxForecast, ...] = ()
     advice: tuple[NightAdvice, ...] = ()
 
     @property
-    def events(self) -> list[ForecastEvent]:
+    def visible_events(self) -> list[ForecastEvent]:
         """All events up to the end of the axis, in the order of their likely time."""
         found = [event for box in self.boxes for event in box.events]
         return sorted(
@@ -129,7 +129,7 @@ def forecast_night(
     """
     morning, noon = find_morning(now)
     nights = tuple(_forecast_box(box, profile, now, morning) for box, profile in boxes)
-    advice = [one for night in nights for one in _advise(night, now, morning, can_notify)]
+    advice = [one for night in nights for one in _list_advice(night, now, morning, can_notify)]
     # The three that save most.
     advice.sort(key=lambda item: -item[0])
     return NightForecast(
@@ -209,7 +209,7 @@ def forecast_full(
     return ForecastTime(now + left / max(slopes), now + left / slopes[0], latest)
 
 
-def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -> BoxNight:
+def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -> BoxForecast:
     name = box.spec.name
     works = has_live_run(box, now)
     events: list[ForecastEvent] = []
@@ -247,7 +247,7 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
     if off is not None:
         events.append(ForecastEvent(name, off, translate("parks itself")))
     cost, wasted = _forecast_cost(box, works, end, off, now, morning)
-    return BoxNight(
+    return BoxForecast(
         box=name,
         events=tuple(events),
         unknown=tuple(unknown),
@@ -401,8 +401,8 @@ def _forecast_cost(
     return cost, (idle[0], idle[1], idle[2])
 
 
-def _advise(
-    night: BoxNight, now: float, morning: float, can_notify: bool
+def _list_advice(
+    night: BoxForecast, now: float, morning: float, can_notify: bool
 ) -> list[tuple[float, NightAdvice]]:
     """Return commands worth running, each with the money that it can save."""
     found = []
@@ -482,13 +482,13 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         )
     ]
     lines += [NightLine(""), _cost_line(forecast), NightLine("")]
-    for event in forecast.events:
+    for event in forecast.visible_events:
         when = _span_text(event.when, forecast.now)
         lines.append(NightLine(f" {when:<20} {event.box:<{names}}  {event.text}", event.level))
     for night in forecast.boxes:
         for text in night.unknown:
             lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}"))
-    if not forecast.events and not any(night.unknown for night in forecast.boxes):
+    if not forecast.visible_events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(translate(" nothing is foreseen until noon")))
     lines += [NightLine(""), NightLine(translate(" before you sleep"))]
     for number, one in enumerate(forecast.advice, 1):
@@ -558,7 +558,7 @@ def _span_text(when: ForecastTime, now: float) -> str:
     return f"{likely} ({first}–{last})"
 
 
-def _column(at: float, forecast: NightForecast, room: int) -> int:
+def _find_column(at: float, forecast: NightForecast, room: int) -> int:
     share = (at - forecast.now) / (forecast.until - forecast.now)
     return min(room - 1, max(0, int(share * room)))
 
@@ -572,21 +572,21 @@ def _hour_labels(forecast: NightForecast, room: int) -> str:
     every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 6 or step == 12)
     while hour.timestamp() < forecast.until:
         hour += timedelta(hours=1)
-        at = _column(hour.timestamp(), forecast, room)
+        at = _find_column(hour.timestamp(), forecast, room)
         if hour.hour % every == 0 and hour.timestamp() <= forecast.until and at + 5 <= room:
             cells[at : at + 5] = hour.strftime("%H:%M")
     return "".join(cells)
 
 
-def _box_row(night: BoxNight, forecast: NightForecast, room: int) -> str:
+def _box_row(night: BoxForecast, forecast: NightForecast, room: int) -> str:
     """Return a box's row on the axis."""
     work, idle, unknown, off = "━", "░", "?", " "
     end = None
     if night.end is not None:
-        end = _column(night.end.likely, forecast, room)
+        end = _find_column(night.end.likely, forecast, room)
     stop = room
     if night.off is not None:
-        stop = _column(night.off.likely, forecast, room)
+        stop = _find_column(night.off.likely, forecast, room)
     cells = []
     for column in range(room):
         if column >= stop:
@@ -599,12 +599,12 @@ def _box_row(night: BoxNight, forecast: NightForecast, room: int) -> str:
             cells.append(off)
         else:
             cells.append(idle)
-    at_morning = _column(forecast.morning, forecast, room)
+    at_morning = _find_column(forecast.morning, forecast, room)
     cells[at_morning] = "╎"
     for event in night.events:
         if event.when.likely <= forecast.until:
             mark = {"error": "✖", "warn": "▲"}.get(event.level, "○")
             if event.ends_run:
                 mark = "◆"
-            cells[_column(event.when.likely, forecast, room)] = mark
+            cells[_find_column(event.when.likely, forecast, room)] = mark
     return "".join(cells)

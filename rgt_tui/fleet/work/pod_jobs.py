@@ -36,13 +36,13 @@ class _ImagePart(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: tuple[_PodContainer, ...] = ()
 
 
-class _ImagePod(msgspec.Struct, frozen=True):
+class _PodWithImages(msgspec.Struct, frozen=True):
     spec: _ImagePart = _ImagePart()
     status: _ImagePart = _ImagePart()
 
 
-class _ImagePods(msgspec.Struct, frozen=True):
-    items: tuple[_ImagePod, ...] = ()
+class _PodsWithImages(msgspec.Struct, frozen=True):
+    items: tuple[_PodWithImages, ...] = ()
 
 
 class _JobCondition(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class _CreatedJob(msgspec.Struct, frozen=True):
     status: _JobStatus = _JobStatus()
 
 
-class JobEnd(msgspec.Struct, frozen=True):
+class JobOutcome(msgspec.Struct, frozen=True):
     """How a Job ended."""
 
     is_complete: bool
@@ -127,7 +127,7 @@ def job_manifest(
     }
 
 
-class PodJob:
+class KubernetesJob:
     """The Job of a box, through kubectl.
 
     Args:
@@ -143,7 +143,7 @@ class PodJob:
         self._spec, self._route, self._env = spec, spec.kubectl, env
         self._program = find_kubectl(spec, env)
 
-    async def _run(self, *words: str, data: bytes = b"") -> bytes:
+    async def _run_kubectl(self, *words: str, data: bytes = b"") -> bytes:
         done = await run_kubectl(self._spec, self._program, self._env, *words, data=data)
         if done.status != 0:
             if "(AlreadyExists)" in done.errors:
@@ -167,9 +167,9 @@ class PodJob:
         image = self._route.image or ""
         if DIGEST.fullmatch(image):
             return image
-        out = await self._run("get", "pods", "--output=json")
+        out = await self._run_kubectl("get", "pods", "--output=json")
         try:
-            pods = msgspec.json.decode(out, type=_ImagePods).items
+            pods = msgspec.json.decode(out, type=_PodsWithImages).items
         except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(
                 f"kubectl printed something that is not a list of pods: {error}"
@@ -192,22 +192,22 @@ class PodJob:
             f"{seen}. Name it by its digest, IMAGE@sha256:…; docker buildx imagetools inspect IMAGE prints it"
         )
 
-    async def create(self, manifest: Mapping[str, Any]) -> None:
+    async def create_job(self, manifest: Mapping[str, Any]) -> None:
         """Create the Job.
 
         Raises:
             CannotRun: it exists already.
             BoxError: kubectl or the cluster refuses it; nothing was created.
         """
-        await self._run("create", "--filename=-", data=msgspec.json.encode(manifest))
+        await self._run_kubectl("create", "--filename=-", data=msgspec.json.encode(manifest))
 
-    async def find_end(self) -> JobEnd | None:
+    async def find_end(self) -> JobOutcome | None:
         """Return how the Job ended; None = not yet.
 
         Raises:
             BoxError: it cannot be read.
         """
-        out = await self._run("get", "job", self._route.job or "", "--output=json")
+        out = await self._run_kubectl("get", "job", self._route.job or "", "--output=json")
         try:
             conditions = msgspec.json.decode(out, type=_CreatedJob).status.conditions
         except (msgspec.DecodeError, RecursionError) as error:
@@ -215,5 +215,5 @@ class PodJob:
         for condition in conditions:
             if condition.status == "True" and condition.type in ("Complete", "Failed"):
                 text = clean_text(": ".join(filter(None, (condition.type, condition.message))))
-                return JobEnd(condition.type == "Complete", text[:300])
+                return JobOutcome(condition.type == "Complete", text[:300])
         return None

@@ -176,7 +176,7 @@ def _losses_around_resume(run: RunState) -> tuple[list[float], list[float], RunR
 
 
 def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
-    """Return the runs that did not continue from their newest checkpoint and are still behind it."""
+    """Return the runs that did not continue from their newest checkpoint and have not reached its step."""
     if view.is_blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.screens.base import FleetAwareScreen
     from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, WantedHeights, place_panes
     from rgt_tui.ui.screens.choice import ChoiceScreen
+    from rgt_tui.ui.screens.command import CommandScreen
     from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
     from rgt_tui.ui.screens.event_journal import (
         HappeningList,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.screens.help import HelpPanel, HelpScreen, key_rows
     from rgt_tui.ui.screens.lifecycle import LifecycleScreen
     from rgt_tui.ui.screens.log import LogKeys, LogScreen, findings_of, log_with_steps, zone_of
+    from rgt_tui.ui.screens.night import NightScreen
     from rgt_tui.ui.screens.platform import FirstContactScreen, PlatformPage, PlatformScreen
     from rgt_tui.ui.screens.question import QuestionScreen, question_lines
     from rgt_tui.ui.screens.receipt import ReceiptScreen
@@ -57,6 +59,7 @@ __all__ = [
     "AuditScreen",
     "BoxScreen",
     "ChoiceScreen",
+    "CommandScreen",
     "CurvesScreen",
     "FirstContactScreen",
     "FixTrialScreen",
@@ -71,6 +74,7 @@ __all__ = [
     "LogKeys",
     "LogScreen",
     "MarkedMoment",
+    "NightScreen",
     "PlatformPage",
     "PlatformScreen",
     "QuestionScreen",
@@ -131,6 +135,7 @@ __getattr__ = imported_later(
         "base": "FleetAwareScreen",
         "box": "BoxScreen LEAST_LOG WantedHeights place_panes",
         "choice": "ChoiceScreen",
+        "command": "CommandScreen",
         "curves": "CurvesScreen listed_runs",
         "event_journal": "HappeningList JournalScreen alert_of find_durations pack_words",
         "fix_trial": "FixTrialScreen",
@@ -139,6 +144,7 @@ __getattr__ = imported_later(
         "help": "HelpPanel HelpScreen key_rows",
         "lifecycle": "LifecycleScreen",
         "log": "LogKeys LogScreen findings_of log_with_steps zone_of",
+        "night": "NightScreen",
         "platform": "FirstContactScreen PlatformPage PlatformScreen",
         "question": "QuestionScreen question_lines",
         "receipt": "ReceiptScreen",

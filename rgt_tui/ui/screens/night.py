@@ -10,7 +10,12 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.fleet.history.night_forecast import NightForecast, forecast_night, night_lines
+from rgt_tui.fleet.history.night_forecast import (
+    NightAdvice,
+    NightForecast,
+    forecast_night,
+    night_lines,
+)
 from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.language import translate
 from rgt_tui.model import FleetState
@@ -70,7 +75,9 @@ class NightScreen(FleetAwareScreen):
 
     def action_follow_advice(self, number: int) -> None:
         """Open the command of an advice: its dry run first. A command that reads an address is copied."""
-        advice = () if self.forecast is None else self.forecast.advice
+        advice: tuple[NightAdvice, ...] = ()
+        if self.forecast is not None:
+            advice = self.forecast.advice
         if number > len(advice):
             self.hint(translate("there is no advice {number}", number=number))
             return

@@ -550,7 +550,7 @@ def steps_of(row: FleetRow) -> list[CopyableFix]:
 def blocks_of(
     row: FleetRow, state: FleetState, width: int, now: float, marked: str = ""
 ) -> list[WhyBlock]:
-    """Return the blocks about a box, most important first, then what was found to be billed outside."""
+    """Return the blocks about a box, most important first, then the bills found outside the fleet."""
     out = why_blocks(row, width, now, marked)
     unseen = unlisted_section(state, width, now, found=True)
     if unseen is not None:

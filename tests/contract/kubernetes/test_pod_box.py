@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.fleet.pulls.pulling import at_any_price
+from rgt_tui.fleet.pulls import pulling
 from rgt_tui.model import BoxState, FleetState, LinkState
 from rgt_tui.ssh import connect_box, terminal_words
 from tests.contract.kubernetes.conftest import pod_spec
@@ -159,7 +159,7 @@ async def test_what_is_pulled_from_the_pod_is_verified(
     (out / "curve.dat").write_bytes(os.urandom(3 << 20))
     fleet = Fleet([pod_spec()], audit=tmp_path / "audit", copies=tmp_path / "copies")
     end = await fleet.pull_directories(
-        "lm", (str(out),), lambda _: None, lambda _: None, at_any_price
+        "lm", (str(out),), lambda _: None, lambda _: None, pulling.at_any_price
     )
     assert end.whole, end.text
     copy = tmp_path / "copies" / "lm" / str(out).lstrip("/") / "curve.dat"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet.work.launching import CannotRun
-from rgt_tui.fleet.work.pod_jobs import PodJob, job_manifest
+from rgt_tui.fleet.work import launching, pod_jobs
 from tests.contract.kubernetes.conftest import pod_spec
 from tests.contract.kubernetes.test_pod_box import rgt
 from tests.contract.providers.fakes.local_cluster import LocalCluster
@@ -89,9 +88,9 @@ async def test_options_without_use_and_json(cluster: LocalCluster, fleet_file: P
 async def test_a_tag_is_resolved_by_the_pods_that_run_it_and_otherwise_refused(
     cluster: LocalCluster,
 ) -> None:
-    job = PodJob(pod_spec(job="lm", image="ghcr.io/me/lm:v1"))
+    job = pod_jobs.KubernetesJob(pod_spec(job="lm", image="ghcr.io/me/lm:v1"))
     with pytest.raises(
-        CannotRun, match=r"boxes.lm.kubectl.image: .* is a tag.*no pod of the namespace"
+        launching.CannotRun, match=r"boxes.lm.kubectl.image: .* is a tag.*no pod of the namespace"
     ):
         await job.resolve_image()
     pods_of(cluster, imageID=f"docker-pullable://ghcr.io/me/lm@{DIGEST}")
@@ -103,14 +102,14 @@ async def test_a_tag_is_resolved_by_the_pods_that_run_it_and_otherwise_refused(
         **other["status"],
         "containerStatuses": [{"name": "main", "imageID": f"ghcr.io/me/lm@{DIGEST[:-1]}0"}],
     }
-    with pytest.raises(CannotRun, match="run 2 different images of that name"):
+    with pytest.raises(launching.CannotRun, match="run 2 different images of that name"):
         await job.resolve_image()
 
 
 def test_a_job_without_gpus_and_claims_requests_none() -> None:
     route = pod_spec(job="lm", image="i", gpus=0).kubectl
     assert route is not None
-    job = job_manifest(route, "i", ["a", "b c"], env={}, workdir="/w", retries=0)
+    job = pod_jobs.job_manifest(route, "i", ["a", "b c"], env={}, workdir="/w", retries=0)
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert "resources" not in container
     assert container["command"][-1] == "a 'b c'"

@@ -158,7 +158,7 @@ def test_a_service_that_answers_otherwise_is_an_error_not_a_notice(
     metadata: MetadataServer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        preemption.MetadataService, "_request", lambda *args, **named: (500, "<html>", {})
+        preemption.MetadataService, "_send_request", lambda *args, **named: (500, "<html>", {})
     )
     with pytest.raises(OSError, match="status 500"):
         preemption.MetadataService(name, metadata.address).read_notice()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
-from rgt_tui.language import load_catalogue
-from rgt_tui.ui.commands import commands_by_screen
+from rgt_tui import language as texts
+from rgt_tui.ui import commands_by_screen
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,7 +55,7 @@ def test_a_finding_is_told_in_chinese(tmp_path: Path) -> None:
 
 
 def test_names_in_the_key_line_stay_short() -> None:
-    translated = load_catalogue("zh_CN").gettext
+    translated = texts.load_catalogue("zh_CN").gettext
     most_cells = 14
     for _, commands in commands_by_screen():
         for command in commands:

@@ -5,13 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.history.morning_report import (
-    ENDED,
-    NextClock,
-    NightReport,
-    morning_report,
-    report_words,
-)
+from rgt_tui.fleet.history import morning_report as reports
 from rgt_tui.health import ClockReading
 from rgt_tui.model import (
     ArmedRecord,
@@ -49,12 +43,14 @@ def night(*rows: Happening, **changes: object) -> NightFacts:
     return replace(whole, **changes)
 
 
-def text(report: NightReport) -> str:
-    return "   ".join(f"{word.label} {word.text}".strip() for word in report_words(report, MORNING))
+def text(report: reports.NightReport) -> str:
+    return "   ".join(
+        f"{word.label} {word.text}".strip() for word in reports.report_words(report, MORNING)
+    )
 
 
 def test_what_a_night_cost_and_what_was_for_nothing() -> None:
-    report = morning_report(night(), (), ())
+    report = reports.morning_report(night(), (), ())
     assert not any(each.at_least for each in (*report.spent, *report.idle))
     assert "spent $3.10" in text(report)
     assert "wasted $0.40" in text(report)
@@ -65,7 +61,7 @@ def test_what_a_night_cost_and_what_was_for_nothing() -> None:
 
 
 def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> None:
-    report = morning_report(
+    report = reports.morning_report(
         night(after=(CostTally("USD", 13.1, 1.0), CostTally("CNY", 9.2, 8.91))), (), ()
     )
     assert [(each.currency, round(each.value, 2)) for each in report.spent] == [
@@ -87,7 +83,7 @@ def test_currencies_are_never_added_up_and_a_new_one_counts_from_nothing() -> No
     ],
 )
 def test_a_sum_that_lacks_hours_or_prices_is_a_lower_bound(changes: dict[str, object]) -> None:
-    report = morning_report(night(**changes), (), ())
+    report = reports.morning_report(night(**changes), (), ())
     assert all(each.at_least for each in (*report.spent, *report.idle))
     assert "spent ≥ $3.10" in text(report)
 
@@ -101,7 +97,7 @@ def test_a_sum_that_lacks_hours_or_prices_is_a_lower_bound(changes: dict[str, ob
     ],
 )
 def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
-    report = morning_report(night(**changes), (), ())
+    report = reports.morning_report(night(**changes), (), ())
     assert report.spent == report.idle == ()
     assert "spent unknown" in text(report)
     assert "wasted unknown" in text(report)
@@ -109,7 +105,7 @@ def test_what_nobody_knows_is_never_nothing(changes: dict[str, object]) -> None:
 
 def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -> None:
     after = (CostTally("USD", 10.001, 1.001), CostTally("CNY", 9.2, 8.91))
-    report = morning_report(night(after=after, at_least=True), (), ())
+    report = reports.morning_report(night(after=after, at_least=True), (), ())
     assert (
         [each.currency for each in report.spent]
         == [each.currency for each in report.idle]
@@ -118,7 +114,7 @@ def test_at_least_nothing_is_not_said_of_a_currency_beside_one_that_is_known() -
 
 
 def test_time_that_nobody_watched_is_told() -> None:
-    report = morning_report(
+    report = reports.morning_report(
         night(rests=(UnwatchedSpan(NIGHT, NIGHT + 3600), UnwatchedSpan(MORNING - 600, MORNING))),
         (),
         (),
@@ -128,14 +124,14 @@ def test_time_that_nobody_watched_is_told() -> None:
 
 
 def test_money_that_is_counted_from_elsewhere_says_from_when() -> None:
-    early = morning_report(night(counted_from=NIGHT - 7200), (), ())
+    early = reports.morning_report(night(counted_from=NIGHT - 7200), (), ())
     assert early.money_since == NIGHT - 7200
     assert "money counted since" in text(early)
-    assert morning_report(night(), (), ()).money_since is None
+    assert reports.morning_report(night(), (), ()).money_since is None
 
 
 def test_an_error_is_over_when_something_milder_is_said_of_the_same() -> None:
-    report = morning_report(
+    report = reports.morning_report(
         night(
             happening(1, "error", "inodes:/w"),
             happening(2, "error", "inodes:/w"),  # worse, not another one
@@ -164,10 +160,10 @@ def armed(off: float | None, **changes: object) -> BoxState:
 
 
 def test_what_a_box_saved_by_stopping_itself_is_an_estimate() -> None:
-    report = morning_report(night(), (armed(MORNING - 7200),), ())
+    report = reports.morning_report(night(), (armed(MORNING - 7200),), ())
     assert report.saved == (MoneyAmount(1.0, "USD", estimated=True),)
     assert "saved by autostop ~$1.00" in text(report)
-    told = morning_report(night(), (armed(MORNING - 7200, saved=0.7),), ())
+    told = reports.morning_report(night(), (armed(MORNING - 7200, saved=0.7),), ())
     assert told.saved == (MoneyAmount(0.7, "USD", estimated=True),)
 
 
@@ -178,15 +174,17 @@ def test_a_stop_without_a_price_saved_nobody_knows_what() -> None:
         box,
         self_stop=replace(box.self_stop, armed=(replace(box.self_stop.armed[0], per_hour=None),)),
     )
-    assert "saved by autostop unknown" in text(morning_report(night(), (dear,), ()))
+    assert "saved by autostop unknown" in text(reports.morning_report(night(), (dear,), ()))
 
 
 def test_a_stop_of_another_night_is_not_of_this() -> None:
-    assert "autostop" not in text(morning_report(night(), (armed(NIGHT - 1), armed(None)), ()))
+    assert "autostop" not in text(
+        reports.morning_report(night(), (armed(NIGHT - 1), armed(None)), ())
+    )
 
 
 def test_what_is_gone_is_lost() -> None:
-    report = morning_report(
+    report = reports.morning_report(
         night(happening(1, "error", "gone", "the provider no longer knows it")), (), ()
     )
     assert "lost a: the provider no longer knows it" in text(report)
@@ -194,8 +192,8 @@ def test_what_is_gone_is_lost() -> None:
 
 
 def test_the_next_clock_is_the_soonest_that_anybody_knows() -> None:
-    def clock(box: str, left: float | None) -> NextClock:
-        return NextClock(
+    def clock(box: str, left: float | None) -> reports.NextClock:
+        return reports.NextClock(
             box,
             ClockReading(
                 what="x",
@@ -207,24 +205,26 @@ def test_the_next_clock_is_the_soonest_that_anybody_knows() -> None:
             ),
         )
 
-    report = morning_report(
+    report = reports.morning_report(
         night(), (), (clock("a", 90_000.0), clock("b", 7200.0), clock("c", None))
     )
     assert "next clock b 2h00" in text(report)
 
 
 def test_a_long_time_is_not_called_a_night() -> None:
-    assert text(morning_report(night(), (), ())).startswith("night ")
-    assert not text(morning_report(night(since=NIGHT - 8 * 3600), (), ())).startswith("night ")
+    assert text(reports.morning_report(night(), (), ())).startswith("night ")
+    assert not text(reports.morning_report(night(since=NIGHT - 8 * 3600), (), ())).startswith(
+        "night "
+    )
 
 
 def test_each_box_that_ended_in_the_night_is_named_with_its_receipt() -> None:
     rows = (
-        happening(1, "error", ENDED, "unknown whether stopped"),
-        happening(2, "info", ENDED, "stopped by you"),
+        happening(1, "error", reports.ENDED, "unknown whether stopped"),
+        happening(2, "info", reports.ENDED, "stopped by you"),
         happening(3, "info", "", "park sent by you", box="b"),
     )
-    report = morning_report(night(*rows), (), ())
+    report = reports.morning_report(night(*rows), (), ())
     assert report.receipts == ("a",)
     assert "receipts rgt receipt a" in text(report)
-    assert "receipts" not in text(morning_report(night(), (), ()))
+    assert "receipts" not in text(reports.morning_report(night(), (), ()))

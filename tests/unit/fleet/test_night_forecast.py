@@ -7,15 +7,7 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from rgt_tui.fleet.history.night_forecast import (
-    ForecastTime,
-    NightForecast,
-    find_morning,
-    forecast_end,
-    forecast_full,
-    forecast_night,
-    night_lines,
-)
+from rgt_tui.fleet.history import night_forecast
 from rgt_tui.model import (
     ArmedRecord,
     AutostopMode,
@@ -61,26 +53,26 @@ def training_box(*, step: int = 1200, total: int | None = 3600, waiting: int = 0
     )  # fmt: skip
 
 
-def night_of(box: BoxState) -> NightForecast:
+def night_of(box: BoxState) -> night_forecast.NightForecast:
     """Return the night of one box."""
-    return forecast_night([(box, profile())], NOW)
+    return night_forecast.forecast_night([(box, profile())], NOW)
 
 
-def text_of_night(forecast: NightForecast, width: int = 100) -> str:
+def text_of_night(forecast: night_forecast.NightForecast, width: int = 100) -> str:
     """Return the forecast as a person reads it."""
-    return "\n".join(line.text for line in night_lines(forecast, width))
+    return "\n".join(line.text for line in night_forecast.night_lines(forecast, width))
 
 
 def test_the_axis_goes_to_the_next_noon_and_costs_to_seven() -> None:
-    morning, noon = find_morning(NOW)
+    morning, noon = night_forecast.find_morning(NOW)
     assert (morning - NOW, noon - morning) == (8 * HOUR, 5 * HOUR)
-    early, _ = find_morning(morning - 60.0)
+    early, _ = night_forecast.find_morning(morning - 60.0)
     assert early == morning
 
 
 def test_a_run_that_keeps_its_pace_ends_when_its_steps_are_done() -> None:
     box = training_box()
-    end = forecast_end(box, box.runs[0], NOW)
+    end = night_forecast.forecast_end(box, box.runs[0], NOW)
     assert end is not None
     assert end.likely == pytest.approx(NOW + 2400)
     assert end.earliest < end.likely < (end.latest or 0)
@@ -99,7 +91,7 @@ def test_a_slower_last_quarter_counts_and_widens_the_spread() -> None:
     fast = [(at, NOW - 1800 + at) for at in range(0, 900, 10)]
     slow = [(900 + at, NOW - 900 + 3 * at) for at in range(0, 301, 10)]
     series = {**box.runs[0].series, "@time": Series().with_points([*fast, *slow])}
-    end = forecast_end(box, replace(box.runs[0], series=series), NOW)
+    end = night_forecast.forecast_end(box, replace(box.runs[0], series=series), NOW)
     assert end is not None
     assert end.likely == pytest.approx(NOW + 3 * 2400)
     assert end.earliest < NOW + 2400 + 1
@@ -111,7 +103,7 @@ def test_the_eta_of_status_and_fleet_is_the_same_and_leaves_start_up_out() -> No
         box,
         queues=(replace(queue(cell("lstm-a", "running", started=NOW - 9000)), runner_alive=True),),
     )
-    end = forecast_end(late, late.runs[0], NOW)
+    end = night_forecast.forecast_end(late, late.runs[0], NOW)
     cost = run_cost(late, "lstm-a", NOW)
     assert end is not None
     assert cost is not None
@@ -184,13 +176,15 @@ def test_a_disk_that_grows_is_full_at_its_pace_and_one_that_does_not_is_not() ->
     grows = ReducedHistory(
         names=("disk:/w",), at=ats, values=tuple((50 + n / 6,) for n in range(61))
     )
-    full = forecast_full(grows, "disk:/w", 60.0, NOW)
+    full = night_forecast.forecast_full(grows, "disk:/w", 60.0, NOW)
     assert full is not None
     assert full.likely == pytest.approx(NOW + 4 * HOUR, rel=1e-6)
     still = replace(grows, values=tuple((50.0,) for _ in range(61)))
-    assert forecast_full(still, "disk:/w", 50.0, NOW) is None
+    assert night_forecast.forecast_full(still, "disk:/w", 50.0, NOW) is None
     assert (
-        forecast_full(replace(grows, at=ats[:3], values=grows.values[:3]), "disk:/w", 60.0, NOW)
+        night_forecast.forecast_full(
+            replace(grows, at=ats[:3], values=grows.values[:3]), "disk:/w", 60.0, NOW
+        )
         is None
     )
     box = replace(training_box(), recent=ReducedHistory(), past=replace(grows, names=("disk:/w",)))
@@ -199,7 +193,7 @@ def test_a_disk_that_grows_is_full_at_its_pace_and_one_that_does_not_is_not() ->
         disks=(replace(disk("/w", 60.0, 1.0), bytes_used=60, bytes_free=40, bytes_total=100),),
     )
     forecast = night_of(replace(box, sample=shown))
-    assert any("/w has no bytes left" in event.text for event in forecast.events)
+    assert any("/w has no bytes left" in event.text for event in forecast.visible_events)
     assert "✖" in text_of_night(forecast)
     assert any(one.command == "notify lab" for one in forecast.advice)
 
@@ -207,7 +201,7 @@ def test_a_disk_that_grows_is_full_at_its_pace_and_one_that_does_not_is_not() ->
 def test_no_line_is_wider_than_the_terminal_and_the_marks_are_in_order() -> None:
     forecast = night_of(training_box(waiting=3))
     for width in (60, 80, 120, 200):
-        lines = night_lines(forecast, width)
+        lines = night_forecast.night_lines(forecast, width)
         assert all(len(line.text) <= width for line in lines)
         row = next(line.text for line in lines if line.text.startswith(" lab"))
         assert row.index("━") < row.index("◆") < row.index("░")
@@ -216,4 +210,4 @@ def test_no_line_is_wider_than_the_terminal_and_the_marks_are_in_order() -> None
 def test_a_time_has_its_spread() -> None:
     forecast = night_of(training_box())
     assert "23:40 (23:36–23:44)" in text_of_night(forecast)
-    assert ForecastTime(1.0, 2.0, None).latest is None
+    assert night_forecast.ForecastTime(1.0, 2.0, None).latest is None

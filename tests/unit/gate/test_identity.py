@@ -5,8 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import SAID, describe_recognised, evaluate_evidence, recognised
-from rgt_tui.gate.identity import MOUNTS, check_identity, same_endpoint
+from rgt_tui.gate import (
+    SAID,
+    check_identity,
+    describe_recognised,
+    evaluate_evidence,
+    recognised,
+)
+from rgt_tui.gate.identity import MOUNTS, same_endpoint
 from rgt_tui.model import (
     BillingVerb,
     BoxState,

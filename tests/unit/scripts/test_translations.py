@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from rgt_tui.language import choose_language, load_catalogue
+from rgt_tui import language as texts
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 from scripts.translations import list_faults
 
@@ -30,7 +30,7 @@ from scripts.translations import list_faults
     ],
 )
 def test_the_language_is_chosen_as_posix_says(environ: dict[str, str], language: str) -> None:
-    assert choose_language(environ) == language
+    assert texts.choose_language(environ) == language
 
 
 def test_every_catalogue_is_complete_and_compiled() -> None:
@@ -39,7 +39,7 @@ def test_every_catalogue_is_complete_and_compiled() -> None:
 
 
 def test_titles_of_columns_fit_their_columns_in_wide_characters() -> None:
-    translated = load_catalogue("zh_CN").gettext
+    translated = texts.load_catalogue("zh_CN").gettext
     for column in COLUMNS:
         if column.width:
             assert cell_len(translated(column.title.strip())) <= column.width, column.key
