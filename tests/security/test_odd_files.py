@@ -338,6 +338,9 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
         _words("push", "publish", "--staging", "{}"),
         _jobs("push", "prune", "--dry-run", "--place", "{}/..", "--job", "{}"),
     ),
+    "on-start": _several(
+        _jobs("on-start", "--job", "{}"), _words("on-start", "--keep-in", "{}", "--file", "{}/hook")
+    ),
     "watch": lambda *_: [],  # has tests of its own below
     "send": lambda *_: [],  # likewise
 }

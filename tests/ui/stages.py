@@ -157,7 +157,7 @@ SCREENS: dict[str, Shown] = {
     "phases": Shown(place="phases", box=True, states=(*STATES, "eight")),
     "alerts": Shown(place="alerts"),
     "journal": Shown(place="journal"),
-    "night": Shown(place="night", states=FEW),
+    "night": Shown(place="night"),
     "teardown": Shown(place="teardown", box=True, keys=("down",)),
     "platform": Shown(place="platform", box=True),
     "handbook": Shown(place="handbook"),

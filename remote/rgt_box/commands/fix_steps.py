@@ -261,6 +261,8 @@ def _list_path_objections(name: str, path: str, keep: list[str]) -> list[str]:
         return ["there is no such path"]
     if os.path.realpath(path) != path:
         return [f"it is reached through a link: it is {os.path.realpath(path)}"]
+    if os.path.islink(path):
+        return ["it is a link that leads to itself"]
     if os.path.ismount(path):
         return ["a disk is mounted there"]
     kept = [one for one in (*keep, place.state_dir(), landing.agent_home()) if one.startswith("/")]

@@ -17,7 +17,7 @@ from rgt_box.queue.queue_file import Job
 from rgt_box.queue.queue_state import QueueJournal
 from rgt_box.sampling import cgroup
 
-from rgt_tui.cli.work.queue_commands import queue_lines
+from rgt_tui.cli.work.queue_actions import queue_lines
 from rgt_tui.model import protocol, time_of_day
 from tests.process.box.harness import Agent, decode, make_job, private_mount, until
 

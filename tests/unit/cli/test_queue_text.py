@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli.work.queue_commands import queue_lines
+from rgt_tui.cli.work.queue_actions import queue_lines
 from rgt_tui.model import QueueCell, QueueState
 
 NOW = 1_000_000.0
