@@ -63,7 +63,9 @@ def count_module(text: str) -> Counter[str]:
             figures["conditional_expressions"] += 1
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = node.name.strip("_")
-            figures["short_names"] += "_" not in name and len(name) <= SHORT_NAME
+            # Names such as __init__ are Python's own.
+            ours = not node.name.startswith("__")
+            figures["short_names"] += ours and "_" not in name and len(name) <= SHORT_NAME
     for statement in tree.body:
         value = getattr(statement, "value", None)
         figures["bare_constants"] += isinstance(value, ast.Constant) and type(value.value) in (
