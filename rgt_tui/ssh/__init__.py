@@ -80,12 +80,14 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.known_hosts import HostKeyPolicy
     from rgt_tui.ssh.kubectl_exec import find_kubectl
     from rgt_tui.ssh.login_shell import (
+        ASK_LOGIN_SHELL,
         GUARD,
+        LOGIN_TRACE_COMMAND,
         TRACE_COMMAND,
         StartUpCost,
+        StartUpTrace,
         find_ending_line,
         quote_words,
-        read_start_up_files,
         read_trace,
         reads_commands_from_stdin,
         start_up_cost,
@@ -115,13 +117,16 @@ if TYPE_CHECKING:
         connection_lost_error,
         decode_answer,
         extract_record,
+        find_replacing_line,
         has_sftp,
         run_command,
     )
     from rgt_tui.ssh.sh_probe import ShellProbe
 
 __all__ = [
+    "ASK_LOGIN_SHELL",
     "GUARD",
+    "LOGIN_TRACE_COMMAND",
     "NO_AGENT",
     "NO_FILE",
     "NO_FILES",
@@ -163,6 +168,7 @@ __all__ = [
     "ShellProbe",
     "SshHost",
     "StartUpCost",
+    "StartUpTrace",
     "StreamedResult",
     "Unreachable",
     "WatchChannel",
@@ -186,6 +192,7 @@ __all__ = [
     "feed_command",
     "find_ending_line",
     "find_kubectl",
+    "find_replacing_line",
     "find_torch",
     "has_sftp",
     "list_matching_files",
@@ -195,7 +202,6 @@ __all__ = [
     "peer_address",
     "quote_words",
     "read_frame",
-    "read_start_up_files",
     "read_trace",
     "reads_commands_from_stdin",
     "refuses_host",
@@ -230,14 +236,15 @@ __getattr__ = imported_later(
         "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
-        "login_shell": "GUARD TRACE_COMMAND StartUpCost find_ending_line quote_words read_start_up_files read_trace "
+        "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "
+        "find_ending_line quote_words read_trace "
         "reads_commands_from_stdin start_up_cost start_up_words",
         "openssh_client": "BulkClient NotCarried bulk_client refuses_host terminal_words",
         "person": "LoginAnswers PausableDeadline Person answered_by",
         "pod_lookup": "describe_kubectl_error run_kubectl",
         "remote_cat": "CatFailed FileBegins FileListed FileProgress stream_cat list_matching_files",
         "remote_command": "NO_SFTP RemoteCommandResult LineSplitter decode_answer has_sftp "
-        "connection_lost_error extract_record run_command",
+        "connection_lost_error extract_record find_replacing_line run_command",
         "sh_probe": "ShellProbe",
     },
 )

@@ -359,13 +359,48 @@ def name_replacing_program(said: str) -> str | None:
     return found[1]
 
 
+_LOGIN_FILES = ("~/.bash_profile", "~/.bash_login", "~/.profile")
+"""A login shell of bash reads the first that is readable."""
 START_UP_FILES = (
     "~/.bashrc", "~/.zshenv", "~/.config/fish/config.fish", "~/.tcshrc", "~/.cshrc",
-    "~/.bash_profile", "~/.bash_login", "~/.profile", "~/.zprofile", "~/.zshrc", "~/.login",
+    *_LOGIN_FILES, "~/.zprofile", "~/.zshrc", "~/.login",
     "/etc/bash.bashrc", "/etc/bashrc", "/etc/zsh/zshenv", "/etc/zshenv", "/etc/profile",
     "/etc/profile.d/*.sh",
 )  # fmt: skip
 """In the order in which they matter for a command."""
+_FILE_MARKER = "\nRGT-FILE "
+PRINT_START_UP_FILES = quote_words(
+    "sh",
+    "-c",
+    f'for f in {" ".join(START_UP_FILES)}; do if [ -f "$f" ] && [ -r "$f" ]; then n=$f; '
+    'case $f in "$HOME"/*) n="~${f#"$HOME"}";; esac; '
+    'echo; echo "RGT-FILE $n"; head -c 65536 "$f"; fi; done',
+)
+"""Prints the readable start-up files, each below its name."""
+
+
+def split_start_up_files(printed: str) -> list[tuple[str, str]]:
+    """Return name and content of each file in the output of `PRINT_START_UP_FILES`."""
+    found = []
+    for part in f"\n{printed}".split(_FILE_MARKER)[1:]:
+        name, _, text = part.partition("\n")
+        found.append((name, text))
+    return found
+
+
+def drop_unread_files(files: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the files without those that bash skips, because it reads an earlier one instead.
+
+    A file that an earlier one names is kept: it is probably sourced.
+    """
+    kept: list[tuple[str, str]] = []
+    for name, text in files:
+        is_second = name in _LOGIN_FILES and any(other in _LOGIN_FILES for other, _ in kept)
+        base = name.rpartition("/")[2]
+        sourced = re.compile(rf"(?:^|[\s/\"']){re.escape(base)}(?![\w.])", re.MULTILINE)
+        if not is_second or any(sourced.search(earlier) for _, earlier in kept):
+            kept.append((name, text))
+    return kept
 
 
 async def read_start_up_files(
@@ -396,24 +431,44 @@ async def read_start_up_files(
     return found
 
 
-_TRACE_BASH = (
-    "PS4='+RGT $EPOCHREALTIME $BASH_SOURCE:$LINENO '; set -x; "
+_SOURCE_COMMAND_FILES = (
     "if [ -r /etc/bash.bashrc ]; then . /etc/bash.bashrc; fi; "
-    "if [ -r ~/.bashrc ]; then . ~/.bashrc; fi; echo RGT-END; cat"
+    "if [ -r ~/.bashrc ]; then . ~/.bashrc; fi"
 )
-"""bash takes no PS4 from root's environment, so it reads the start-up files of a command by hand."""
-_TRACE_SCRIPT = (
-    's=$(getent passwd "$(id -un)" 2>/dev/null | cut -d: -f7); s=${s:-$SHELL}; echo "RGT-HOME $HOME"; '
-    f"case $s in *bash) set -- --norc -c {shlex.quote(_TRACE_BASH)};; "
-    '*zsh) set -- -xc "echo RGT-END; cat";; *) exit 0;; esac; '
-    'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" LOGNAME="$USER" '
-    'PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" "$s" "$@" 2>&1 | head -c 4000000'
+_SOURCE_LOGIN_FILES = (
+    "if [ -r /etc/profile ]; then . /etc/profile; fi; "
+    f'for f in {" ".join(_LOGIN_FILES)}; do if [ -r "$f" ]; then . "$f"; break; fi; done'
 )
-TRACE_COMMAND = quote_words("sh", "-c", _TRACE_SCRIPT)
-"""Reads the start-up files once more, and lets the login shell report each of their commands.
 
-A shell that a start-up file starts runs the line on standard input, so the output shows where.
-"""
+
+def _build_trace_command(sourced: str, zsh_options: str) -> str:
+    """Return the command that reads the start-up files once more, and reports each of their commands.
+
+    A shell that a start-up file starts runs the line on standard input, so the output shows where.
+
+    Args:
+        sourced: How bash reads them: it takes no PS4 from root's environment, so it does so by hand.
+        zsh_options: Options of zsh.
+    """
+    for_bash = (
+        f"PS4='+RGT $EPOCHREALTIME $BASH_SOURCE:$LINENO '; set -x; {sourced}; echo RGT-END; cat"
+    )
+    script = (
+        's=$(getent passwd "$(id -un)" 2>/dev/null | cut -d: -f7); s=${s:-$SHELL}; echo "RGT-HOME $HOME"; '
+        f"case $s in *bash) set -- --norc -c {shlex.quote(for_bash)};; "
+        f'*zsh) set -- -{zsh_options} "echo RGT-END; cat";; *) exit 0;; esac; '
+        'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" LOGNAME="$USER" '
+        'PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" "$s" "$@" 2>&1 | head -c 4000000'
+    )
+    return quote_words("sh", "-c", script)
+
+
+TRACE_COMMAND = _build_trace_command(_SOURCE_COMMAND_FILES, "xc")
+"""Traces the files that sshd's commands read."""
+LOGIN_TRACE_COMMAND = _build_trace_command(_SOURCE_LOGIN_FILES, "lxc")
+"""Traces the files of a login shell: some boxes start every command in one."""
+ASK_LOGIN_SHELL = "shopt -q login_shell && echo RGT-LOGIN"
+"""Prints ``RGT-LOGIN`` if bash runs commands in a login shell; other shells fail."""
 
 
 class StartUpTrace(msgspec.Struct, frozen=True):

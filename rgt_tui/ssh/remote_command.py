@@ -15,6 +15,9 @@ from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.login_shell import (
     GUARD,
+    PRINT_START_UP_FILES,
+    StartUpLine,
+    drop_unread_files,
     find_ending_line,
     has_begun,
     name_replacing_program,
@@ -23,6 +26,7 @@ from rgt_tui.ssh.login_shell import (
     reads_commands_from_stdin,
     set_plain_commands,
     set_stdin_shell,
+    split_start_up_files,
     start_up_cost,
 )
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, CommandNotRun, NoCommands, Unreachable
@@ -381,18 +385,48 @@ async def run_first_script(
         return await _run_checked(connection, script, most_bytes)
     except (CommandNotRun, CommandFailed):
         set_stdin_shell(connection, None)
-        line = find_ending_line(await read_start_up_files(connection))
+        line = await find_replacing_line(connection)
+        unknown = "a start-up file (~/.bashrc, ~/.bash_profile, ~/.profile)"
         if line is not None:
             cause = (
                 f"{line.place_text} ends or replaces the login shell: put {GUARD} in front of it"
             )
         elif program := name_replacing_program(str(first)):
-            cause = f"a start-up file (~/.bashrc, ~/.profile) starts {program}: put {GUARD} in front of that line"
+            cause = f"{unknown} starts {program}: put {GUARD} in front of that line"
         elif "its output" not in str(first):
-            cause = f"a start-up file (~/.bashrc, ~/.profile) probably ends it: put {GUARD} in its first line"
+            cause = f"{unknown} probably ends it: put {GUARD} in its first line"
         else:
             raise first from None
         raise CommandNotRun(f"{first}; {cause}") from None
+
+
+async def find_replacing_line(connection: BoxTransport) -> StartUpLine | None:
+    """Return the line of a start-up file that probably ends or replaces the login shell.
+
+    The files come over SFTP, or else from the shell that has replaced the login shell.
+    """
+    files = await read_start_up_files(connection)
+    if not files:
+        files = split_start_up_files(await _print_start_up_files(connection))
+    return find_ending_line(drop_unread_files(files))
+
+
+async def _print_start_up_files(connection: BoxTransport, seconds: float = 8.0) -> str:
+    """Return what a login shell prints that reads `PRINT_START_UP_FILES` and then the end of its input.
+
+    fish runs nothing from its standard input before that end, so it can run no other command.
+    """
+    collector = _Collector(MOST_BYTES)
+    with contextlib.suppress(asyncssh.Error, OSError, TimeoutError, BoxError):
+        async with asyncio.timeout(seconds):
+            channel = await open_session(connection, lambda: collector, None)
+            try:
+                channel.write(f" exec {PRINT_START_UP_FILES}\n".encode())
+                channel.write_eof()
+                await asyncio.shield(collector.ended)
+            finally:
+                channel.abort()
+    return collector.out.decode(errors="replace")
 
 
 async def _runs_without_sh(connection: BoxTransport, error: CommandNotRun) -> bool:

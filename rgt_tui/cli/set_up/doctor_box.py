@@ -18,7 +18,9 @@ from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, clean_text
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
+    ASK_LOGIN_SHELL,
     GUARD,
+    LOGIN_TRACE_COMMAND,
     NO_AGENT,
     TRACE_COMMAND,
     AuthFailed,
@@ -36,13 +38,13 @@ from rgt_tui.ssh import (
     PausableDeadline,
     SshHost,
     StartUpCost,
+    StartUpTrace,
     build_agent,
     connect_box,
     deploy_agent,
     extract_record,
-    find_ending_line,
+    find_replacing_line,
     quote_words,
-    read_start_up_files,
     read_trace,
     reads_commands_from_stdin,
     resolve_hops,
@@ -494,15 +496,18 @@ class BoxDoctor:
         if not replaced and not self._cost.cost_text:
             self._add_finding("shell", DoctorStatus.OK, translate("the login shell runs commands"))
             return
-        done = await run_command(connection, TRACE_COMMAND, name="tracing the start-up files")
-        _, _, home = done.out.partition(b"RGT-HOME ")
-        trace = read_trace(
-            done.out.decode("utf-8", "replace"), home.partition(b"\n")[0].decode("utf-8", "replace")
-        )
+        command = TRACE_COMMAND
+        if not replaced:
+            asked = await run_command(connection, ASK_LOGIN_SHELL, name="the kind of login shell")
+            if asked.out.strip() == b"RGT-LOGIN":
+                command = LOGIN_TRACE_COMMAND
+        trace = await _trace_start_up_files(connection, command)
         found, lines = [], []
         if replaced:
             found.append(translate("end or replace the login shell, or read its input"))
-            lines.append(trace.ending or find_ending_line(await read_start_up_files(connection)))
+            if trace.ending is None:
+                trace = await _trace_start_up_files(connection, LOGIN_TRACE_COMMAND)
+            lines.append(trace.ending or await find_replacing_line(connection))
         elif self._cost.cost_text:
             found.append(
                 translate("{cost_text} before each command", cost_text=self._cost.cost_text)
@@ -650,6 +655,14 @@ class BoxDoctor:
 
 
 # Recorders on a box that are no longer needed, and the commands that stop them.
+
+
+async def _trace_start_up_files(connection: BoxTransport, command: str) -> StartUpTrace:
+    done = await run_command(connection, command, name="tracing the start-up files")
+    _, _, home = done.out.partition(b"RGT-HOME ")
+    return read_trace(
+        done.out.decode("utf-8", "replace"), home.partition(b"\n")[0].decode("utf-8", "replace")
+    )
 
 
 class ListedRecorder(msgspec.Struct, frozen=True):

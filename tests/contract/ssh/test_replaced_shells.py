@@ -35,6 +35,7 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.ssh.login_shell import (
     MARKER,
+    drop_unread_files,
     mark_command,
     name_replacing_program,
 )
@@ -57,12 +58,18 @@ SOURCES_BASHRC = '[ -n "$BASH_VERSION" ] && . "$HOME/.bashrc"\n'
 
 
 @contextlib.contextmanager
-def box(folder: Path, **start_up_files: str) -> Iterator[BoxSpec]:
+def box(folder: Path, *, wrapper: str = "", **start_up_files: str) -> Iterator[BoxSpec]:
+    """A box with these start-up files in its home, whose sshd passes every command to the wrapper, if any."""
     home = folder / "home"
     home.mkdir()
     for name, text in start_up_files.items():
         (home / f".{name}").write_text(text)
-    options = (
+    options = ""
+    if wrapper:
+        (folder / "wrapper").write_text(f"#!/bin/sh\n{wrapper}\n")
+        (folder / "wrapper").chmod(0o755)
+        options = f"ForceCommand {folder}/wrapper\n"
+    options += (
         f'SetEnv "HOME={home}" "XDG_CACHE_HOME={home}/.cache" "PATH={os.environ["PATH"]}"\n'
         f"Subsystem sftp internal-sftp -d {home}\n"
     )
@@ -126,6 +133,47 @@ async def test_a_command_that_did_not_run_never_succeeds(name: str, tmp_path: Pa
         finding = await shell_finding(spec)
     assert finding.status is DoctorStatus.FAIL
     assert "~/.bashrc line 2" in finding.text
+
+
+LOGIN_WRAPPER = 'if [ -n "$SSH_ORIGINAL_COMMAND" ]; then exec bash -l -c "$SSH_ORIGINAL_COMMAND"; fi\nexec bash -l'
+"""Starts every command in a login shell, SFTP included, so that no file can be read over SFTP."""
+LOGIN_FILES = {
+    "bash_profile": ({"bash_profile": "# shells\nexec {}\n", "profile": "exec zsh\n"}, "bash_profile"),
+    "bash_login": ({"bash_login": "# shells\n{}; exit\n", "profile": "exec zsh\n"}, "bash_login"),
+    "profile": ({"profile": "# shells\nexec {}\n"}, "profile"),
+    "sourced": (
+        {"bash_profile": "A=1\n. ~/.profile\n", "profile": "# shells\nexec {}\n", "bash_login": "exec zsh\n"},
+        "profile",
+    ),
+    "sourced elsewhere": (
+        {"bash_profile": "export A=1\n. ~/.own_shell\n", "own_shell": "# shells\nexec {}\n"},
+        "own_shell",
+    ),
+}  # fmt: skip
+"""Start-up files of a login shell, and which one replaces it, in line 2."""
+
+
+@pytest.mark.parametrize("program", ["fish -l", "dash"])
+@pytest.mark.parametrize("name", LOGIN_FILES)
+async def test_a_login_shell_is_replaced_in_the_file_that_it_reads(
+    name: str, program: str, tmp_path: Path
+) -> None:
+    if not shutil.which(program.split()[0]):
+        pytest.skip(f"there is no {program}")
+    files, cause = LOGIN_FILES[name]
+    if name == "sourced elsewhere" and program != "dash":
+        pytest.skip("only a shell that runs commands can be traced")
+    texts = {file: text.format(program) for file, text in files.items()}
+    with box(tmp_path, wrapper=LOGIN_WRAPPER, bashrc="alias a=b\n", **texts) as spec:
+        finding = await shell_finding(spec)
+    assert f"~/.{cause} line 2 (" in finding.text and program in finding.text, finding.text
+
+
+async def test_the_slow_line_of_a_login_shell_is_named(tmp_path: Path) -> None:
+    files = {"bash_profile": "# conda\nsleep 2.2\n", "bashrc": "sleep 0.1\n"}
+    with box(tmp_path, wrapper=LOGIN_WRAPPER, **files) as spec:
+        finding = await shell_finding(spec)
+    assert "before each command: ~/.bash_profile line 2 (sleep 2.2)" in finding.text, finding.text
 
 
 async def test_zsh_takes_commands_where_every_start_up_file_is_replaced(tmp_path: Path) -> None:
@@ -229,6 +277,19 @@ def test_the_ending_line_of_start_up_files() -> None:
     assert line_of("[ -t 1 ] && exec zsh\n") is None, "guarded"
     assert line_of("[[ $- != *i* ]] && exit\n") == 1
     assert line_of("module load cuda\nscreen -RR\n") == 2
+
+
+def test_files_that_bash_skips_are_dropped() -> None:
+    def names_of(*files: tuple[str, str]) -> list[str]:
+        return [name for name, _ in drop_unread_files(list(files))]
+
+    bashrc, login, profile = "~/.bashrc", "~/.bash_login", "~/.profile"
+    assert names_of((bashrc, "a"), (login, "b"), (profile, "c")) == [bashrc, login]
+    assert names_of((login, '. "$HOME/.profile"\n'), (profile, "c")) == [login, profile]
+    assert names_of((login, ". ~/.profile.local\n"), (profile, "c"), ("/etc/profile", "")) == [
+        login,
+        "/etc/profile",
+    ]
 
 
 def test_a_program_that_replaced_the_shell_is_known_by_its_words() -> None:
