@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         tag: str
         """The name of a value; "" for a position and for a number without a name."""
         kind: str
-        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, or ""."""
+        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``listed``, or ""."""
         rank: int
         """How reliable a position of this name is; 0 is best."""
 
@@ -110,6 +110,8 @@ _HINTS = (
 """Pieces of positions and measures: a line outside a block has one of them, or is text."""
 PATH = 20
 """Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
+_OPENS_LIST = re.compile(r"(?:^\s*|\t|:|INFO:?\s*|[\]>|-] ?)\[$")
+"""A list without a name: at the beginning of the line, or after what a logger prints there."""
 _PLANS: Dict[str, LinePlan] = {}
 """Text of a line without its numbers → its plan."""
 
@@ -207,6 +209,14 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
             *EVALUATION,
         ):
             slots[place - 1] = NumberSlot("", "epoch", 6)
+    if not measures and all(slot.kind in ("", "bare") for slot in slots):
+        opened = next((at for at, text in enumerate(texts) if _OPENS_LIST.search(text)), len(texts))
+        between = [text.strip() for text in texts[opened + 1 :]]
+        if len(between) > 1 and between.pop() == "]" and set(between) == {","}:
+            # Below "Train Epoch: 1": "[200, 9.99e-05]", a step and a rate (VITS).
+            slots = [
+                NumberSlot("", "listed" if at >= opened else "", 6) for at in range(len(slots))
+            ]
     kinds = {slot.kind for slot in slots}
     if measures and kinds <= {"", "bare"}:
         found = next(
@@ -348,6 +358,8 @@ def _apply_plan(plan: LinePlan, cut: List[str], state: Dict[str, Any]) -> List[C
             whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0) if total else 0.0
             places.append((slot.rank, slot.kind, y, whole))
     used = state.get("rank", 9)
+    if any(place[1] == "listed" for place in places):
+        places = _find_listed_step(plan, cut, state)
     places = [
         (rank % PATH, kind, y, total)
         for rank, kind, y, total in places
@@ -373,6 +385,27 @@ def _apply_plan(plan: LinePlan, cut: List[str], state: Dict[str, Any]) -> List[C
     state["seen"] = 0 if not plan.measures else -1
     state["headed"] = not values and row.total is not None
     return [row] if values else []
+
+
+def _find_listed_step(
+    plan: LinePlan, cut: List[str], state: Dict[str, Any]
+) -> List[Tuple[int, str, float, float]]:
+    """Return the position of a list of numbers in a block with an epoch: its only whole number.
+
+    A number that stays the same is a setting, and no step.
+    """
+    whole = [
+        float(cut[4 * at + 1])
+        for at, slot in enumerate(plan.slots)
+        if slot.kind == "listed" and cut[4 * at + 1].isdigit()
+    ]
+    step, epoch, _, _ = state.get("at") or (None, None, None, None)
+    if len(whole) != 1 or epoch is None or state.get("seen", -1) < 0 or state.get("unlisted"):
+        return []
+    if whole[0] == step and state.get("rank") == 6:
+        state.update(unlisted=True, rank=9, at=[None, state.get("epoch"), None, None])
+        return []
+    return [(6, "step", whole[0], 0.0)]
 
 
 def _follow_position(

@@ -53,6 +53,22 @@ CONSOLES: list[tuple[str, str, str, str, float, float | None]] = [
         *("loss", "step", 60000, None),
     ),
     (
+        "RVC, https://github.com/RVC-Project/Retrieval-based-Voice-Conversion-WebUI/issues/507",
+        "INFO:voice1:Train Epoch: 1 [{n}%]\nINFO:voice1:[{n}00, 9.99e-05]\n"
+        "INFO:voice1:loss_disc=3.859, loss_gen={y}, loss_kl=1.270\n",
+        *("loss_gen", "step", 600, None),
+    ),
+    (
+        "a list with two whole numbers is no step",
+        "Train Epoch: {n} [7%]\n[{n}00, 8, 9.99e-05]\nloss_disc=3.859, loss_gen={y}, loss_kl=1.270\n",
+        *("loss_gen", "epoch", 6, None),
+    ),
+    (
+        "nor is a list with a name",
+        "Train Epoch: {n} [7%]\nchannels [{n}00, 0.5]\nloss_disc=3.859, loss_gen={y}, loss_kl=1.270\n",
+        *("loss_gen", "epoch", 6, None),
+    ),
+    (
         "nnU-Net 2, https://github.com/MIC-DKFZ/nnUNet/issues/2140",
         "2024-04-26 09:4{n}:10.910043: Epoch {n}\n2024-04-26 09:4{n}:10.914042: Current learning rate: 0.01\n"
         "2024-04-26 09:4{n}:39.493872: train_loss -{y}\n2024-04-26 09:4{n}:39.498914: val_loss -0.4628\n"
@@ -183,6 +199,15 @@ def test_the_curve_of_a_framework_without_a_format(
     if total is not None:
         assert found["total_steps"][2] == [total]
     assert repr(read_curves(text, tmp_path / "parts.log", cut=len(text) // 2)) == repr(found)
+
+
+def test_a_listed_number_that_stays_the_same_is_no_step(tmp_path: Path) -> None:
+    lines = [
+        f"Train Epoch: {n} [7%]\n[128, 0.5]\nloss_disc=3.859, loss_gen=3.{n}, loss_kl=1.270\n"
+        for n in range(1, 7)
+    ]
+    found = read_curves("".join(lines), tmp_path / "out.log")
+    assert found["loss_gen"][:2] == ("epoch", [2, 3, 4, 5, 6])
 
 
 def test_columns_are_named_by_the_line_above_them(tmp_path: Path) -> None:
