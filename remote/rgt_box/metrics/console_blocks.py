@@ -214,9 +214,8 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
         between = [text.strip() for text in texts[opened + 1 :]]
         if len(between) > 1 and between.pop() == "]" and set(between) == {","}:
             # Below "Train Epoch: 1": "[200, 9.99e-05]", a step and a rate (VITS).
-            slots = [
-                NumberSlot("", "listed" if at >= opened else "", 6) for at in range(len(slots))
-            ]
+            listed = len(slots) - opened
+            slots = [NumberSlot("", "", 9)] * opened + [NumberSlot("", "listed", 6)] * listed
     kinds = {slot.kind for slot in slots}
     if measures and kinds <= {"", "bare"}:
         found = next(

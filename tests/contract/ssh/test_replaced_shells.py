@@ -35,7 +35,6 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.ssh.login_shell import (
     MARKER,
-    drop_unread_files,
     mark_command,
     name_replacing_program,
 )
@@ -277,19 +276,6 @@ def test_the_ending_line_of_start_up_files() -> None:
     assert line_of("[ -t 1 ] && exec zsh\n") is None, "guarded"
     assert line_of("[[ $- != *i* ]] && exit\n") == 1
     assert line_of("module load cuda\nscreen -RR\n") == 2
-
-
-def test_files_that_bash_skips_are_dropped() -> None:
-    def names_of(*files: tuple[str, str]) -> list[str]:
-        return [name for name, _ in drop_unread_files(list(files))]
-
-    bashrc, login, profile = "~/.bashrc", "~/.bash_login", "~/.profile"
-    assert names_of((bashrc, "a"), (login, "b"), (profile, "c")) == [bashrc, login]
-    assert names_of((login, '. "$HOME/.profile"\n'), (profile, "c")) == [login, profile]
-    assert names_of((login, ". ~/.profile.local\n"), (profile, "c"), ("/etc/profile", "")) == [
-        login,
-        "/etc/profile",
-    ]
 
 
 def test_a_program_that_replaced_the_shell_is_known_by_its_words() -> None:
