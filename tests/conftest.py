@@ -253,3 +253,12 @@ def _fail_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = (
             f"{report.nodeid}\n{reason}\nCI must not skip: this machine lacks what the test needs"
         )
+
+
+@pytest.fixture(autouse=True)
+def _searches_no_env_file_of_another_test() -> Iterator[None]:
+    """A command remembers where a fleet file lies for the rest of its process, which tests share."""
+    yield
+    files = sys.modules.get("rgt_tui.files")
+    if files is not None:
+        files.ENV_FILES.clear()

@@ -186,11 +186,12 @@ async def test_keys_for_what_never_stands_go_nowhere_and_one_can_leave(
 
 
 async def wait_for(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    """Wait until `condition` holds, or for a minute; the assertion behind it says what failed."""
+    """Wait until `condition` holds, for a minute at most."""
     for _ in range(PATIENCE_TURNS):
         if condition():
             return
         await pilot.pause(0.01)
+    raise AssertionError(f"it never held (line {condition.__code__.co_firstlineno})")
 
 
 async def test_what_a_key_does_is_painted_without_waiting_for_a_frame(

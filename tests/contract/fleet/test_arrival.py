@@ -105,7 +105,7 @@ async def test_lists_that_lag_or_fail_are_asked_again(world: World) -> None:
 async def test_one_that_never_answers_ends_with_the_time(world: World) -> None:
     arrival = await world.wait(seconds=20.0)
     assert (arrival.reached, world.slept) == (False, 4)
-    assert arrival.why == "no SSH after 0 min: PROVISIONING, no SSH address yet"
+    assert arrival.why == "no SSH after 20s: PROVISIONING, no SSH address yet"
 
 
 @pytest.mark.parametrize(("status", "word"), [("EXITED", "stopped"), ("ERROR", "broken")])

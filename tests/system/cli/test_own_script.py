@@ -14,6 +14,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -370,6 +371,9 @@ def test_the_documented_commands_run_as_printed(story: Story, page: str) -> None
         verbs.append(words[0])
         if words[0] == "doctor":
             story.type(*words, answers={"anything else to refuse: ": "yes\n"})
+        elif words[0] == "smoke":
+            # The person's own python has torch.
+            story.run(*(sys.executable if word == "python" else word for word in words))
         elif words[0] == "watch":
             story.run(*words, "--for", "1s")
         elif words[0] == "down":
@@ -378,7 +382,15 @@ def test_the_documented_commands_run_as_printed(story: Story, page: str) -> None
             if words[0] == "pull":
                 wait_until("the training ends", lambda: not story.trainings("lab"))
             story.run(*words)
-    assert verbs == ["add", "doctor", "run", "watch", "pull", "verify", "down"]
+    assert [verb for verb in verbs if verb != "smoke"] == [
+        "add",
+        "doctor",
+        "run",
+        "watch",
+        "pull",
+        "verify",
+        "down",
+    ]
     (outputs,) = story.home("lab").glob("rgt-code/project-*/outputs")
     copies = story.project / "pulled/lab" / str(outputs).lstrip("/")
     kept = {path.name: path.read_bytes() for path in outputs.iterdir()}
