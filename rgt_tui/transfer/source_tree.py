@@ -104,6 +104,7 @@ def read_tree(
     secrets_too: bool = False,
     mend: bool = False,
     name: str | None = None,
+    may_be_empty: bool = False,
 ) -> SourceTree:
     """Walk and hash the files to push. It takes as long as reading all of them.
 
@@ -115,6 +116,7 @@ def read_tree(
         secrets_too: Also push files that look like keys.
         mend: Convert scripts and queue files to Unix line endings on the box.
         name: Its name on the box; None = the local name.
+        may_be_empty: Allow a directory of which nothing would be pushed.
 
     Raises:
         SourceError: it does not exist, cannot be read, or changes during the read.
@@ -133,7 +135,7 @@ def read_tree(
         walk.add_single(top.name)
     else:
         raise SourceError(f"{path} is neither a directory nor a regular file")
-    if not walk.files and not walk.links:
+    if not walk.files and not walk.links and not may_be_empty:
         why = "; ".join(f"{each.path}: {each.why}" for each in walk.left_out[:3])
         raise SourceError(f"all files of {path} are excluded" + (f" ({why})" if why else ""))
     return SourceTree(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from rgt_wire.checkpoint_names import ALIASES, CHECKPOINTS, is_weights, read_name
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
@@ -29,7 +30,7 @@ from rgt_tui.handbook import all_pages
 from rgt_tui.health import log_finding
 from rgt_tui.language import translate
 from rgt_tui.model import Secret
-from rgt_tui.transfer import SourceError, SourceTree
+from rgt_tui.transfer import ALWAYS_LEFT_OUT, IgnoreRules, SourceError, SourceTree, read_tree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 LOGGERS_OFF = {
@@ -188,14 +189,18 @@ def run_smoke(arguments: SmokeArguments) -> int:
         full = _smoke_environment(batches, folder, env, hooked=trainer is None)
         began = time.monotonic()
         try:
+            project = _copy_project(workdir, folder / "project")
             status = run_limited(
                 started,
-                workdir,
+                project,
                 full,
                 folder / LOG,
                 arguments.seconds,
                 _show_output,
             )
+        except SourceError as error:
+            print_error(error)
+            return USAGE
         except OSError as error:
             print_error(
                 translate(
@@ -480,6 +485,38 @@ def _collected_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _copy_project(workdir: Path, copy: Path) -> Path:
+    """Copy a project, so that a smoke replaces no result and leaves none that a push would send.
+
+    What a push leaves out, such as data, is linked; directories with checkpoints are not there.
+
+    Raises:
+        SourceError: A file cannot be read.
+    """
+    tree = read_tree(workdir, IgnoreRules(ALWAYS_LEFT_OUT), secrets_too=True, may_be_empty=True)
+    _copy_code(tree, copy)
+    for left_out in tree.left_out:
+        source, target = workdir / left_out.path, copy / left_out.path
+        if target.parent.is_dir() and not os.path.lexists(target) and not _has_checkpoint(source):
+            target.symlink_to(source)
+    return copy
+
+
+def _has_checkpoint(path: Path, most: int = 20_000) -> bool:
+    """Return whether a path is a checkpoint of a training, or has one among its first entries."""
+    names = [path.name]
+    if not path.is_symlink():
+        for _, folders, files in os.walk(path):
+            names += [*folders, *files]
+            if len(names) > most:
+                break
+    found = [name for name in map(read_name, names) if is_weights(name)]
+    return any(
+        name.step is not None or name.epoch is not None or name.words & (CHECKPOINTS | ALIASES)
+        for name in found
+    )
 
 
 def _copy_code(tree: SourceTree, code: Path) -> None:

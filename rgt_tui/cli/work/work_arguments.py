@@ -59,8 +59,9 @@ class SmokeArguments(Arguments):
     trackers are off, and $RGT_OUT is a temporary directory. Trainings with transformers, Lightning, Keras or
     rgt_train run two batches, without changes to the script; they neither save nor resume. Another command
     runs as it is, or as its own option limits it (--smoke 2, --max-steps 2, --fast-dev-run …), until the time
-    limit. It runs in the current directory, so what else it writes stays there. If it fails, the handbook says
-    what went wrong. A single word after -- is a shell line.
+    limit. It runs in a copy of the current directory, as rgt push would send it, with data linked and without
+    earlier checkpoints: no result is replaced, and none is left for the next push. If it fails, the handbook
+    says what went wrong. A single word after -- is a shell line.
     """
     examples = (
         "rgt smoke -- python train.py --config big.yaml",
