@@ -20,6 +20,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from rgt_tui import language
 from rgt_tui.cli import HINT
 from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import TESTS, queue_done, story_box
@@ -117,6 +118,9 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.press("enter")
         for size in SIZES:
             await camera.take("box" if size == NORMAL else f"box-{size[0]}x{size[1]}", size)
+        await camera.press("exclamation_mark")
+        await camera.take("fix-trial")
+        await camera.press("escape")
         await camera.press("p")
         await camera.take("phases")
         await camera.press("escape")
@@ -153,6 +157,14 @@ async def shoot(out: Path, *, png: bool) -> None:
         for size in SIZES:
             await camera.take("journal" if size == NORMAL else f"journal-{size[0]}x{size[1]}", size)
         await camera.press("q")
+        await camera.press("N")
+        for size in SIZES:
+            name = "night-ahead"
+            if size != NORMAL:
+                name += f"-{size[0]}x{size[1]}"
+            await camera.take(name, size)
+        await camera.press("escape")
+        await in_chinese(camera)
         await camera.press("T")
         await camera.press("left", "left", "left")
         await camera.take("time-machine")
@@ -178,6 +190,13 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.take("teardown-meter-off")
         await camera.top()
         await camera.take("fleet-stopped")
+
+
+async def in_chinese(camera: Camera) -> None:
+    """Take a picture of the fleet in Chinese."""
+    language.choose_now("zh_CN")
+    await camera.take("fleet-zh_CN")
+    language.choose_now("en")
 
 
 async def stop_the_meter(camera: Camera, name: str) -> None:

@@ -3,7 +3,6 @@
 __all__ = [
     "box_tools",
     "local_smoke",
-    "queue_actions",
     "queue_commands",
     "run_job",
     "shells",
