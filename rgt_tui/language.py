@@ -51,12 +51,6 @@ def _current_catalogue() -> gettext.NullTranslations:
     return load_catalogue(choose_language(os.environ))
 
 
-def choose_now(language: str) -> None:
-    """Use another language from now on, in this process: for pictures."""
-    os.environ["RGT_LANG"] = language
-    _current_catalogue.cache_clear()
-
-
 def translate(text: str, **values: object) -> str:
     """Return a text in the person's language.
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from rgt_tui import language
 from rgt_tui.cli import HINT
 from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import TESTS, queue_done, story_box
@@ -164,7 +163,6 @@ async def shoot(out: Path, *, png: bool) -> None:
                 name += f"-{size[0]}x{size[1]}"
             await camera.take(name, size)
         await camera.press("escape")
-        await in_chinese(camera)
         await camera.press("T")
         await camera.press("left", "left", "left")
         await camera.take("time-machine")
@@ -190,13 +188,6 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.take("teardown-meter-off")
         await camera.top()
         await camera.take("fleet-stopped")
-
-
-async def in_chinese(camera: Camera) -> None:
-    """Take a picture of the fleet in Chinese."""
-    language.choose_now("zh_CN")
-    await camera.take("fleet-zh_CN")
-    language.choose_now("en")
 
 
 async def stop_the_meter(camera: Camera, name: str) -> None:
