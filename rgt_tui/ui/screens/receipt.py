@@ -8,17 +8,15 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import Receipt, receipt_markdown, receipt_rows, receipt_title
 from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, BoxState, FleetState, MeterKind
-from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
-from rgt_tui.ui.enduring import FaultTolerant
-from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import current_glyphs, make_displayable, money_or_dash
+from rgt_tui.ui.screens.text_dialog import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
 
@@ -59,7 +57,7 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", translate("unknown: it was not stopped from here, so its files are unknown")),
-        (translate("still billed"), f"{hour}{LEFT[meter.kind]}"),
+        ("still billed", f"{hour}{LEFT[meter.kind]}"),
     )
 
 
@@ -75,7 +73,7 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
     return lines
 
 
-class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
+class ReceiptScreen(TextDialog):
     """Shows the newest receipt of a box over the screen below."""
 
     PLACE: ClassVar[str] = "receipt"
@@ -158,16 +156,6 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             what=translate("the receipt of {box_name}", box_name=self.box_name), text=text
         )
 
-    def hint(self, said: str) -> None:
-        """Show a message on the frame."""
-        self.query_one("#page", Vertical).border_subtitle = Content(make_displayable(said))
-
-    def action_copy(self) -> None:
-        """Copy the text selected with the mouse, otherwise the whole receipt."""
-        copied = self.find_selection() or self.to_copy()
-        self.clear_selection()
-        self.hint(copy_to_clipboard(self.app, copied))
-
     def action_tear_down(self) -> None:
         """Review destroying a parked box; the receipt gives way to the dialog."""
         if self.receipt is None or self.receipt.verb is not BillingVerb.PARK:
@@ -177,13 +165,3 @@ class ReceiptScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.dismiss()
         if open_screen is not None:
             open_screen("teardown", self.box_name)
-
-    def action_close(self) -> None:
-        """Clear the mouse selection, else close."""
-        if not self.end_selection():
-            self.dismiss()
-
-    def action_scroll(self, pages: int) -> None:
-        """Scroll by half a page."""
-        part = self.query_one("#scroll", VerticalScroll)
-        part.scroll_relative(y=pages * max(1, part.size.height // 2), animate=False)

@@ -9,18 +9,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.fleet.history.moment_fleet import place_of
 from rgt_tui.health import MomentChange, MomentComparison, compare_moments
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, EventFilter, Happening
-from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import Command, build_bindings, key_for
-from rgt_tui.ui.enduring import FaultTolerant
-from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
+from rgt_tui.ui.screens.text_dialog import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
@@ -137,7 +135,7 @@ def event_lines(events: tuple[Happening, ...], width: int) -> list[Line]:
     return []
 
 
-class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
+class WhatChangedScreen(TextDialog):
     """Compares two moments of a box.
 
     Args:
@@ -229,21 +227,7 @@ class WhatChangedScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             out += event_lines(self._events, width)
         return out
 
-    def action_copy(self) -> None:
-        """Copy the text selected with the mouse, otherwise the whole comparison."""
+    def to_copy(self) -> ClipboardText:
+        """Return the comparison as text."""
         text = "\n".join(text_of(row).rstrip() for row in self._make_lines(110))
-        whole = ClipboardText(what=translate("what changed"), text=text)
-        copied = self.find_selection() or whole
-        self.clear_selection()
-        said = copy_to_clipboard(self.app, copied)
-        self.query_one(Vertical).border_subtitle = Content(make_displayable(said))
-
-    def action_close(self) -> None:
-        """Clear the mouse selection, else close."""
-        if not self.end_selection():
-            self.dismiss()
-
-    def action_scroll(self, pages: int) -> None:
-        """Scroll by half a page."""
-        part = self.query_one(VerticalScroll)
-        part.scroll_relative(y=pages * max(1, part.size.height // 2), animate=False)
+        return ClipboardText(what=translate("what changed"), text=text)
