@@ -30,6 +30,7 @@ from rgt_tui.demo.platforms import LocalRunPod
 from rgt_tui.demo.stories import launch_queue
 from rgt_tui.demo.teardown_story import CommandResult, StoryFailed
 from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.health.autostop_words import UNDONE
 from rgt_tui.ssh import build_agent
 
 IDLE = "8s"
@@ -211,9 +212,8 @@ class AutostopStory:
             raise StoryFailed(f"the box did not tell its story: {seen.out[-2000:]}")
         words = str(line["autostop"])
         events = [event["event"] for event in known["story"]]
-        if not words.startswith("parked itself at") or not {"sealed", "mirrored", "intent"} <= set(
-            events
-        ):
+        stopped = {"sealed", "mirrored", "intent"} <= set(events) and events[-1] not in UNDONE
+        if not stopped:
             raise StoryFailed(f"it told something else: {words}; {events}")
         self._record_step("the next rgt tells the story", seen, words)
         for event in known["story"]:

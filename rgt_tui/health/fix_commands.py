@@ -17,6 +17,7 @@ import msgspec
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.health import fulldisk, stuck_ranks
 from rgt_tui.health.fulldisk import fill_command_path, find_removal_objection
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, is_exact_path
 
 _PATH = r"(?!/dev/(?!shm$))/.*"
@@ -88,25 +89,25 @@ Trial = LookTrial | RemovalTrial | CopiedOnly
 def plan_trial(box: BoxState, command: str) -> Trial:
     """Return what rgt may do with the command of a step on a box."""
     if not is_handbook_command(command):
-        return CopiedOnly("not a command of the handbook itself: copy it")
+        return CopiedOnly(translate("not a command of the handbook itself: copy it"))
     stages = split_stages(command)
     if stages is None:
-        return CopiedOnly("more than a command that looks: copy it")
+        return CopiedOnly(translate("more than a command that looks: copy it"))
     if stages[0][0] == "rm":
         return _plan_removal(box, stages)
     first, *others = stages
     if not _is_allowed(first, LOOKING) or not all(_is_allowed(one, FILTERS) for one in others):
-        return CopiedOnly("it may change something, or needs your own words: copy it")
+        return CopiedOnly(translate("it may change something, or needs your own words: copy it"))
     return LookTrial(stages)
 
 
 def _plan_removal(box: BoxState, stages: tuple[tuple[str, ...], ...]) -> Trial:
     words = stages[0]
     if len(stages) > 1 or len(words) != 4 or words[1:3] != ("-rf", "--"):
-        return CopiedOnly("not the removal of one explicit path: copy it")
+        return CopiedOnly(translate("not the removal of one explicit path: copy it"))
     objection = find_removal_objection(box, words[3])
     if objection:
-        return CopiedOnly(f"not removed from here: {objection}")
+        return CopiedOnly(translate("not removed from here: {objection}", objection=objection))
     return RemovalTrial(words[3])
 
 

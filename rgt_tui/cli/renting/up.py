@@ -105,11 +105,17 @@ def _apply_job_file(arguments: UpArguments) -> None:
         for kind in dict.fromkeys(job.candidates):
             if kind not in rentable:
                 print_error(
-                    f"{kind}: rgt cannot rent there: rent it on its console, then rgt add"
-                    f" {arguments.name} HOST"
+                    translate(
+                        "{kind}: rgt cannot rent there: rent it on its console, then rgt add {name} "
+                        "HOST",
+                        kind=kind,
+                        name=arguments.name,
+                    )
                 )
         if not rentable:
-            raise JobFileError(f"{path}: candidates: rgt can rent at none of them")
+            raise JobFileError(
+                translate("{path}: candidates: rgt can rent at none of them", path=path)
+            )
         arguments.on = tuple(rentable)
 
 

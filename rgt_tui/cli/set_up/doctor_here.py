@@ -289,10 +289,12 @@ def check_provider_keys(config: FleetConfig | None) -> DoctorFinding:
             name,
             DoctorStatus.FAIL,
             "; ".join((*missing, *used)),
-            "export the variable, or write it into .env next to the fleet file (chmod 600)",
+            translate(
+                "export the variable, or write it into .env next to the fleet file (chmod 600)"
+            ),
         )
     if not used:
-        return DoctorFinding(name, DoctorStatus.SKIP, "no box has a provider with a key")
+        return DoctorFinding(name, DoctorStatus.SKIP, translate("no box has a provider with a key"))
     return DoctorFinding(name, DoctorStatus.OK, "; ".join(used))
 
 

@@ -307,7 +307,9 @@ def check_channel(view: BoxFacts) -> Verdict:
     if box.link is LinkState.UNREACHABLE:
         return failed_verdict(f"unreachable: {box.reason}", box.since)
     if box.link is LinkState.REFUSED_LOGIN and view.profile.launch.key_step:
-        step = f"put your public key there: {view.profile.launch.key_step}"
+        step = translate(
+            "put your public key there: {key_step}", key_step=view.profile.launch.key_step
+        )
         return waiting_verdict(f"{box.reason}; {step}", box.since)
     return waiting_verdict(box.reason, box.since)
 

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from rgt_tui.fleet import (
@@ -22,13 +21,13 @@ from rgt_tui.fleet import (
     RemovalPreview,
 )
 from rgt_tui.health import CopiedOnly, LookTrial, RemovalTrial, Trial, plan_trial
+from rgt_tui.language import translate
 from rgt_tui.model import BoxState, FixStep
 from rgt_tui.profiles import compute_percent, how_many, pct, size
-from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
+from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import Command, build_bindings, key_for
-from rgt_tui.ui.enduring import FaultTolerant
-from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
+from rgt_tui.ui.screens.text_dialog import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
@@ -69,7 +68,7 @@ class StepTrial(msgspec.Struct):
 
     def make_lines(self, number: int, width: int, now: float) -> list[Line]:
         """Return the step with what came out of it."""
-        out = label_lines(f"fix {number}", self.step.text, width, Tone.STRONG, most=12)
+        out = label_lines(f"fix {number}", translate(self.step.text), width, Tone.STRONG, most=12)
         if self.step.command is not None:
             out += command_lines(self.step.command, width)
         most_rows = 10
@@ -77,7 +76,11 @@ class StepTrial(msgspec.Struct):
         for row in self.output[:most_rows]:
             out.append(make_line(" " * 9, fit_text(make_displayable(row), inner)))
         if len(self.output) > most_rows:
-            more = f"{len(self.output) - most_rows} more lines; {key_for('fix.copy')} copies them"
+            more = translate(
+                "{output} more lines; {key} copies them",
+                output=len(self.output) - most_rows,
+                key=key_for("fix.copy"),
+            )
             out.append(make_line(" " * 9, dim_span(f"{current_glyphs().more} {more}")))
         if self.preview is not None:
             out += preview_lines(self.preview, width, now)
@@ -94,14 +97,20 @@ def preview_lines(found: RemovalPreview, width: int, now: float) -> list[Line]:
         about = [("removed", about[0][1], Tone.TEXT)]
     if found.files or found.folders:
         first, last = compact_time(found.at - found.oldest), compact_time(found.at - found.newest)
-        about.append(("changed", [f"first {first} ago, last {last} ago"], Tone.TEXT))
+        about.append(
+            (
+                "changed",
+                [translate("first {first} ago, last {last} ago", first=first, last=last)],
+                Tone.TEXT,
+            )
+        )
         owners = [f"{name} {count:,}" for name, count in found.owners.items()]
         about.append(("owner", [", ".join(owners[:4])], Tone.TEXT))
-    about.append(("in use", *_describe_handles(found)))
+    about.append((translate("in use"), *_describe_handles(found)))
     about.append(("contains", *_describe_content(found)))
     after = found.room_after()
     if found.disk is not None and after is not None and not found.removed:
-        about.append(("disk then", [_describe_room(found.disk, after)], Tone.STRONG))
+        about.append((translate("disk then"), [_describe_room(found.disk, after)], Tone.STRONG))
     out: list[Line] = []
     for label, texts, tone in about:
         for text in texts:
@@ -114,23 +123,43 @@ def preview_lines(found: RemovalPreview, width: int, now: float) -> list[Line]:
 def _describe_handles(found: RemovalPreview) -> tuple[list[str], Tone]:
     said = []
     for one in found.open[:4]:
-        uses = [f"writes {how_many(one.writes, 'file')} there"] * bool(one.writes)
-        uses += [f"has {how_many(one.handles, 'file')} open"] * (one.handles > one.writes)
-        uses += ["works there"] * one.works + ["has mapped a file"] * one.mapped
+        uses = [translate("writes {writes} there", writes=how_many(one.writes, "file"))] * bool(
+            one.writes
+        )
+        uses += [translate("has {handles} open", handles=how_many(one.handles, "file"))] * (
+            one.handles > one.writes
+        )
+        uses += [translate("works there")] * one.works + [
+            translate("has mapped a file")
+        ] * one.mapped
         said.append(f"pid {one.pid} {one.name} {', '.join(uses)}")
     if found.unread:
-        said.append(f"unknown for {how_many(found.unread, 'process', 'processes')} of other users")
+        said.append(
+            translate(
+                "unknown for {unread} of other users",
+                unread=how_many(found.unread, "process", "processes"),
+            )
+        )
     if found.open:
         return said, Tone.WARN
-    return said or ["by no process now"], Tone.TEXT
+    return said or [translate("by no process now")], Tone.TEXT
 
 
 def _describe_content(found: RemovalPreview) -> tuple[list[str], Tone]:
     if found.checkpoints:
-        return [f"{how_many(found.checkpoints, 'file')} that may be checkpoints"], Tone.TROUBLE
+        return [
+            translate(
+                "{checkpoints} that may be checkpoints",
+                checkpoints=how_many(found.checkpoints, "file"),
+            )
+        ], Tone.TROUBLE
     if found.logs:
-        return [f"{how_many(found.logs, 'log')}; no checkpoint, nothing of a roster"], Tone.WARN
-    return ["no checkpoint, no log, nothing of a roster"], Tone.TEXT
+        return [
+            translate(
+                "{logs}; no checkpoint, nothing of a roster", logs=how_many(found.logs, "log")
+            )
+        ], Tone.WARN
+    return [translate("no checkpoint, no log, nothing of a roster")], Tone.TEXT
 
 
 def _describe_room(before: DiskFigures, after: DiskFigures) -> str:
@@ -146,7 +175,7 @@ def _describe_room(before: DiskFigures, after: DiskFigures) -> str:
     return ", ".join(said)
 
 
-class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
+class FixTrialScreen(TextDialog):
     """Tries the steps of a fix on a box.
 
     Args:
@@ -197,10 +226,20 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Lay out the steps, and below them the entry for the word that removes."""
         with Vertical() as page:
             page.border_title = Content(
-                make_displayable(f"try the fix on {self._box.spec.name}: {self._title}")
+                make_displayable(
+                    translate(
+                        "try the fix on {name}: {title}",
+                        name=self._box.spec.name,
+                        title=self._title,
+                    )
+                )
             )
             page.border_subtitle = Content(
-                f"{key_for('fix.copy')} copies · {key_for('fix.close')} closes"
+                translate(
+                    "{key} copies · {key_2} closes",
+                    key=key_for("fix.copy"),
+                    key_2=key_for("fix.close"),
+                )
             )
             with VerticalScroll():
                 yield FittedLines(self._make_lines)
@@ -241,7 +280,13 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if step is not None and isinstance(step.trial, RemovalTrial):
             word = make_displayable(step.trial.last_word)
             label.update(
-                Content(f"type {word} and enter to remove {make_displayable(step.trial.path)}")
+                Content(
+                    translate(
+                        "type {word} and enter to remove {path}",
+                        word=word,
+                        path=make_displayable(step.trial.path),
+                    )
+                )
             )
             if self.focused is None:
                 entry.focus()
@@ -250,7 +295,7 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         try:
             runner = self._fleet.fix_trials(self._box.spec.name)
         except NotOffered:
-            self._finish_all("only a connected box can be asked")
+            self._finish_all(translate("only a connected box can be asked"))
             return
         for one in self.trials:
             if one.trial is not None and not isinstance(one.trial, CopiedOnly):
@@ -272,17 +317,22 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 status = await runner.run_look(one.trial, one.output.append)
                 one.result, one.tone = "", Tone.DIM
                 if status:
-                    one.result, one.tone = f"exit status {status}", Tone.WARN
+                    one.result, one.tone = (
+                        translate("exit status {status}", status=status),
+                        Tone.WARN,
+                    )
                 elif not one.output:
-                    one.result = "it printed nothing"
+                    one.result = translate("it printed nothing")
             elif isinstance(one.trial, RemovalTrial):
                 one.preview = await runner.preview_removal(one.trial)
-                one.result = "nothing is removed until you type its last word"
+                one.result = translate("nothing is removed until you type its last word")
                 if one.preview.refused:
-                    one.result = f"not removed from here: {'; '.join(one.preview.refused)}"
+                    one.result = translate(
+                        "not removed from here: {refused}", refused="; ".join(one.preview.refused)
+                    )
                     one.tone = Tone.WARN
         except Exception as error:
-            one.result, one.tone = f"not done: {error}", Tone.WARN
+            one.result, one.tone = translate("not done: {error}", error=error), Tone.WARN
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Remove the previewed path, if its last word was typed."""
@@ -293,7 +343,9 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             return
         if typed != step.trial.last_word:
             step.result, step.tone = (
-                f"nothing was removed: that is not {step.trial.last_word}",
+                translate(
+                    "nothing was removed: that is not {last_word}", last_word=step.trial.last_word
+                ),
                 Tone.WARN,
             )
             self._show_progress()
@@ -310,13 +362,22 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             done = await runner.remove_previewed(found, typed)
         except FixRefused as error:
             await self._run_trial(runner, step)
-            step.result, step.tone = f"nothing was removed: {error}", Tone.WARN
+            step.result, step.tone = (
+                translate("nothing was removed: {error}", error=error),
+                Tone.WARN,
+            )
         except Exception as error:
             step.preview = None
-            step.result, step.tone = f"not known to be removed: {error}", Tone.TROUBLE
+            step.result, step.tone = (
+                translate("not known to be removed: {error}", error=error),
+                Tone.TROUBLE,
+            )
         else:
             step.preview = done
-            step.result, step.tone = f"not all of it: {'; '.join(done.failed[:2])}", Tone.TROUBLE
+            step.result, step.tone = (
+                translate("not all of it: {failed}", failed="; ".join(done.failed[:2])),
+                Tone.TROUBLE,
+            )
             if done.removed:
                 room = ""
                 if found.disk is not None and done.disk is not None:
@@ -327,27 +388,17 @@ class FixTrialScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def _copied_text(self) -> str:
         rows = []
         for one in self.trials:
-            rows += [f"# {one.step.text}", *filter(None, [one.step.command]), *one.output]
+            rows += [
+                f"# {translate(one.step.text)}",
+                *filter(None, [one.step.command]),
+                *one.output,
+            ]
             rows += filter(None, [one.result])
         return "\n".join(rows)
 
-    def action_copy(self) -> None:
-        """Copy the text selected with the mouse, otherwise all steps with their output."""
-        whole = ClipboardText(what="the steps and their output", text=self._copied_text())
-        copied = self.find_selection() or whole
-        self.clear_selection()
-        said = copy_to_clipboard(self.app, copied)
-        self.query_one(Vertical).border_subtitle = Content(make_displayable(said))
-
-    def action_close(self) -> None:
-        """Clear the mouse selection, else close."""
-        if not self.end_selection():
-            self.dismiss()
-
-    def action_scroll(self, pages: int) -> None:
-        """Scroll by half a page."""
-        part = self.query_one(VerticalScroll)
-        part.scroll_relative(y=pages * max(1, part.size.height // 2), animate=False)
+    def to_copy(self) -> ClipboardText:
+        """Return all steps with their output."""
+        return ClipboardText(what=translate("the steps and their output"), text=self._copied_text())
 
 
 def _make_trial(box: BoxState, step: FixStep) -> StepTrial:
@@ -355,7 +406,7 @@ def _make_trial(box: BoxState, step: FixStep) -> StepTrial:
         return StepTrial(step, None)
     trial = plan_trial(box, step.command)
     if make_displayable(step.command) != step.command:
-        trial = CopiedOnly("its path cannot be displayed here")
+        trial = CopiedOnly(translate("its path cannot be displayed here"))
     if isinstance(trial, CopiedOnly):
         return StepTrial(step, trial, result=trial.reason)
     return StepTrial(step, trial)

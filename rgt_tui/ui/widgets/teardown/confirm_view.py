@@ -225,7 +225,7 @@ def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
         texts.append(f"{first.kind}: {first.text}")
         if rest:
             more = how_many(len(rest), "more failing check")
-            shows = f"{key_for('teardown.walk-down')} shows them"
+            shows = translate("{key} shows them", key=key_for("teardown.walk-down"))
             texts.append(f"{more}: {_count_by_kind(rest)} ({shows})")
     if texts:
         return [
