@@ -217,7 +217,7 @@ def test_a_terminal_that_does_not_know_its_size_is_not_flooded(
 WHOLE = {
     "question": ("anything else refuses",),
     "teardown": (
-        "provider says running", "storage $0.02/h goes on", "and 2 more reasons", "→ meter off", "the box's name",
+        "provider says running", "storage $0.02/h goes on", "and 2 more reasons", "f give up", "the box's name",
     ),
     "welcome": ("demo boxes that train on this computer, or a recording of them",),
 }  # fmt: skip
