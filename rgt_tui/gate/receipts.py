@@ -28,6 +28,7 @@ from rgt_tui.model import (
     Profile,
     ResultGroup,
     moment,
+    pct,
 )
 from rgt_tui.profiles import (
     action_for,
@@ -496,7 +497,7 @@ def _describe_idle(receipt: Receipt) -> str:
     for amount in receipt.watched:
         share = compute_percent(idle.get(amount.currency, 0.0), amount.value)
         if share is not None:
-            shares.append(f"{share:.0f}%")
+            shares.append(pct(share))
     idle_sum = prices.format_sums(receipt.idle, none="0")
     total = prices.format_sums(receipt.watched)
     return f"{' + '.join(shares)}: {idle_sum} of {total} while rgt watched"

@@ -138,7 +138,11 @@ def _compare_numbers(
     if abs(share) < least:
         return
     factor = max(abs(after), 1e-12) / max(abs(before), 1e-12)
-    note = f"{100.0 * share:+.0f}%"
+    note = pct(100.0 * abs(share))
+    if share < 0:
+        note = f"-{note}"
+    else:
+        note = f"+{note}"
     if factor >= 2.0:
         note = f"×{factor:.1f}"
     grade = min(1.0, abs(math.log2(factor)))

@@ -141,8 +141,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = tuple(STATES)
 
 
-FOUND = re.compile(r"Run of vast-demo|No matches found")
-"""What the palette shows when it has looked everywhere."""
+FOUND = re.compile(r"Run of vast-demo|vast-demo 的训练|No matches found")
+"""What the palette shows when it has looked everywhere, in both languages."""
 FEW = ("live", "readonly")
 """Where the link to a box changes nothing, as a test of the pictures says."""
 SCREENS: dict[str, Shown] = {

@@ -572,7 +572,7 @@ def test_the_months_of_the_profile_s_facts_are_shown_and_old_ones_are_a_warning(
     bare = ConfirmState(NAME, BillingVerb.DESTROY, NOW)
     alone = replace(SETTING, checked=facts[0], outdated=facts[1])
     for state, setting in ((seen, SETTING), (bare, alone)):
-        shown = flat(facts_lines(state, setting, 100)).splitlines()
+        shown = flat(facts_lines(state, setting, 100) + call_lines(state, 100)).splitlines()
         assert "facts          what Stop does (2026-06)" in shown
         (old,) = [text for text in shown if text.startswith("old facts")]
         assert "last checked 7 months ago" in old

@@ -464,7 +464,7 @@ def test_the_pages_of_a_line_are_those_of_which_something_stands_in_it() -> None
         assert [page.id for page in lookout.find_suspect_pages(text)] == [
             page.id
             for page in PAGES.values()
-            if any(needle.encode() in low for needle in page.needles)
+            if any(needle.encode() in low for needle in (*page.needles, *page.first_words))
             or (page.needle_pattern and re.search(page.needle_pattern.encode(), text, re.I | re.M))
         ]
 

@@ -168,8 +168,7 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
     )
     if review.dangers:
         lines += _text_lines(translate("without you"), review.dangers, width)
-    lines += _text_lines("note", (review.note,) if review.note else (), width)
-    return [*lines, *_fact_lines(review, width), EMPTY]
+    return [*lines, *_outdated_lines(review, width), EMPTY]
 
 
 def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list[Line]:
@@ -204,11 +203,18 @@ def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> l
 
 
 def call_lines(state: ConfirmState, width: int) -> list[Line]:
-    """Return the part below the evidence: the call."""
-    if state.review is None:
+    """Return the part below the evidence: the call, and what the profile adds to its facts."""
+    review = state.review
+    if review is None:
         return []
-    call = _text_lines(translate("will send"), (state.review.will_send,), width)
-    return [EMPTY, *call, *_text_lines(translate("or by hand"), state.review.how, width, Tone.DIM)]
+    return [
+        EMPTY,
+        *_text_lines(translate("will send"), (review.will_send,), width),
+        *_text_lines(translate("or by hand"), review.how, width, Tone.DIM),
+        # Below the evidence: on AutoDL these rows pushed the checks out of a terminal of 34 rows.
+        *_text_lines("note", (review.note,) if review.note else (), width),
+        *_checked_lines(review, width),
+    ]
 
 
 def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
@@ -340,15 +346,18 @@ def _manual_lines(
         setting.keeps or (translate("nothing, according to the profile"),),
         width,
     )
-    return lines + _fact_lines(setting, width)
+    return [*lines, *_checked_lines(setting, width), *_outdated_lines(setting, width)]
 
 
-def _fact_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
-    """Return when the profile's facts were checked, and a warning for old ones."""
-    checked = filter(None, (source.checked,))
-    lines = _text_lines("facts", tuple(checked), width, Tone.DIM)
+def _checked_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
+    """Return when the profile's facts were checked."""
+    return _text_lines("facts", tuple(filter(None, (source.checked,))), width, Tone.DIM)
+
+
+def _outdated_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
+    """Return a warning for facts that are too old to rely on."""
     mark = current_glyphs().warn
-    return lines + _text_lines(translate("old facts"), source.outdated, width, Tone.WARN, mark)
+    return _text_lines(translate("old facts"), source.outdated, width, Tone.WARN, mark)
 
 
 def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
