@@ -91,11 +91,20 @@ def equal_runs(out: Path, plain: Path, last: int) -> None:
     assert losses(out) == losses(plain)
     left, right = (final_state(path, last) for path in (out, plain))
     assert_same(left[0], right[0])
-    for state in (left[1], right[1]):  # the end of an epoch is the beginning of the next one
+    # Whether the last step is saved before or after the last validation is a matter of timing, also without any kill:
+    # its epoch is still the current one, with the sum of its losses, or left. The end of an epoch is the beginning of
+    # the next one.
+    for path, state in ((out, left[1]), (plain, right[1])):
         progress = state["progress"]
+        logged = losses(path)
+        first = progress["step"] - progress["done_steps"] + 1
+        summed = 0.0  # in the order of the steps: a sum in another order may differ in its last bit
+        for step in range(first, progress["step"] + 1):
+            summed += logged[step]
+        assert progress.pop("loss_sum") == summed
+        assert progress.pop("loss_count") == progress["done_steps"]
         progress["done_steps"] += progress.pop("epoch") * state["sampler"]["steps_per_epoch"]
-        # Whether the last checkpoint was made before or after the last validation is a matter of timing; both resume
-        # to the same end. What was best in the end is compared by best.json and result.json.
+        # Both resume to the same end. What was best in the end is compared by best.json and result.json.
         for name in ("best", "best_step"):
             progress.pop(name)
     for key in ("objects", "rng", "sampler", "progress"):
@@ -115,6 +124,20 @@ def assert_nothing_left(out: Path, memory: set[str]) -> None:
         time.sleep(0.1)  # nothing tells of the end of somebody else's child
     assert there == [], "a process of a dead launch is still there"
     assert killing.shared_memory() == memory
+
+
+def test_a_save_before_the_last_validation_equals_one_after_it(
+    trainers: Zygote, tmp_path: Path
+) -> None:
+    """The two forms that chance chooses between in a plain run that saves in the background, chosen here."""
+    places = {"before": 1, "after": 1000}
+    for name, every in places.items():
+        values = {"save_every": every, "background": False}
+        assert trainers.launch(tmp_path / name, values).wait() == 0
+    last = 80
+    counts = [final_state(tmp_path / name, last)[1]["progress"]["loss_count"] for name in places]
+    assert counts == [40, 0]
+    equal_runs(tmp_path / "before", tmp_path / "after", last)
 
 
 @pytest.mark.parametrize(
