@@ -13,7 +13,7 @@ from pathlib import Path
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable, Footer, Header
 
-from rgt_tui.fleet import Fleet
+from rgt_tui.fleet import Fleet, FleetSource
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model import BoxState, FleetState, RowSparklines, Sample
 
@@ -86,7 +86,7 @@ class PlainTable(App[None]):
     BINDINGS = [("ctrl+q", "quit", "Quit")]  # noqa: RUF012  # Textual's own way to declare them
     TITLE = "fleet"
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: FleetSource) -> None:
         """Takes a fleet that has not started."""
         super().__init__()
         self._fleet = fleet

@@ -12,16 +12,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import cast
 
 from benchmarks.product import HEADER, last_words
 from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import Terminal, cpu_seconds
 from benchmarks.ui_keys import key_to_paint, presses, rows, slowest
-from rgt_tui.fleet import Fleet, FleetSource
+from rgt_tui.fleet import ReadOnlyFleet
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
+    CheckResult,
     DiskReading,
     FleetState,
     GpuReading,
@@ -46,13 +46,10 @@ GIB = 1 << 30
 RATIO, CPU_PERCENT, KEY_MS = 0.2, 10.0, 33.0
 
 
-class Wave:
+class Wave(ReadOnlyFleet):
     """200 boxes that train: no value of a box is what it was a second before."""
 
     chronicle = None
-    moment = None
-    why_nothing = ""
-    plays_back = is_past = keeps_logs = keeps_transfers = runs_checks = False
 
     def __init__(self) -> None:
         self._callbacks: list[Callable[[FleetState], None]] = []
@@ -61,13 +58,22 @@ class Wave:
         self._task: asyncio.Task[None] | None = None
         self.began = time.time()
         self.tick = 0
-        self.state = self.make_state()
+        self._state = self.make_state()
+
+    @property
+    def state(self) -> FleetState:
+        """All boxes as they were at the last second."""
+        return self._state
+
+    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
+        """Return no checks."""
+        return ()
 
     def now(self) -> float:
         """The client clock."""
         return time.time()
 
-    def profile(self, box: str) -> Profile:
+    def profile_of(self, box: str) -> Profile:
         """The same for all."""
         return self._profile
 
@@ -75,15 +81,6 @@ class Wave:
         """Call `callback` with every new state."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
-
-    def give_way(self, busy: Callable[[], bool]) -> None:
-        """Nothing is received."""
-
-    def focus(self, box: str | None) -> None:
-        """Nothing is sampled."""
-
-    def look(self, looking: bool) -> None:
-        """Nothing is sampled."""
 
     async def start(self) -> None:
         """Begin to change."""
@@ -98,9 +95,9 @@ class Wave:
         while True:
             await asyncio.sleep(1.0)
             self.tick += 1
-            self.state = self.make_state()
+            self._state = self.make_state()
             for callback in self._callbacks:
-                callback(self.state)
+                callback(self._state)
 
     def make_state(self) -> FleetState:
         """Return all boxes as they are now."""
@@ -202,11 +199,11 @@ def shown(what: str) -> None:
     if what == "table":
         from benchmarks.plain_table import PlainTable
 
-        PlainTable(cast(Fleet, source)).run()
+        PlainTable(source).run()
     else:
         from rgt_tui.ui import RgtApp
 
-        RgtApp(lambda: cast(FleetSource, source)).run()
+        RgtApp(lambda: source).run()
 
 
 @contextlib.contextmanager

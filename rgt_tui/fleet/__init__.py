@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         NotOffered,
         PlatformAccount,
         PullResult,
+        ReadOnlyFleet,
         Tap,
     )
     from rgt_tui.fleet.history.history_keeper import HistoryRecorder
@@ -175,6 +176,7 @@ __all__ = [
     "Publisher",
     "PullResult",
     "Questions",
+    "ReadOnlyFleet",
     "RecordedFleet",
     "RemovalPreview",
     "ResultsRequest",
@@ -252,6 +254,7 @@ __getattr__ = imported_later(
         "event_loop": "FaultReporter MOST_TOLD reduce_collection run_guarded new_loop",
         "fleet_source": (
             "PlatformAccount Beginnings Chronicle FirstSteps FleetSource GateClosed ActionTerms "
+            "ReadOnlyFleet "
             "NoControlPlane NotOffered FleetObserver "
             "PullResult Tap"
         ),
