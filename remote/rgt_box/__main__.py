@@ -104,6 +104,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"unknown verb: {words[0]}\n\n{usage_text()}", file=sys.stderr)
         return 2
     name, _, function = VERBS[words[0]][0].partition(":")
+    # Before any verb: later tmux commands read this variable without a further check.
     if "TMUX" in os.environ:
         from rgt_box import ownership
 
@@ -111,6 +112,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         module = __import__(name, fromlist=["main"])
     except ModuleNotFoundError as error:
+        # Only a missing verb module is expected; a failing import inside one is a bug and must
+        # show.
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
         print(

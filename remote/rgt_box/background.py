@@ -70,6 +70,7 @@ class Background:
             self._finished = threading.Event()
             self._started = self._looked = now
             self._stood_still = False
+            # A daemon thread: one that hangs in the kernel must not block the exit of the process.
             threading.Thread(target=self._run_work, args=(self._finished,), daemon=True).start()
         if wait and not self._finished.is_set():
             self._finished.wait(wait)
@@ -146,6 +147,7 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
     import subprocess
 
     try:
+        # Its session has the child's pid as group ID.
         os.killpg(child.pid, signal.SIGKILL)
     except OSError:
         pass
@@ -154,4 +156,5 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         pass  # it hangs in the kernel, so do not wait for it
     if child.stdout is not None:
+        # A grandchild may hold the other end open forever.
         child.stdout.close()

@@ -63,6 +63,7 @@ class CachingImporter:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of an agent module; None for all other modules."""
+        # None lets the other finders of sys.meta_path search for it.
         if not name.startswith(PACKAGES):
             return None
         kept = self._kept or CodeCache(self._path, self._folder)
@@ -79,6 +80,7 @@ class CachingImporter:
         spec = bootstrap.ModuleSpec(
             name, loader, origin=file, loader_state=code, is_package=is_package
         )
+        # Sets ``__file__``, from which `place.code_root` finds the zipapp.
         spec.has_location = True
         if is_package:
             spec.submodule_search_locations = [os.path.dirname(file)]
@@ -91,6 +93,7 @@ class CachingImporter:
         """Run a module's code."""
         spec: Any = module.__spec__
         code, spec.loader_state = spec.loader_state, None
+        # marshal is not safe against hostile data; ownership was checked when the file was opened.
         exec(marshal.loads(code), module.__dict__)
 
     def get_source(self, name: str) -> str | None:
@@ -141,6 +144,7 @@ class CachingImporter:
             not new
             or not self._path
             or sys.dont_write_bytecode
+            # `remove` has deleted the agent: its cache must not appear again.
             or not os.path.lexists(self._archive)
         ):
             return
@@ -151,6 +155,7 @@ class CachingImporter:
             kept = CodeCache(self._path, self._folder)
             data = _pack_cache(dict(kept.read_modules(), **new))
             kept.close()
+            # O_EXCL does not follow a link that another user has planted.
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(fd, "wb") as file:
                 file.write(zlib.crc32(data).to_bytes(4, "big") + data)
@@ -181,6 +186,7 @@ class CodeCache:
         self._index: dict[str, tuple[bool, int, int]] = {}
         """Name → whether it is a package, its offset among the modules, its length."""
         try:
+            # O_NONBLOCK: a pipe in its place would block the open.
             self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             seen = os.fstat(self._fd)
             if stat.S_ISREG(seen.st_mode) and _is_ours(seen) and _is_ours(os.stat(folder)):
@@ -199,6 +205,7 @@ class CodeCache:
         length = int.from_bytes(head[4:], "big")
         try:
             key, index = marshal.loads(os.pread(self._fd, length, 8))
+        # marshal raises any of them for damaged data.
         except (EOFError, ValueError, TypeError):
             return
         if key == _interpreter_key():
@@ -250,6 +257,7 @@ def _pack_cache(known: Known) -> bytes:
 def install_importer(loader: Any) -> None:
     """Find the agent's modules this way from now on; does nothing in an unpacked source tree."""
     if hasattr(loader, "archive"):
+        # In front of zipimport, which would find the same modules uncompiled.
         sys.meta_path.insert(0, CachingImporter(loader))
 
 

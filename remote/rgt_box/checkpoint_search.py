@@ -164,6 +164,7 @@ class CheckpointSearch:
         if not self._walked:
             return True
         since = now - self._walked
+        # Before any stat: a network volume may take seconds for a walk.
         if since < WALK_COST * self._took:
             return False
         if len(self._folders) > MOST_FOLDERS or self.cut:
@@ -190,10 +191,12 @@ class CheckpointSearch:
             try:
                 status = os.stat(path)
             except OSError:
+                # None is the signature of a missing path: it counts as changed once it exists.
                 folders[path] = None
                 continue
             # LeRobot's ``last`` leads to a checkpoint that was seen; ``checkpoints`` may lead to
             # another disk.
+            # Also ends loops of links.
             if (status.st_dev, status.st_ino) in known or not stat.S_ISDIR(status.st_mode):
                 continue
             known.add((status.st_dev, status.st_ino))
@@ -205,6 +208,7 @@ class CheckpointSearch:
             # A change within the same clock tick as this walk would leave the mtime unchanged.
             is_fresh = mark is not None and abs(time.time_ns() - mark[2]) < fresh_ns
             if is_fresh:
+                # An object equals nothing else, so the next poll sees a change.
                 folders[path] = object()
             else:
                 folders[path] = mark
@@ -284,6 +288,7 @@ class CheckpointSearch:
         ):
             unfinished = "it was written to a moment ago"
             self._pending = True
+        # A series differs only in its numbers: step-100 and step-200.
         group = re.sub(r"\d+", "#", path)
         return FoundCheckpoint(
             path,
@@ -310,6 +315,7 @@ class CheckpointSearch:
         if known is None or known[0] != mark:
             known = self._seen[one.path] = (mark, now)
         age = time.time() - newest
+        # Either clock: a copied file keeps an old mtime, and the box's clock may be wrong.
         return age > QUIET_S or now - known[1] > QUIET_S
 
 
@@ -388,6 +394,7 @@ def read_content(path: str) -> FileContent:
             return _read_safetensors(fd, head, size)
         if head.startswith(b"\x89HDF\r\n\x1a\n"):
             return FileContent(cut=_hdf5_end(head) > size)
+        # The opcode PROTO and its version, with which pickles begin since protocol 2.
         if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
             return _read_pickle(fd, size, name)
         return FileContent(cut=size == 0)
@@ -414,6 +421,7 @@ def _first_whole_number(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "
             return int(value)
         if (
             isinstance(value, (int, float))
+            # bool is an int: ``"step": true`` is no step.
             and not isinstance(value, bool)
             and 0 <= value < 1e15
             and value == int(value)
@@ -465,6 +473,7 @@ def _read_zip(fd: int, path: str, size: int) -> FileContent:
     # comment.
     end_bytes = 66_000
     end = os.pread(fd, end_bytes, max(0, size - end_bytes))
+    # torch writes a zip file's directory at the very end, so a file without it is cut off.
     if _ENDS_ZIP not in end:
         return FileContent(cut=True)
     import zipfile  # here: needed only for such files

@@ -119,6 +119,7 @@ class ConfinedChild:
         self._folder = own_temporary.make_folder()
         python = sys.executable or "python3"
         given = [place.code_root(), self._reader, self._folder, str(SECONDS), str(WALL)]
+        # -I: the user's environment must not add modules to this process.
         words = [python, "-I", "-S", "-Xutf8", "-c", CODE, *given]
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/"
@@ -129,6 +130,7 @@ class ConfinedChild:
         """Wait for the answer to the current request."""
         assert self._process is not None and self._process.stdout is not None
         fd = self._process.stdout.fileno()
+        # Not select(): it fails for descriptors above 1023.
         poller = select.poll()
         poller.register(fd, select.POLLIN)
         until = time.monotonic() + patience
@@ -149,6 +151,7 @@ class ConfinedChild:
             return "an answer of more than %d MiB" % (LONGEST >> 20)
         assert self._process is not None
         status = self._process.wait()
+        # ITIMER_PROF counts CPU time, and SIGPROF then ends the child even inside C code.
         if status == -signal.SIGPROF:
             return "it took more than %d s of a core" % SECONDS
         if status == -signal.SIGALRM:
@@ -159,8 +162,10 @@ class ConfinedChild:
         )
 
     def _cache_answer(self, answer: dict[str, Any] | str) -> None:
+        # Dictionaries keep their order, so this is the oldest answer.
         while len(self._answers) >= KEPT:
             del self._answers[next(iter(self._answers))]
+        # Also for a death: the same request must not kill one child after the other.
         self._answers[self._asked] = answer
 
     def close(self) -> None:
@@ -194,15 +199,19 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     import shutil
     import tempfile
 
+    # The parent removes this directory after it has killed the child.
     tempfile.tempdir = folder
     most = (
+        # On top of what is mapped already: RLIMIT_AS counts the interpreter's libraries, too.
         MEMORY
         + int((procstat.read_bytes("/proc/self/statm", 64) or b"0").split()[0]) * procstat.PAGE
     )
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    # A core dump would write the child's whole memory to the user's disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nice = 10
     os.nice(nice)  # lower priority than a training
+    # Ctrl-C reaches the whole process group; the parent ends the child itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for limit in (signal.SIGPROF, signal.SIGALRM):  # each ends this process in any state
         signal.signal(limit, signal.SIG_DFL)

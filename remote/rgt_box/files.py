@@ -16,7 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+# O_NONBLOCK and O_NOCTTY: a pipe or a terminal may take the file's place before the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+# O_PATH opens nothing: devices, pipes and unreadable directories are safe to walk through.
 _LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 KEPT_SECONDS = 1.0
 """Seconds after which the path to a directory is resolved again: another one may have taken its
@@ -55,6 +57,7 @@ def _reopen_by_descriptor(path: str) -> int:
 
     It is pinned first, because the process may put a device at that number at any moment.
     """
+    # The entries of /proc/PID/fd are links, so this one must be followed.
     held = os.open(path, _LOOK & ~os.O_NOFOLLOW)
     try:
         return _open_if_regular("/proc/self/fd/%d" % held, path, None, os.fstat(held), _FLAGS)
@@ -91,14 +94,17 @@ def _walk_to(path: str) -> int:
         most_links = 40
         while parts:
             name = parts.pop()
+            # ".." at the root of a container's files would lead out of it to ours.
             if name in ("", ".") or (name == ".." and _is_same(at, start)):
                 continue
             fd = os.open(name, _LOOK, dir_fd=at)
             try:
                 seen = os.fstat(fd)
                 if stat.S_ISLNK(seen.st_mode):
+                    # Only the owner of a link can choose its target.
                     made_by.add(seen.st_uid)
                     links += 1
+                    # Of the opened link, not of the path: that may be another link by now.
                     target = os.readlink("", dir_fd=fd)
                     parts += target.split("/")[::-1]
                     if links > most_links:
@@ -109,6 +115,7 @@ def _walk_to(path: str) -> int:
                         )
                 elif stat.S_ISDIR(seen.st_mode) and any(parts):
                     at, fd = fd, at
+                # Checked at the end, when the owner of the file is known.
                 elif made_by - {0, os.geteuid(), seen.st_uid}:
                     raise OSError(errno.ELOOP, "another user's symbolic link is in its path", path)
                 elif any(parts):
@@ -134,6 +141,7 @@ def open_folder(path: str, flags: int = _LOOK) -> int:
     """
     names = [name for name in path.split("/") if name]
     at = os.open("/", (_LOOK if names else flags) & ~os.O_NOFOLLOW | os.O_DIRECTORY)
+    # Step by step: O_NOFOLLOW guards only the last part of a path.
     for number, name in enumerate(names, 1):
         try:
             below = os.open(
@@ -142,6 +150,7 @@ def open_folder(path: str, flags: int = _LOOK) -> int:
         except OSError as error:
             if _is_link(name, at):
                 raise _replaced_by_link_error(path) from error
+            # With the full path; the error names only one part of it.
             raise OSError(error.errno, error.strerror, path) from error
         finally:
             os.close(at)
@@ -225,6 +234,7 @@ def open_appending(path: str, mode: int = 0o600) -> int:
         OSError: It cannot be opened or is not a regular file.
     """
     try:
+        # Before the open: opening a pipe for writing would already wake its reader.
         regular = stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         regular = True  # it is created, or the target of a link is
@@ -256,6 +266,7 @@ def write_all(fd: int, data: bytes) -> None:
     """Write all of `data`, with as many writes as needed."""
     view = memoryview(data)
     while view:
+        # A write may be short, for example near a quota or after a signal.
         view = view[os.write(fd, view) :]
 
 
@@ -283,6 +294,7 @@ def replace_file(path: str, data: bytes, sync: bool = False, mode: int = 0o600) 
                 os.fsync(fd)
         finally:
             os.close(fd)
+        # In the same directory, so that the rename is atomic.
         os.rename(temporary, path)
     except OSError:
         unlink_if_exists(temporary)
@@ -306,6 +318,7 @@ def read_file(path: str, limit: int = 8 << 20) -> bytes | None:
     """Return the content of a regular file of at most `limit` bytes; None otherwise."""
     try:
         with open(open_regular(path), "rb") as file:
+            # One byte more tells a larger file from one of exactly `limit` bytes.
             data = file.read(limit + 1)
     except OSError:
         return None
@@ -357,6 +370,7 @@ def signature(path: str) -> tuple[int, int, int] | None:
         found = os.stat(path)
     except OSError:
         return None
+    # The inode as well: a replaced file may have the same size and mtime.
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -386,10 +400,13 @@ class FileLock:
         deadline = time.monotonic() + wait
         while True:
             try:
+                # flock instead of lockf: POSIX locks end as soon as the process closes any
+                # descriptor of the file.
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._fd = fd
                 return True
             except OSError as error:
+                # NFS maps flock to POSIX locks, which may answer EACCES.
                 if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                     os.close(fd)
                     raise
@@ -432,6 +449,7 @@ def is_locked(path: str) -> bool:
     except OSError:
         return False
     try:
+        # Shared: two processes that test at once must not see each other as the holder.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in (errno.EWOULDBLOCK, errno.EACCES)

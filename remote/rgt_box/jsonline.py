@@ -36,7 +36,9 @@ def dumps(frame: dict[str, Any]) -> bytes:
     try:
         text = _encode(frame)
     except ValueError:
+        # Only now: searching each frame for NaN would cost more than encoding it.
         text = _encode(replace_nonfinite(frame))
+    # Names that are not UTF-8 have surrogates, which UTF-8 cannot encode.
     return text.encode("utf-8", "replace")
 
 
@@ -62,6 +64,7 @@ def loads_dict(data: bytes | str) -> dict[str, Any] | None:
     """Decode a JSON object; None for anything else, however broken."""
     try:
         found = json.loads(data)
+    # RecursionError: thousands of nested brackets.
     except (ValueError, RecursionError):
         return None
     if isinstance(found, dict):

@@ -41,10 +41,12 @@ def main(verb: str, name: str, digest: str, spare: str) -> int:
         path = next((path for path in paths if is_whole(path, digest)), None)
         why = ""
         if path in paths[1:]:
+            # It was written elsewhere while the home was full; /tmp may be emptied at any time.
             path, why = copy_to_home(path, paths[0])
         print_answer(sys.executable, path or paths[0], ("1 " + why).strip() if path else "0")
         return 0
     data = sys.stdin.buffer.read()
+    # A login shell that prints or a broken connection may have changed the bytes.
     if hashlib.sha256(data).hexdigest() != digest:
         sys.exit("the agent arrived damaged (%d bytes)" % len(data))
     why = ""
@@ -107,6 +109,8 @@ def spare_bases() -> list[str]:
             mode = os.stat(base).st_mode
         except OSError:
             continue
+        # Without the sticky bit another user could rename our directory and put theirs in its
+        # place.
         if stat.S_ISDIR(mode) and (mode & stat.S_ISVTX or not mode & OTHERS_WRITE):
             found.append(base)
     return found
@@ -130,6 +134,7 @@ def spare_folders() -> list[str]:
 def is_private(path: str) -> bool:
     """Return whether a path is a directory, not a link, that only this user can read or write."""
     try:
+        # lstat: a link of ours may lead to a directory that others can write to.
         there = os.lstat(path)
     except OSError:
         return False
@@ -194,6 +199,7 @@ def write_durably(path: str, data: bytes) -> None:
     except OSError:
         remove_partial(temporary)
         raise
+    # The rename is durable only after the directory has been flushed.
     handle = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -226,6 +232,7 @@ def find_older_agent(folders: list[str]) -> str | None:
 def is_ours(path: str) -> bool:
     """Return whether a file and its directory are this user's, and only writable by this user."""
     try:
+        # Who can write to the directory can replace the file.
         for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
             if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
                 return False

@@ -76,8 +76,10 @@ def mask_words(words: list[str]) -> list[str]:
             found.append(word)
             continue
         if name and not word.startswith("--"):
+            # A value may begin with one dash (``--password -x1``), but not with two.
             found.append(word if _is_harmless(name, word) else HIDDEN)
             continue
+        # sshpass takes ``-pSECRET`` and ``-p SECRET``.
         if shell_password and word.startswith("-p"):
             hide = "" if word[2:] else "password"
             found.append("-p" + HIDDEN * bool(word[2:]))
@@ -123,6 +125,7 @@ def has_shape(text: str) -> bool:
 
 def _mask_text(text: str) -> str:
     """Return a text without its secrets: one word may be a complete script (``sh -c``) or a URL."""
+    # Whole blocks first: later patterns would leave parts of a private key.
     text = _PRIVATE.sub(HIDDEN, text)
     text = _HEADER.sub(rf"\1{HIDDEN}", text)
     text = _BEARER.sub(rf"\1 {HIDDEN}", text)
@@ -135,6 +138,7 @@ def _mask_text(text: str) -> str:
 def _mask_assignment(match: Match[str]) -> str:
     """Return an assignment without its value, or unchanged if the value is harmless."""
     whole = match.group()
+    # The words before it decide whether ``key`` means a secret (see `PLAIN_KEYS`).
     name = match.string[max(0, match.start(1) - LONGEST_NAME) : match.start(1)] + match.group(1)
     secret = _secret_name(name)
     if not secret or _is_harmless(secret, match.group(2).strip("\"'")):
@@ -144,6 +148,7 @@ def _mask_assignment(match: Match[str]) -> str:
 
 def _secret_name(text: str) -> str:
     """Return the word that makes a name that of a secret, or ""."""
+    # Only the end: the pattern must not search through a command line of megabytes.
     found = _NAME.search(text[-LONGEST_NAME:])
     if found is None:
         return ""

@@ -52,6 +52,7 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict
                 raise UsageError(f"{name} needs a value")
             value = words.pop(0)
         if kind == "list":
+            # A new list: the default may be shared.
             found[key] = found[key] + [value]
         else:
             found[key] = _convert_value(name, kind, value)

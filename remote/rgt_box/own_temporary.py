@@ -22,6 +22,7 @@ def make_folder() -> str:
     """
     remove_leftovers()
     pid = os.getpid()
+    # Containers may share /tmp, so a pid is unique only together with its namespace.
     owner = place.namespace(), pid, procstat.start_ticks(pid) or 0
     return tempfile.mkdtemp(prefix="rgt-tmp-%d-%d-%d-" % owner)
 

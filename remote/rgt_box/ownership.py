@@ -51,6 +51,7 @@ def user_names(path: str = "/etc/passwd") -> dict[int, str]:
     for row in (procstat.read_whole(path, 1 << 20) or b"").decode("utf-8", "replace").splitlines():
         cells = row.split(":")
         if len(cells) > 2 and cells[2].isdigit():
+            # The first row of a uid counts, as in getpwuid(3).
             found.setdefault(int(cells[2]), cells[0][:LONGEST_NAME])
     return found
 
@@ -87,7 +88,9 @@ def own_socket(path: str) -> str | None:
             # Seconds for a server to accept our connection.
             answer = 2.0
             client.settimeout(answer)
+            # A dead server leaves its socket file: only a connection shows that it lives.
             client.connect(real)
+            # struct ucred: pid, uid and gid of the process that listens (unix(7)).
             said = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     except (OSError, ValueError):
         return None
@@ -127,6 +130,7 @@ def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
     Raises:
         OSError: It, or a directory above it, does not exist or cannot be read.
     """
+    # Every directory above counts: who can write to one can replace the whole path below it.
     place = first = os.path.realpath(folder)
     top = os.path.realpath(top)
     while True:
@@ -146,6 +150,7 @@ def _other_writers(seen: os.stat_result) -> str:
     """Return who else may write to a directory."""
     if seen.st_mode & stat.S_IWOTH:
         return "everyone"
+    # Group 0 is root's own, which is trusted.
     if seen.st_mode & stat.S_IWGRP and seen.st_gid and not _is_private(seen.st_gid):
         return "the group %d" % seen.st_gid
     return ""

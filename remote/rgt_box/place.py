@@ -40,6 +40,7 @@ def state_dir() -> str:
     mine = host_identity()
     usual = os.path.join(base, "host-" + mine["host"])
     for folder in _host_folders(base):
+        # The owner file decides, not the name: another live host may have taken the usual one.
         if files.read_json(os.path.join(folder, OWNER), 4096) == mine:
             return folder
     # An existing directory belongs to an earlier boot, unless its recorder is alive.
@@ -73,6 +74,8 @@ def host_identity() -> dict[str, Any]:
     """Return what identifies this host's current life: its name, boot and PID namespace."""
     name = os.uname().nodename
     machine = files.read_file("/etc/machine-id", 256) or b""
+    # Cloned images share the machine ID, containers the host name: only both together tell them
+    # apart.
     number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
     return {
         "host": "{}-{:08x}".format(re.sub(r"[^\w.\-]", "_", name)[:40] or "unnamed", number),
@@ -122,6 +125,7 @@ def agent_command(*words: str) -> list[str]:
     """
     path = code_root()
     if os.path.isdir(path):
+        # A directory is started by its ``__main__.py``, as the zipapp is.
         path = os.path.join(path, "rgt_box")
     return [sys.executable or "python3", "-I", "-S", "-Xutf8", path] + list(words)
 
@@ -187,6 +191,7 @@ def box_identity(
         return (procstat.read_whole(path) if files is None else files.get(path)) or b""
 
     found: dict[str, str] = {}
+    # The later one overwrites: process 1 got its variables from the platform, we from a login.
     for environment in (
         os.environ if own is None else own,
         procstat.split_environment(read_path(FIRST)),
@@ -198,6 +203,7 @@ def box_identity(
     groups = read_path(GROUPS).decode("utf-8", "replace")
     told = {
         "SLURM_JOB_ID": _common_value(JOB.findall(groups)),
+        # With cgroup namespaces the path is only "/", so the mounts are the second source.
         "pod_uid": _common_value(POD.findall(groups))
         or _common_value(_mounted_pods(read_path(MOUNTS).decode("utf-8", "replace"))),
     }

@@ -25,6 +25,7 @@ class ProcessStat:
                  "threads")  # fmt: skip
 
     def __init__(self, pid: int, text: bytes) -> None:
+        # After "PID (NAME) " fields[0] is the third one of proc(5), the state.
         fields = text[text.rindex(b")") + 2 :].split()  # the name may contain spaces and brackets
         self.pid = pid
         self.state = fields[0].decode("ascii", "replace")
@@ -43,6 +44,7 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
     except OSError:
         return None
     try:
+        # ESRCH: the process ended between the open and the read.
         return os.read(fd, limit)
     except OSError:
         return None
@@ -89,6 +91,7 @@ def read_stat(pid: int) -> ProcessStat | None:
 def start_ticks(pid: int) -> int | None:
     """Return a live process's start time in ticks since boot; None for a dead one or a zombie."""
     stat = read_stat(pid)
+    # A zombie still has its pid, but no work to end.
     if stat is None or stat.state in "ZX":
         return None
     return stat.start
@@ -96,6 +99,7 @@ def start_ticks(pid: int) -> int | None:
 
 def is_alive(pid: int, ticks: int | None) -> bool:
     """Return whether `pid` is still the process that started at `ticks`."""
+    # pid 0 and negative ones mean process groups to kill(2).
     return ticks is not None and pid > 0 and start_ticks(pid) == ticks
 
 
@@ -204,6 +208,7 @@ def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
             {
                 "bus": pci_address(rows.get("Bus Location")) or pci_address(folder),
                 "name": rows.get("Model", "").strip() or "GPU",
+                # The minor is the number in /dev/nvidiaN, which differs from NVML's index.
                 "minor": int(minor) if minor.isdigit() else None,
             }
         )

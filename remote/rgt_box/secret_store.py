@@ -72,6 +72,7 @@ def why_unsuitable(folder: str, durable: list[str]) -> str:
     table = disks.mount_table()
     path = disks.resolve_links(os.path.abspath(os.path.expanduser(folder)), table)
     mount, kind = disks.find_mount(path, table)
+    # A list of known local file systems: an unknown one may be a network's.
     if kind not in disks.LOCAL:
         return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other machines may read"
     for above in durable:
@@ -165,10 +166,12 @@ def store_secret(
         else:
             own = f"{zlib.crc32(os.fsencode(job)):08x}"
         where = os.path.join(top, "cells", own)
+    # makedirs gives its mode only to the last directory; the ones above get the umask's.
     for path in dict.fromkeys((top, os.path.dirname(where) if job else top, where)):
         ownership.ensure_private_folder(path)
         os.chmod(path, 0o700)
     row = {"name": name, "path": os.path.join(where, name), "job": job}
+    # Before the index: a row without its file would be reported as a missing secret.
     files.replace_file(os.path.join(where, name), value, sync=True, mode=0o600)
     _change_index(
         lambda rows: [
@@ -239,6 +242,7 @@ def secrets_of_job(job: str) -> tuple[dict[str, str], list[str]]:
     """
     found, notes = {}, []
     rows = [row for row in list_secrets() if row["job"] in (job, ALL_JOBS)]
+    # False sorts first, so a job's own secret overwrites that of all jobs.
     for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
         why = why_unfit(row["path"])
         if why:
@@ -250,6 +254,7 @@ def secrets_of_job(job: str) -> tuple[dict[str, str], list[str]]:
                 f"the secret {row['name']} is not set: {row['path']}: {why or 'cannot be read'}"
             )
         else:
+            # The reverse of what os.environ does, so that the cell gets exactly these bytes.
             found[row["name"]] = data.decode("utf-8", "surrogateescape")
     return found, notes
 
@@ -283,9 +288,11 @@ class SecretMasker:
                     data = None
                 else:
                     data = files.read_file(row["path"], MOST_SECRET_BYTES)
+                # Logs are masked line by line, so a key of several lines needs each of them.
                 for part in (data or b"").decode("utf-8", "replace").splitlines():
                     if len(part.strip()) >= least_masked:
                         values.add(part.strip())
+            # The longest first: a secret that contains another one must be masked as a whole.
             self._values = sorted(values, key=len, reverse=True)
         return bool(self._values)
 
@@ -318,6 +325,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         print(f"secret: {error.filename or ''}: {background.error_text(error)}", file=sys.stderr)
         return 2
+    # A newline first, to end any unfinished output of the shell's start-up files.
     sys.stdout.buffer.write(b"\n" + jsonline.encode_line(answer))
     if "refused" in answer:
         return 1

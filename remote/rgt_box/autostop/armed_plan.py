@@ -78,6 +78,7 @@ def parse_request(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_seconds(key: str, value: Any) -> float:
+    # bool is a subclass of int; the chained comparison also refuses NaN.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
         raise WrongRequest("%s must be seconds, from 0 to %d, not %r" % (key, LONGEST, value))
     return float(value)
@@ -173,6 +174,8 @@ def bind_plan(
         identity=own_identity(),
         armed_at=round(at.wall, 3),
         armed_boot=at.boot,
+        # The boot clock counts suspend and the monotonic clock does not: their difference is time
+        # asleep.
         slept=at.boot - at.awake,
         accepted=accepted,
         devices=device_numbers(request["durable"]),
@@ -203,6 +206,7 @@ def own_identity() -> dict[str, str]:
 
 def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     """Return why a plan is not valid for this box and boot; "" if it is valid."""
+    # First: after a reboot the boot clock restarts, so the times below would mean nothing.
     if plan.get("boot") != place.boot_id():
         return "the box was rebooted, or its container restarted, since it was armed"
     mine, then = own_identity(), plan.get("identity") or {}
@@ -236,6 +240,7 @@ def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
             isinstance(plan[key], (int, float)) for key in ("armed_at", "armed_boot", "slept")
         )
         pairs = all(
+            # type() instead of isinstance: true and false are ints as well.
             len(pair) == 2 and all(type(item) is int for item in pair) for pair in plan["accepted"]
         )
     except (WrongRequest, KeyError, TypeError):

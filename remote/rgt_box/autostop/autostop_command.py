@@ -112,6 +112,7 @@ def arm_box(folder: str, line: bytes, rehearse: bool) -> int:
 
 def _store_plan(folder: str, bound: dict[str, Any]) -> list[str]:
     """Store the plan and ensure that a recorder runs; returns the reasons why that failed."""
+    # Before the plan is stored: an armed plan that nothing watches would be a false promise.
     running = control.ensure_running(folder)
     if running is None:
         return [
@@ -148,6 +149,7 @@ def list_objections(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     key: dict[str, Any] | None = None
     if request["boot"] != place.boot_id():
         reasons.append("the box was rebooted since your review: review it again, then arm it")
+    # Such a plan only warns, so the box needs no key.
     if request["action"] == "ask" and request["stop"] is None:
         return reasons, None
     try:
@@ -178,6 +180,7 @@ def first_reading(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
     sampler.configure({"jobs": bound["jobs"], "pattern": pattern, "find": True, "mounts": []}, [])
     signs = work_signs.WorkSigns(bound, stop_process.FILES_WAIT)
     sample, _ = sampler.read(wait=3.0)
+    # CPU shares need two readings; the first one is only their base.
     signs.read_signs(idle_clock.read_clocks(), sample, sampler)
     time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.wait_factor()))
     sample, _ = sampler.read(wait=3.0)
@@ -296,6 +299,7 @@ def plan_status_row(
         {key: said[key] for key in ("state", "limit_s", "stops_in_s", "unknown_s", "idle_s")}
     )
     since = state.get("idle_since")
+    # The recorder rewrites an unchanged state only now and then, so its times have aged.
     passed = at.boot - float(state.get("at_boot") or at.boot)
     blind = state.get("unknown_since")
     if isinstance(blind, (int, float)):

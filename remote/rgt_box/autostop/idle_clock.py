@@ -53,6 +53,7 @@ JUMP, LEAP = 5.0, 5.0
 
 def read_clocks() -> ClockReading:
     """Return the current instant."""
+    # CLOCK_BOOTTIME counts suspend, CLOCK_MONOTONIC does not (clock_gettime(2)).
     return ClockReading(time.clock_gettime(time.CLOCK_BOOTTIME), time.monotonic(), time.time())
 
 
@@ -129,10 +130,12 @@ def _judge_card(
     elif share >= GPU_PCT:
         active.append(f"{name} is busy: {share:.0f}%")
     used = card.get("vram_used")
+    # Simulated cards of the demo have no processes that could hold their memory.
     if card.get("sim"):
         return
     if used is None:
         unknown.append(f"{name} does not report its used memory")
+    # In a container NVML names no processes of others; memory proves that one is there.
     elif used >= MUCH_VRAM and not signs.get("named", {}).get(card.get("index")):
         unknown.append(f"{name}: {used / 2**30:.1f} GiB are used by an unknown process")
 
@@ -178,6 +181,7 @@ class IdleClock:
             self.idle_since = None
             if self.unknown_since is None:
                 self.unknown_since = at.boot
+        # A holder is known, not unknown: it keeps the box up, but clears the unknown time.
         elif verdict.active or verdict.holders:
             self.idle_since = self.unknown_since = None
         elif self.idle_since is None:
@@ -237,6 +241,7 @@ RETRY, LONGEST_RETRY = 600.0, 7200.0
 
 def retry_after(failures: int) -> float:
     """Return the seconds to wait after consecutive failures; withdrawn stops do not count."""
+    # min(10): a power with a large exponent would overflow the float.
     return float(min(LONGEST_RETRY, RETRY * 2 ** min(10, max(0, failures - 1))))
 
 

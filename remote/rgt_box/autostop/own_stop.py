@@ -134,6 +134,7 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> InstanceKey:
         secret, instance = (environment.get(name, "").strip() for name in names)
         secret = given or secret
         if secret and instance:
+            # The ID becomes a part of the URL's path.
             if not _IDS[kind].fullmatch(instance):
                 raise NoStopKey(f"{names[1]} is not an ID: {instance[:80]!r}")
             return InstanceKey(secret, instance)
@@ -157,9 +158,11 @@ def _stored_key(name: str) -> str:
 
 def _environment_of_init() -> dict[str, str]:
     """Return the environment of process 1, if it runs as this user."""
+    # Another user could have written the environment of a process that we trust with a key.
     if set(ownership.process_uids(1)) != {os.geteuid()}:
         return {}
     found = {}
+    # An SSH session often lacks the platform's variables; process 1 has them.
     for item in (procstat.read_whole("/proc/1/environ") or b"").split(b"\0"):
         name, _, value = item.partition(b"=")
         found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
@@ -188,6 +191,7 @@ class OwnStop:
                 raise NoStopKey(f"this box cannot stop itself: {why}")
             return
         self._key = own_key(self.kind)
+        # On a copied disk or a wrong fleet row, the key would stop somebody else's box.
         if self._key.instance != instance:
             raise NoStopKey(
                 (
@@ -209,9 +213,11 @@ class OwnStop:
             status, data = self._send_request("GET", path % self._key.instance, None)
         except OSError as error:
             return InstanceState("unknown", f"no answer: {self._clean_text(error)}", "")
+        # vast.ai reports some errors with HTTP 200 and ``success: false``.
         if status != 200 or not isinstance(data, dict) or data.get("success") is False:
             return InstanceState("unknown", "answered %d%s" % (status, self._error_text(data)), "")
         box = data if self.kind == "runpod" else data.get("instances")
+        # vast.ai sends a number, RunPod a string.
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
             return InstanceState("unknown", "answered with something other than this instance", "")
         if self.kind == "runpod":
@@ -227,6 +233,7 @@ class OwnStop:
                     word,
                 )
             if box.get("intended_status") == "stopped":
+                # No status: the test of the key would set the wanted state back to running.
                 return InstanceState("on", f"it is {word}, and is being stopped", "")
             return InstanceState("on", f"it is {word}", word)
         return InstanceState("off" if state in OFF[self.kind] else "unknown", f"it is {word}", word)
@@ -237,6 +244,7 @@ class OwnStop:
         seen = self.query_state()
         if seen.state != "on":
             return False, f"the box's key cannot be used: {seen.text}"
+        # In any other state the trial body would do something: start a pod that is stopping.
         if seen.status != state:
             return (
                 False,
@@ -248,6 +256,7 @@ class OwnStop:
         except OSError as error:
             return False, f"no answer to the test of its key: {self._clean_text(error)}"
         text = "%d%s" % (status, self._error_text(data))
+        # Refused because of the pod's state, not for a missing permission.
         if self.kind == "runpod" and status == 409:
             return (
                 True,
@@ -286,6 +295,7 @@ class OwnStop:
             return StopOutcome(MAYBE, f"no answer: {self._clean_text(error)}")
         text = "answered %d%s" % (status, self._error_text(data))
         wrong = isinstance(data, dict) and (data.get("success") is False or bool(data.get("error")))
+        # A proxy in between may answer 200 with an HTML page.
         fine = status == 200 and isinstance(data, dict) and not wrong
         if fine and (self.kind == "runpod" or data.get("success") is True):
             return StopOutcome(ACCEPTED, text)
@@ -295,6 +305,7 @@ class OwnStop:
         else:
             code = None
         if isinstance(code, str):
+            # The error code is more precise than the status that carries it.
             known = row.get(code)
         else:
             known = None
@@ -313,6 +324,7 @@ class OwnStop:
                 cwd="/",
             )
         except subprocess.TimeoutExpired:
+            # A shutdown may end this process before the command returns.
             return StopOutcome(MAYBE, f"{self._command[0]} did not end")
         except OSError as error:
             return StopOutcome(NOTHING, f"{self._command[0]} could not be run: {error.strerror}")
@@ -357,6 +369,7 @@ class OwnStop:
             answer = connection.getresponse()
             raw = answer.read(MOST)
         except (http.client.HTTPException, ValueError) as error:
+            # Only the class: the text of an http.client error may quote the header with the key.
             raise OSError(self._clean_text(type(error).__name__)) from None
         finally:
             connection.close()
@@ -420,6 +433,7 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) or not os.access(path, os.X_OK):
             return f"{words[0]} cannot be run"
+        # Otherwise another user could put a program here that only pretends to stop the box.
         if found.st_uid != 0 or found.st_mode & _OTHERS:
             return f"users other than root can write to {words[0]}"
         unsafe = ownership.why_unsafe(os.path.dirname(path))
@@ -427,6 +441,7 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
         return f"{words[0]}: {error.strerror}"
     if unsafe:
         return unsafe
+    # Images link /sbin/shutdown to it; it stops the container's processes at most.
     if os.path.basename(path) == "systemctl":
         return f"{words[0]} is the system's own command, which does not end billing"
     if not any(os.path.exists(mark) for mark in marks):

@@ -73,6 +73,7 @@ def copy_results(
             target = os.path.join(
                 os.path.realpath(durable[0]), FOLDER, os.path.realpath(path).lstrip("/")
             )
+            # The mirror of a single file expects the directory that will contain it.
             if not os.path.isdir(path):
                 target = os.path.dirname(target)
             work = ResultMirror(os.path.realpath(path), target, cache, durable)
@@ -81,6 +82,7 @@ def copy_results(
             except mirror.NoRoomError as error:
                 problems.append(f"{path}: {error}")
             except OSError as error:
+                # A directory that vanished is no loss: the run removed it itself.
                 if os.path.lexists(path):
                     problems.append(f"{path}: {error_text(error)}")
             problems += work.lost
@@ -139,6 +141,7 @@ class ResultMirror(mirror.MirrorRun):
             if not entry.is_gone():
                 raise
             row = {"status": "failed"}
+        # Renamed from .tmp, most likely: the next pass finds it under its final name.
         if row is not None and row["status"] == "failed" and entry.is_gone():
             self._gone += 1
             return None

@@ -56,6 +56,7 @@ def list_saving_runs(
     accepted = {(pid, ticks) for pid, ticks in plan.get("accepted") or []}
     rows: dict[str, SavingRun] = {}
     for row in signs.get("processes") or []:
+        # A cell leads a session of its own, so its session ID finds all of its descendants.
         name, cell = row["run"], cells.get(processes.cell_session(row["pid"], cells) or 0)
         if cell is not None:
             name = cell[0]
@@ -64,6 +65,7 @@ def list_saving_runs(
         if not (name or cell or holds or works) or (row["pid"], row["ticks"]) in accepted:
             continue
         name = name or command_label(row["cmd"])
+        # The ranks and loader workers of one run have the same name.
         if name in rows:
             continue
         known = known_runs.get(name)
@@ -92,6 +94,7 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
     words = procstat.read_cmdline(pid)
     module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: RUF007
     if module or any(
+        # Only the program's place in the command line: a later word may name our trainer by chance.
         TRAINER.search(word) for word in words[1:4] if word.startswith("/") or word.endswith(".pyz")
     ):
         return True
@@ -102,6 +105,8 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
             at = last.get("time")
         else:
             at = None
+        # run.json of an earlier process proves nothing about this one. Two seconds: the start time
+        # is computed from the boot time, which follows clock adjustments.
         if isinstance(at, (int, float)) and at >= started - 2.0:
             return catches_sigterm(pid)
     return False
@@ -176,6 +181,7 @@ def ask_runs_to_save(jobs: list[str]) -> tuple[list[str], list[str]]:
     for folder in dict.fromkeys(map(os.path.abspath, known)):
         cells = running_cells([folder]).values()
         names = [cell[0] for cell in cells]
+        # The runner forwards the signal to every cell, so a single one that does not save decides.
         if not all(cell[1] for cell in cells):
             unasked += names
             continue
@@ -183,6 +189,7 @@ def ask_runs_to_save(jobs: list[str]) -> tuple[list[str], list[str]]:
         if [_send_sigterm(*runner) for runner in runners].count(True):
             asked += names or [os.path.basename(folder)]
     for run in found_runs().values():
+        # Runs of a job were handled with their queue above.
         if run.job or not procstat.is_alive(run.pid, run.ticks):
             continue
         folders = (*run.dirs, *map(os.path.dirname, run.files))

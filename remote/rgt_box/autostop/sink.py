@@ -112,10 +112,12 @@ def request_body(shape: str, event: dict[str, Any]) -> dict[str, Any]:
     words = f"{event['title']}\n{event['text']}"
     if shape == "webhook":
         return event
+    # Full-width look-alikes: each chat would need another escaping.
     quiet = words.replace("@", "＠").replace("<", "‹").replace(">", "›")
     if shape == "slack":
         return {"text": quiet}
     if shape == "discord":
+        # Without it, @everyone in a log line would ping the whole server.
         return {"content": quiet, "allowed_mentions": {"parse": []}}
     if shape == "feishu":
         return {"msg_type": "text", "content": {"text": quiet}}
@@ -174,11 +176,13 @@ def post_event(address: SinkAddress, event: dict[str, Any]) -> str:
         raise Undelivered(f"{host} cannot be reached: {why}") from None
     finally:
         connection.close()
+    # DingTalk and WeCom send errcode, Feishu code or StatusCode, all with HTTP 200.
     code = next(
         (said[key] for key in ("errcode", "code", "StatusCode") if isinstance(said.get(key), int)),
         0,
     )
     if not 200 <= answer.status < 300:
+        # Redirects are final: following one would send the secret path to another host.
         final = 300 <= answer.status < 500 and answer.status not in (408, 429)
         raise Undelivered("%s answered %d" % (host, answer.status), final)
     if code and shape in ("feishu", "dingtalk", "wecom"):
@@ -202,6 +206,7 @@ def check_address(url: str) -> str:
         fine = (
             bool(host)
             and parts.port != 0
+            # http.client encodes the path as ASCII.
             and url.isascii()
             and not any(char <= " " for char in url)
         )
@@ -306,6 +311,7 @@ class EventSender:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                # The message must still be delivered if the recorder ends now.
                 start_new_session=True,
                 cwd="/",
             )
@@ -314,6 +320,8 @@ class EventSender:
         self._under_way.append(child)
         assert child.stdin is not None
         try:
+            # The event fits into the pipe's buffer (64 KiB), so this write cannot block the
+            # recorder.
             child.stdin.write(jsonline.encode_line(build_event(kind, text)))
             child.stdin.close()
         except OSError:

@@ -84,6 +84,7 @@ def run_stop_attempt(folder: str, mode: str) -> int:
     held = _acquire_stop_lock(folder)
     if held is None:
         return 3
+    # The recorder reads the mode from the lock to show the right countdown as stopping.
     held.write_owner({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
     # The recorder blocks these signals, and child processes inherit the mask.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -147,6 +148,8 @@ class StopAttempt:
         before = read_journal(folder)
         mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
         # A call sent for an earlier plan or the other mode may still be open, like one of our own.
+        # Another boot means that a call of then was carried out, or that somebody restarted the
+        # box.
         asked = before.get("phase") in ASKED and before.get("boot") == place.boot_id()
         if mine or asked:
             self._journal = before
@@ -232,6 +235,7 @@ class StopAttempt:
             "asking the platform to park %s (try %d)" % (self._armed["instance"], self._tries),
         )
         story.copy_event_log(self._folder, self._armed["durable"])
+        # The last copy of the log: after this call the box may be gone at any instant.
         answer = own.send_stop()
         self._write_journal(ANSWERED, proves=answer.proves, text=answer.text)
         # Only a refusal that proves that nothing was done allows another try.
@@ -295,6 +299,7 @@ class StopAttempt:
     def open_seal(self) -> None:
         """Release the seal, so that queues start cells again."""
         for lock in reversed(self._locks):
+            # Cleared before the release: a reader of the lock must not see a seal that has ended.
             lock.write_owner({})
             lock.release()
         self._locks = []
@@ -311,6 +316,7 @@ class StopAttempt:
                 "seal": True,
                 "pid": os.getpid(),
                 "ticks": procstat.start_ticks(os.getpid()),
+                # A reader takes a seal for stale after this time, even if this process hangs.
                 "until": time.time() + seal.MOST_SECONDS,
             }
         )
@@ -333,6 +339,7 @@ class StopAttempt:
         why = plan.why_void(self._armed, idle_clock.read_clocks())
         if why:
             raise Withdrawn(why)
+        # Reread: the user may have disarmed or postponed it while results were copied.
         now = plan.load_plans(self._folder).get(self._mode)
         if now is None or now["id"] != self._armed["id"]:
             raise Withdrawn("it is no longer armed")
@@ -347,6 +354,7 @@ class StopAttempt:
 
         Each card's utilisation is the maximum of both readings.
         """
+        # remember=False: the recorder keeps the found runs; two writers would overwrite each other.
         sampler = BoxSampler(self._folder, remember=False)
         pattern = self._armed["pattern"] or DEFAULT_PATTERN
         sampler.configure(
@@ -355,6 +363,7 @@ class StopAttempt:
         if self._mode == "idle":
             plan = self._armed
         else:
+            # A lease ends runs whose results change all the time, so they are no sign against it.
             plan = dict(self._armed, jobs=[])
         signs = work_signs.WorkSigns(plan, FILES_WAIT)
         sample, _ = sampler.read(wait=seal.LOOK)
@@ -388,14 +397,17 @@ class StopAttempt:
             busy = [f"{name} runs" for name in left] + [
                 f"cannot be checked: {name}" for name in blind
             ]
+            # Not even a lease cuts a download: its target may be the only copy of a result.
             busy += [f"files are being copied: {item['name']}" for item in sample["transfers"]]
         else:
+            # With the start time: pids are reused.
             accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
             verdict = idle_clock.judge_reading(sample, signs, accepted)
             busy = [*verdict.active, *verdict.unknown]
             busy += [
                 "%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders
             ]
+            # A GPU is idle while a person types the next command.
             if sample["input_at"] > self._began - seal.INPUT:
                 busy.append("somebody has just typed at a terminal")
             busy += self._new_results()
@@ -411,6 +423,8 @@ class StopAttempt:
         before, self._newest = self._newest, now.mark
         if not now.whole:
             return ["the results could not be checked within %d s" % walk]
+        # The first check compares times, the later ones compare with the check before. One second
+        # of slack, as file systems may round a ctime.
         if before is None and now.at / 1e9 <= self._began - float(self._armed["idle_s"]) + 1.0:
             return []
         if before == now.mark:
@@ -425,6 +439,7 @@ class StopAttempt:
         """
         durable = self._armed["durable"]
         then, now = self._armed.get("devices") or {}, plan.device_numbers(durable)
+        # After an unmount the path is on the root disk, which the stop may erase.
         moved = [path for path in durable if now[path] != then.get(path)]
         if moved:
             raise StopFailed(
@@ -444,6 +459,7 @@ class StopAttempt:
             )
         self._log_event("mirrored", saved.text)
         failed = story.copy_event_log(self._folder, self._armed["durable"])
+        # One durable directory is enough for the log; with none left, no copy can be trusted.
         if failed and len(failed) == len(self._armed["durable"]):
             raise StopFailed(
                 f"not stopped, because the durable storage cannot be written to: {'; '.join(failed)}"
@@ -473,8 +489,10 @@ class StopAttempt:
             % (", ".join(run.name for run in runs) or "nothing runs"),
         )
         runners = saving.runner_processes(self._armed["jobs"])
+        # Cells are left out: their runner forwards the signal, and must record their exit.
         asked = [*runners, *((run.pid, run.ticks) for run in runs if not run.cell)]
         for pid, ticks in asked:
+            # Right before the kill: a run may have exited while the list was made.
             if procstat.is_alive(pid, ticks):
                 try:
                     os.kill(pid, signal.SIGTERM)
@@ -482,6 +500,8 @@ class StopAttempt:
                     continue
         saves = [(run.pid, run.ticks) for run in runs if run.saves and not run.cell] + runners
         self._wait_for_exits(saves, [path for run in runs for path in run.folders])
+        # A run that does not save on SIGTERM was accepted as lost; whether it exited does not
+        # matter.
         left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
         if left:
             raise StopFailed(
@@ -498,6 +518,7 @@ class StopAttempt:
         seen: Any = None
         while any(procstat.is_alive(pid, ticks) for pid, ticks in asked):
             now = time.monotonic()
+            # A large checkpoint takes minutes: as long as files grow, the run is saving.
             newest = work_signs.newest_change(folders, now + 5.0)
             if newest != seen:
                 seen, grown = newest, now

@@ -41,6 +41,7 @@ def append_event(folder: str, event: str, text: str, **more: Any) -> bool:
         )
     )
     memory = state_files.memory_folder(folder)
+    # On a full disk the line goes to tmpfs: the events of a stop must not be lost with it.
     for where in [folder] if memory is None else [folder, memory]:
         if _append_line(where, line):
             return True
@@ -72,6 +73,7 @@ def _append_line(where: str, line: bytes) -> bool:
 
 def _drop_older_half(path: str) -> None:
     data = files.read_file(path, READ) or b""
+    # Cut after a newline, so that the first line left is complete.
     files.replace_file(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
 
 
@@ -100,6 +102,7 @@ def copy_event_log(folder: str, durable: list[str]) -> list[str]:
         try:
             path = os.path.join(where, COPY)
             files.replace_file(path, data, sync=True)
+            # The directory too: network volumes may lose a rename that was not synced.
             files.sync_path(where)
         except OSError as error:
             failed.append(f"{where}: {error.strerror}")
@@ -130,6 +133,7 @@ class EventTail:
             if before == (inode, size):
                 continue
             data = files.read_file(path, READ) or b""
+            # Another process may be in the middle of its line; the rest is read the next time.
             whole = data[: data.rfind(b"\n") + 1]
             last = self._last.get(path)
             if before is not None and before[0] == inode:
@@ -151,6 +155,7 @@ class EventTail:
                 if line is not None
             ]
             if start == 0 and before is not None:
+                # The last known line is gone, too; times are the only cursor left.
                 lines = [line for line in lines if float(line.get("at") or 0.0) > self._told]
             found += lines
         self._told = max([self._told] + [float(line.get("at") or 0.0) for line in found])
@@ -190,6 +195,7 @@ def read_journal(folder: str) -> dict[str, Any]:
 
 def forget_journal(folder: str) -> None:
     """Remove the journal, unless the call to the platform may have been sent."""
+    # The next stop process needs it to ask for the outcome instead of stopping again.
     if read_journal(folder).get("phase") not in ASKED:
         state_files.unlink_everywhere(folder, JOURNAL)
 

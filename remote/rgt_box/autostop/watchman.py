@@ -105,11 +105,14 @@ class AutostopMonitor:
         if not self._plans:
             return config
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
+        # Eight samples fit into the shortest limit, so that a limit of seconds (tests) works as
+        # well.
         interval = max(control.MIN_INTERVAL, min(SLOWEST, min(limits) / 8.0))
         self._interval = min(float(config.get("interval") or 1.0), interval)
         wide = dict(config, find=True, interval=self._interval)
         for key in ("jobs", "mounts"):
             own = [path for armed in self._plans.values() for path in armed[key]]
+            # dict.fromkeys removes duplicates and keeps the order.
             wide[key] = list(dict.fromkeys([*(config.get(key) or []), *own]))
         patterns = [armed["pattern"] for armed in self._plans.values() if armed["pattern"]]
         wide["pattern"] = config.get("pattern") or (patterns[0] if patterns else None)
@@ -186,6 +189,7 @@ class AutostopMonitor:
                 self._told -= {mode}
                 self._begin_readings()
             elif (
+                # Postponing is an answer to the failure: the countdown starts over.
                 old.get("kept_until_boot") != new.get("kept_until_boot")
                 and self._states.get(mode) == "failed"
             ):
@@ -229,6 +233,7 @@ class AutostopMonitor:
         if "lease" in self._plans:
             self._asked = sample, signs, self._plans["lease"]
             runs, error = self._runs.poll(RUNS_WAIT)
+            # A hanging disk keeps the previous list; any other error makes the reading fail.
             if error is not None and not self._runs.is_hanging:
                 raise ValueError(error)
             if runs is not None:
@@ -340,6 +345,7 @@ class AutostopMonitor:
             return True
         journal = story.read_journal(self._folder)
         if journal.get("id") == self._plans[mode]["id"]:
+            # The journal of another plan says nothing about this one.
             phase = journal.get("phase")
         else:
             phase = None
@@ -376,6 +382,7 @@ class AutostopMonitor:
     def _begin_stop(self, mode: str, at: ClockReading) -> None:
         self._states[mode] = "stopping"
         self._started = at.boot
+        # Detached: a recorder that is replaced meanwhile must not end a stop halfway.
         control.start_detached(place.agent_command("autostop", "--carry-out", mode))
 
     def _relay_events(self) -> None:
@@ -383,6 +390,7 @@ class AutostopMonitor:
             kind, level = RELAYED.get(str(line.get("event")), ("", ""))
             if kind:
                 self._event(kind, str(line.get("text")), level)
+            # Kept, mirrored and answered need no reaction of a person, so they are not sent.
             if line.get("event") in TO_SINK:
                 self._sink.send(kind, str(line.get("text")))
 

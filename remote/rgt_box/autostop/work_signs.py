@@ -90,6 +90,7 @@ class WorkSigns:
         unknown: list[str] = []
         first = self._looked is None
         if first:
+            # CPU time is a difference of two readings.
             unknown.append("only one reading so far")
         if self._looked is None:
             passed = 0.0
@@ -98,6 +99,7 @@ class WorkSigns:
         self._looked = at.boot
         if sampler.failing:
             unknown.append(f"cannot be checked: {', '.join(sorted(sampler.failing))}")
+        # Process 1 always exists; it is invisible only with hidepid (proc(5)).
         if procstat.read_stat(1) is None:
             unknown.append("the processes of other users are hidden")
         if sampler.gpu_source == "none" and has_cards():
@@ -168,6 +170,7 @@ class WorkSigns:
             self._cpu[known] = row["cpu"], row["waited"]
             if not row["counts"]:
                 continue
+            # A process that is new since the last reading has used all of its CPU time since then.
             cpu, waited = before.get(known, (0, 0.0) if before else self._cpu[known])
             share = waits = None
             if passed > 0:
@@ -204,6 +207,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
     text = procstat.read_bytes("/proc/%d/stat" % pid, 4096)
     try:
         stat = procstat.ProcessStat(pid, text or b"")
+        # rindex: the command's name in parentheses may contain spaces and parentheses itself.
         after = (text or b"")[(text or b"").rindex(b")") + 2 :].split()
         # ``PF_KTHREAD`` of the kernel's include/linux/sched.h, in the flags of ``/proc/PID/stat``.
         # Checking for children of pid 2 is not enough: in a container, pid 2 can be any process.
@@ -238,6 +242,7 @@ def read_process(pid: int) -> dict[str, Any] | None:
 
 def _run_queue_wait(pid: int) -> float:
     """Return the run-queue wait in seconds from ``/proc/PID/schedstat``; 0 if not available."""
+    # The second field is the wait in nanoseconds (Documentation/scheduler/sched-stats.rst).
     words = (procstat.read_bytes("/proc/%d/schedstat" % pid, 256) or b"").split()
     if len(words) > 1 and words[1].isdigit():
         return int(words[1]) / 1e9
@@ -246,6 +251,7 @@ def _run_queue_wait(pid: int) -> float:
 
 def has_cards() -> bool:
     """Return whether the kernel lists an NVIDIA GPU, readable or not."""
+    # /proc lists cards even if the driver library is missing in the container.
     return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
 
 
@@ -293,6 +299,7 @@ class ResultWatch:
             top = self._left.pop()
             entries = _list_entries(top)
             most -= max(1, len(entries))
+            # A network volume may list millions of files: a pass may take several readings.
             self._left += [entry.path for entry in entries if entry.folder and entry.path != top]
             self._now[top] = hash(tuple(entries))
             if self._known is not None and self._known.get(top) != self._now[top]:
@@ -372,6 +379,7 @@ def newest_change(folders: list[str], deadline: float, until: float = float("inf
             return NewestChange(newest, path, mark, False)
         top = left.pop()
         for entry in _list_entries(top):
+            # XOR does not depend on the order, which scandir does not guarantee.
             mark ^= hash(entry)
             if newest < entry.changed <= until * 1e9:
                 newest, path = entry.changed, entry.path

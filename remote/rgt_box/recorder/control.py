@@ -28,6 +28,7 @@ def start_detached(words: list[str], log: str | None = None) -> None:
     """
     # Python 3.12 warns about forks in threaded processes; this child only execs.
     warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+    # Two forks: the second child has no parent that must reap it, and cannot get a terminal again.
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -43,10 +44,12 @@ def start_detached(words: list[str], log: str | None = None) -> None:
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         for target, source in ((0, null), (1, out), (2, out)):
             os.dup2(source, target)
+        # An inherited lock or SSH pipe would stay open as long as the recorder runs.
         os.closerange(3, 256)
         os.chdir("/")
         os.execv(words[0], words)
     finally:
+        # Never return into the caller's code: this is a copy of its process.
         os._exit(127)
 
 
@@ -212,6 +215,7 @@ class LiveWatchers:
             ]
             self._entries.sort(key=lambda entry: (int(entry["ticks"]), int(entry["pid"])))
             self._signature = signature
+        # Checked every time: a killed watcher leaves its file unchanged.
         alive = [
             entry for entry in self._entries if procstat.is_alive(entry["pid"], entry["ticks"])
         ]
@@ -304,6 +308,7 @@ def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[s
         )
     for key in LATEST:
         values = [config.get(key) for config in configs if config.get(key)]
+        # Entries are sorted by start, so the last one is the newest watcher.
         merged[key] = values[-1] if values else None
     return merged
 

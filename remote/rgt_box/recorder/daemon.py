@@ -168,6 +168,7 @@ class Recorder:
         self._preemption.set_platforms(self._config["notices"])
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
+        # Not the wall clock: another process compares it, and the clock may be set in between.
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._boot = place.boot_id()
         self._watchman: AutostopMonitor | None = None
@@ -202,7 +203,9 @@ class Recorder:
             if self._sleep_until(due):
                 self.record_event("agent-stopped", "the recorder was asked to stop")
                 return
+            # Woken early by a watcher: the grid of samples starts again from now.
             due = min(due, time.monotonic())
+            # An armed recorder stays: without it the box would not stop itself.
             if not self._is_armed and not os.path.exists(place.code_root()):
                 self.record_event(
                     "agent-stopped", f"its agent file was removed: {place.code_root()}", "warn"
@@ -275,6 +278,8 @@ class Recorder:
         for entry in self._live:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
+                # A lost ring would start at 1, and the client would take its numbers for
+                # duplicates.
                 self._store.skip_to(after["seq"])
         self._start_watchman_if_needed()
         merged = control.merge_configs(self._live, self._config)
@@ -360,6 +365,7 @@ def acquire_lock(folder: str) -> files.FileLock | None:
         if not held.acquire():
             return None
     except OSError:
+        # The disk became full after a recorder had started: its lock is still the valid one.
         if not ownership.is_another_users(folder) and files.is_locked(os.path.join(folder, LOCK)):
             return None
         memory = state_files.memory_folder(folder, make=True)
@@ -370,6 +376,7 @@ def acquire_lock(folder: str) -> files.FileLock | None:
             return held
         return None
     memory = state_files.memory_folder(folder)
+    # A recorder that started while the disk was full holds its lock in memory.
     if memory is not None and files.is_locked(os.path.join(memory, LOCK)):
         return None
     return held
@@ -381,6 +388,7 @@ def run_recorder(folder: str, idle_hours: float = IDLE_HOURS) -> int:
     Returns:
         `OK`, `ALREADY` if another recorder holds the lock, `UNUSABLE` if nothing can be written.
     """
+    # Blocked, and received with sigtimedwait: no handler can interrupt a write to the ring.
     signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {WAKE})
     try:
         held = acquire_lock(folder)
@@ -391,6 +399,7 @@ def run_recorder(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         claim_folder(held)
         Recorder(folder, HistoryStore(folder, place.boot_id()), idle_hours, held).run()
     except (OSError, ValueError) as error:
+        # In the status as well: the process that started it has no pipe to this one.
         text = f"the ring in {folder} cannot be written: {background.error_text(error)}"
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)

@@ -92,6 +92,7 @@ class MetadataService:
     ) -> tuple[int, str, dict[str, str]]:
         import http.client  # here: most machines have no such service
 
+        # http.client ignores proxy variables; a proxy would answer for another machine.
         connection = http.client.HTTPConnection(self._address, timeout=timeout_s)
         most_bytes = 1 << 20
         try:
@@ -108,6 +109,7 @@ class MetadataService:
     def _read_ec2(self) -> Notice | None:
         for _ in range(2):
             if not self._token:
+                # Six hours, the maximum that EC2 accepts.
                 lasts = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
                 status, text, _ = self._send_request("PUT", "/latest/api/token", lasts)
                 _require_status(status, 200)
@@ -120,6 +122,7 @@ class MetadataService:
             if status != 401:
                 break
             self._token = ""  # it has expired
+        # EC2's answer as long as no interruption is planned.
         if status == 404:
             return None
         _require_status(status, 200)
@@ -278,12 +281,14 @@ class PreemptionWatch:
             name: self._services.get(name) or MetadataService(name, address)
             for name, address in sources.items()
         }
+        # One thread forever: it reads the current services in each round.
         if self._services and self._thread is None:
             self._thread = threading.Thread(target=self._poll_services, daemon=True)
             self._thread.start()
 
     def _poll_services(self, period_s: float = 2.0) -> None:
         while True:
+            # A copy: `set_platforms` replaces the dictionary from the recorder's thread.
             for name, service in list(self._services.items()):
                 self._poll_service(name, service)
             # A service that does not answer is asked less often.
@@ -323,6 +328,7 @@ class PreemptionWatch:
     def poll_events(self) -> list[tuple[str, str, str]]:
         """Return new events as ``(kind, text, level)``, and update `notice`."""
         events = [("no-notice", text, "info") for text in self._failures]
+        # Not cleared: the thread may have added one since the line above.
         self._failures = self._failures[len(events) :]
         if not self.has_changed() and self.notice is None:
             return events

@@ -108,6 +108,7 @@ def _state_directory(pid: int) -> str | None:
             "/proc/%d" % pid
         ).st_uid != os.getuid() or "--foreground" not in procstat.read_cmdline(pid):
             return None
+        # Readable only for processes of the same user (ptrace(2) access check).
         descriptors = os.listdir("/proc/%d/fd" % pid)
     except OSError:
         return None

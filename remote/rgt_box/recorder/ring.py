@@ -21,6 +21,7 @@ _NAME = re.compile(r"(\d{12})\.seg$")
 def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
     """Return a record of segment `number`."""
     body = b"%b %d %b" % (kind, seq, payload)
+    # The segment's number seeds the checksum: records left from an earlier use never match.
     return b"%08x %b\n" % (zlib.crc32(body, number), body)
 
 
@@ -70,6 +71,7 @@ def read_records(
     # of the ring reads no more.
     few = 8192
     data = os.pread(fd, min(limit, few), position)
+    # No zero byte: there is more than this, so read on in one large piece.
     if len(data) == few and b"\0" not in data:
         data = os.pread(fd, limit, position)
     while data and b"\n" not in data and b"\0" not in data and len(data) == limit:
@@ -156,6 +158,7 @@ class HistoryRing:
             if self.last_boot != self._boot:
                 os.close(fd)
                 break
+            # A torn last record fails its checksum and is overwritten.
             self._position, self.last_seq, sample = last_record(fd, number)
             self.last_seq = max(self.last_seq, int(header.get("first", 1)) - 1)
             if sample:
@@ -164,6 +167,7 @@ class HistoryRing:
                 self.last_sample = {}
             if number == self._number:
                 self._fd = fd
+                # Two segments suffice to rotate; the rest is allocated later, one per sample.
                 while self.add_segment(2):
                     pass
                 return
@@ -213,6 +217,7 @@ class HistoryRing:
             ValueError: It is too large.
         """
         record = encode_record(self._number, kind, seq, payload)
+        # Of the file, not the setting: an earlier recorder may have used another size.
         if self._position + len(record) + 1 > os.fstat(self._fd).st_size:
             if len(record) > self._segment // 2:
                 raise ValueError("a frame of %d bytes does not fit the ring" % len(record))
@@ -249,6 +254,7 @@ class HistoryRing:
             if segment_path(self._folder, number) != source:
                 files.unlink_if_exists(segment_path(self._folder, number))
         target = segment_path(self._folder, self._number + 1)
+        # Renamed before it is overwritten: readers then see that their segment is gone.
         os.rename(source, target)
         if self._fd >= 0:
             os.close(self._fd)
@@ -273,6 +279,7 @@ def allocate_file(path: str, size: int) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):
+            # All blocks now: later overwrites succeed even on a full disk.
             os.posix_fallocate(fd, 0, size)
         else:
             files.write_all(fd, b"\0" * size)
@@ -361,8 +368,10 @@ class RingReader:
         if self._fd < 0 and not self._open_next(self._number):
             return []
         while True:
+            # Before the read: a record written in between is then found by the next call.
             newer = os.path.exists(segment_path(self._folder, self._number + 1))
             found, after = read_records(self._fd, self._number, self._position, limit)
+            # After the read: only then is it certain that the bytes were those of this segment.
             if not self._is_current():
                 if not self._open_next(self._number):
                     if not segment_numbers(

@@ -141,6 +141,7 @@ class HistoryStore:
             for record in records:
                 if ring is None or record.boot != boot:
                     boot, ring = record.boot, HistoryRing(self._path, record.boot, ring_bytes())
+                # The disk may have accepted a part of them before it became full again.
                 if record.seq > ring.last_seq:
                     kind = SAMPLE if record.is_sample else EVENT
                     ring.append_numbered(kind, record.seq, record.payload)
@@ -151,6 +152,7 @@ class HistoryStore:
             ring = HistoryRing(self._path, self._boot, ring_bytes())
         for name in os.listdir(os.path.join(memory, RING)):
             files.unlink_if_exists(os.path.join(memory, RING, name))
+        # Removed as soon as possible: training needs this memory.
         os.rmdir(os.path.join(memory, RING))
         return ring
 
@@ -194,6 +196,7 @@ class ChainReader:
 
     def read_records(self, limit: int = 262144) -> list[RingRecord]:
         """Return the next records, about `limit` bytes of them; [] if there is nothing newer."""
+        # Disk first: records in memory are always newer.
         found = self._disk.read_records(limit)
         other = self._memory
         if not found and self._open_memory_ring() and self._memory is not None:
@@ -287,9 +290,11 @@ class HistorySummary:
         assert self._last is not None
         before, then, was = self._last
         if boot == before and up is not None and was is not None:
+            # The uptime does not jump when the wall clock is set.
             passed = up - was
         else:
             passed = at - then
+        # A clock set by years must not add that many rows.
         return min(max(passed, 0.0), self._longest)
 
     def build_frame(self) -> dict[str, Any]:
@@ -321,6 +326,7 @@ def summary_figures(sample: dict[str, Any]) -> dict[str, float]:
             [gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]
         ),
         "cgroup": percentage_of_sums(
+            # The kernel frees page cache before it kills, so cache is no pressure.
             [max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]
         ),
     }

@@ -138,6 +138,7 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
         return True
     memory = memory_folder(folder)
     if memory is not None:
+        # Readers prefer memory, so an older copy there would hide this one.
         files.unlink_if_exists(os.path.join(memory, name))
     return True
 
@@ -226,6 +227,7 @@ def next_tick(due: float, interval: float, now: float) -> float:
     """Return the next time on the grid of `due`; missed ticks are skipped."""
     due += interval
     if due < now:
+        # A box that was suspended must not make up for hours of samples.
         due += interval * (int((now - due) / interval) + 1)
     return min(due, now + interval)
 
@@ -277,6 +279,7 @@ def register_job(job: str) -> None:
         return
     try:
         kept = _read_jobs(folder)
+        # Removed first, so that it moves to the end.
         kept.pop(os.path.abspath(job), None)
         kept[os.path.abspath(job)] = round(time.time(), 3)
         newest = sorted(kept.items(), key=lambda item: item[1])[-MOST_JOBS:]
