@@ -291,6 +291,7 @@ def replace_file(path: str, data: bytes, sync: bool = False, mode: int = 0o600) 
         try:
             write_all(fd, data)
             if sync:
+                # Before the rename: after a crash the name must not lead to an empty file.
                 os.fsync(fd)
         finally:
             os.close(fd)

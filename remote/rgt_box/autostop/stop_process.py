@@ -533,5 +533,6 @@ class StopAttempt:
 def larger_reading(now: float | None, before: float | None) -> float | None:
     """Return the larger of two readings; None if either is missing."""
     if now is None or before is None:
+        # A missing reading must stay unknown, or it would count as idle.
         return None
     return max(now, before)

@@ -200,6 +200,7 @@ class CellProcess:
         self.pid = os.fork()
         if not self.pid:
             _exec_cell(words, cwd, env, out, nice, gate, self._gate)
+        # The parent's copies: with them open, the cell would never see the end of its pipe.
         os.close(out)
         os.close(gate)
         # With the start time the PID stays unique, even after it is reused.
@@ -239,6 +240,7 @@ class CellProcess:
             elif time.monotonic() >= deadline or (got is not None and not is_taken_away()):
                 send_signal(-self.pid, signal.SIGKILL)
         if stopped or status:
+            # Loader workers and shells outlive their parent and would keep the card's memory.
             sweep_session(self.pid)
         return status, stopped
 
@@ -247,6 +249,8 @@ class CellProcess:
         if not pid:
             return None
         if os.WIFSIGNALED(status):
+            # os.waitpid instead of subprocess: the cell was forked before its command was known to
+            # run.
             return -os.WTERMSIG(status)
         return os.WEXITSTATUS(status)
 

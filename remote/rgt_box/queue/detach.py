@@ -88,6 +88,7 @@ def _send_environment(fifo: str) -> bool:
                 return False
             time.sleep(0.01)
             continue
+        # The environment may be larger than the pipe's buffer.
         os.set_blocking(fd, True)
         try:
             files.write_all(fd, jsonline.dumps(dict(os.environ)))
@@ -180,6 +181,7 @@ def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None
     except OSError as error:
         raise SlurmRefused(f"{path}: {error.strerror}") from error
     status, out, err = run_slurm_program(["sbatch", "--parsable", path], job.folder)
+    # --parsable prints "ID" or "ID;CLUSTER".
     number = out.strip().split(";")[0]
     if status or not number.isdigit():
         raise SlurmRefused("sbatch: %s" % (err.strip() or out.strip() or "exit %d" % status))
@@ -390,6 +392,7 @@ def main(argv: list[str]) -> int:
             return _print_usage_error(
                 'with "parallel", every cell has its own task: arguments after -- are not used'
             )
+        # Each task finds its cell by the index that Slurm or Kubernetes gives it.
         words = place.agent_command("queue", "cell", "--job", job.folder)
     try:
         if found["print"]:

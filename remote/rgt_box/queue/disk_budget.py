@@ -36,6 +36,7 @@ class FreeSpace:
         self.path, self.device = path, device
         self.mount = disks.find_mount(os.path.realpath(path), disks.mount_table())[0]
         self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
+        # btrfs reports 0 inodes in total, which means no limit.
         self.free_inodes = stat.f_favail if stat.f_files > 0 else None
 
 
@@ -55,6 +56,7 @@ def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
 
 def _stat_file_system(path: str) -> FreeSpace:
     existing = os.path.abspath(path)
+    # The run's directory does not exist yet; statvfs needs one that does.
     while not os.path.exists(existing) and existing != "/":
         existing = os.path.dirname(existing)
     return FreeSpace(existing, os.stat(existing).st_dev, os.statvfs(existing))
@@ -173,6 +175,7 @@ def check_budget(
                 f"{error}; mount it again"
             )
             continue
+        # By device: "out" and "durable" on one disk share its space.
         demand = demands.setdefault(where.device, DiskDemand(where))
         demand.keys.append(key)
         for size in sizes:
@@ -231,6 +234,7 @@ def _existing_amount(size: CheckpointSize, job: Job, lines: list[QueueLine]) -> 
         return 0
     which = 0 if size.unit == "bytes" else 1
     return sum(
+        # At most one checkpoint's size: an overfull directory must not make room for other cells.
         min(size.each, count_bytes_and_inodes(job.run_folder(line.name) or "")[which])
         for line in lines
     )

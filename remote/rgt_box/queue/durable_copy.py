@@ -88,6 +88,7 @@ def copy_verified(
         _check_room(pairs, temporary)
         copies = [(copy, *_copy_and_hash(source, copy)) for source, copy in pairs]
         _write_manifest(temporary, target, copies)
+        # Every directory: after a power loss a file without its entry is lost.
         for folder, _, _ in os.walk(temporary):
             hashing.sync_folder(folder)
         for copy, digest, _ in copies:
@@ -163,6 +164,7 @@ def _pair_files(source: str, copy: str) -> list[tuple[SourceFile, str]]:
             file = SourceFile(os.path.join(folder, name))
             if stat.S_ISREG(file.stat.st_mode):
                 pairs.append((file, os.path.join(to, name)))
+            # A checkpoint that is still being written, or was left by a killed run.
             elif stat.S_ISDIR(file.stat.st_mode) and not name.startswith(".tmp-"):
                 waiting.append((file.path, os.path.join(to, name), above | {this}))
     return pairs
@@ -188,6 +190,7 @@ def _copy_and_hash(source: SourceFile, copy: str) -> tuple[str, int]:
         writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             found = hashing.hash_open_file(reader, writer)
+            # Evicted from the page cache, so that reading it back reaches the disk.
             hashing.flush_and_evict(writer)
         except OSError as error:
             raise OSError(error.errno, error.strerror, copy) from error
@@ -337,6 +340,7 @@ def _removable_of_cell(name: str, out: str, copy: str) -> list[Removable]:
     saved = [
         one for one in CheckpointSearch(out, waits=False).poll_checkpoints() if not one.unfinished
     ]
+    # Without a best one, the newest stays: the cell may be continued from it.
     kept = [one for one in saved if one.best] or saved[-1:]
     stays = {path for one in kept for path in one.files}
     listing = read_manifest(copy)
@@ -372,6 +376,7 @@ def remove_checkpoint(one: Removable) -> str | None:
     """Remove a checkpoint after verifying its files; return None, or why it was not removed."""
     for path, copy, _, sha256 in one.files:
         try:
+            # Links may lead from the copy back to the original, which would match itself.
             if os.path.samefile(path, copy):
                 return f"{path} is the same file as its copy"
             if hashing.hash_path(copy) != sha256:
@@ -380,6 +385,7 @@ def remove_checkpoint(one: Removable) -> str | None:
                 return f"{path} differs from its copy"
         except OSError as error:
             return f"{error.filename or copy}: {error.strerror or error}"
+    # Only after all were verified: half a checkpoint is worth nothing.
     for path, _, _, _ in one.files:
         try:
             os.unlink(path)

@@ -98,6 +98,7 @@ def comment_out_lines(job: Job, names: list[str], why: str) -> dict[str, Any]:
         path = job.path("queue.txt")
         data = files.read_file(path) or b""
         rows = data.split(b"\n")
+        # The first line of a name is the one that runs; its twins are ignored anyway.
         lines = {line.name: line for line in job.read_all_lines()[0] if line.twin is None}
         state = {cell["name"]: cell for cell in queue_state.queue_frame(job, job.folder)["cells"]}
         out: list[str] = []
@@ -114,6 +115,7 @@ def comment_out_lines(job: Job, names: list[str], why: str) -> dict[str, Any]:
             rows[line.number - 1] = mark + rows[line.number - 1]
             out.append(name)
         if out:
+            # A rename: the running queue must never read a half-edited file.
             files.replace_file(path, b"\n".join(rows), sync=True, mode=0o644)
     finally:
         held.release()
@@ -137,6 +139,7 @@ def mark_for_rerun(job: Job, names: list[str]) -> dict[str, Any]:
         NotEdited: A runner is active and would overwrite the change.
         OSError: It cannot be written.
     """
+    # The runner's own lock: it keeps the state in memory and would overwrite ours.
     held = files.FileLock(job.path("runner.lock"))
     if not held.acquire(1.0):
         raise NotEdited(f"a runner is active on {job.folder}, or it is sealed; nothing was changed")

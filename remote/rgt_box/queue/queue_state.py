@@ -135,6 +135,7 @@ def overlay_cells(
         # The newer record wins: a lane may have run after the queue, or before it.
         if mine and float(state.get("at") or 0.0) > float(at or 0.0):
             newer[name] = mine[0]
+    # In the queue's order; lanes of cells that are no longer in the queue follow.
     known = [newer.pop(cell["name"], cell) for cell in cells]
     return known + list(newer.values())
 
@@ -363,6 +364,7 @@ def padded_json(state: dict[str, Any]) -> bytes:
     """Return the state as JSON, padded with spaces to full blocks with spare room."""
     data = jsonline.dumps(state)
     size = (len(data) + BLOCK // 4 + BLOCK - 1) // BLOCK * BLOCK
+    # Spaces at the end are valid JSON.
     return data + b" " * (size - len(data) - 1) + b"\n"
 
 
@@ -377,6 +379,7 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
         files.replace_file(path, data, sync=True, mode=0o644)
         return None
     except OSError as error:
+        # Only a full disk is worth another try in place.
         if error.errno not in FULL:
             return f"state.json: {error.strerror}"
     try:
@@ -478,6 +481,8 @@ class QueueJournal:
                     # After a line cut off by a full disk or a power loss, start on a new line. Do
                     # not truncate the file: other lanes write here, too.
                     line = b"\n" * files.is_torn(path) + self._unwritten[0]
+                    # A short write leaves the marker in the list; the next attempt starts on a new
+                    # line.
                     if os.write(fd, line) == len(line):
                         self._unwritten.pop(0)
             finally:

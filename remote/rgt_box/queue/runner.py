@@ -316,6 +316,7 @@ def threads_of_quota(words: list[str], env: dict[str, str]) -> int | None:
     quota, cores = cpu.get("quota"), cpu.get("cores")
     if quota is None or cores is None or quota >= cores:
         return None
+    # A quota of 0.5 cores still needs one thread.
     return max(1, int(quota))
 
 
@@ -487,6 +488,7 @@ class QueueRunner:
     def _run_cell(self, line: QueueLine) -> int | None:
         """Run one cell with its retries; return the runner's exit status if the queue must stop."""
         retries = max(0, int(self._job.settings["retries"]))
+        # Once for all attempts: a retry must run what failed, even if the job was edited meanwhile.
         words = self._job.command_of(line)
         for number in range(1 + retries):
             stopped = run_attempt(self._job, line, words, self._journal)
@@ -547,6 +549,7 @@ class QueueRunner:
             return
         try:
             whole = QueueJournal(self._job)
+            # Under the lock: two lanes that end at once would both write QUEUE DONE.
             already = bool(queue_state.load_state(self._job).get("done"))
             whole.state.update(runner_pid=None, runner_alive=False)
             if queue_state.is_over(whole.reread_queue()) and not already:

@@ -394,6 +394,7 @@ def run_recorder(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         held = acquire_lock(folder)
         if held is None:
             return ALREADY
+        # The status of a killed recorder could name a pid that is in use again.
         state_files.unlink_everywhere(folder, STATUS)
         held.write_owner(describe_self())
         claim_folder(held)

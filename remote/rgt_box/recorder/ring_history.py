@@ -74,6 +74,7 @@ class HistoryStore:
         except OSError as error:
             if self.trouble is not None:
                 raise
+            # Numbering goes on in memory, so that a client sees no gap and no duplicate.
             last = self._ring.last_seq
             self._ring.close()
             self._ring = self._new_memory_ring(error, last)

@@ -78,6 +78,7 @@ def levels_up_to_mount(root: str, mount: str, path: str) -> list[str]:
         Only the mount point if the path is not in the mounted part (a private cgroup namespace).
     """
     base = root.rstrip("/")
+    # With a private cgroup namespace, a path above its root is shown as "/..".
     if path.startswith("/..") or not (path == base or path.startswith(base + "/") or not base):
         return [mount]
     relative = path[len(base) :].strip("/")
@@ -92,6 +93,7 @@ def find_controller(
     controller: str, own: dict[str, str], mounts: list[tuple[str, str, str, set[str]]]
 ) -> CgroupFolders | None:
     """Locate `controller` (``memory``, ``cpu``): in version 1 if mounted, else in version 2."""
+    # Version 1 first: on hybrid systems version 2 is mounted too, but without these controllers.
     for root, mount, kind, options in mounts:
         if kind == "cgroup" and controller in options and controller in own:
             return CgroupFolders(
@@ -106,6 +108,7 @@ def find_controller(
 
 
 def _existing_folders(candidates: list[str], mount: str) -> list[str]:
+    # In a container the host's path may be listed, while only a part of it is mounted.
     return [path for path in candidates if os.path.isdir(path)] or [mount]
 
 
@@ -392,6 +395,7 @@ class CpuSampler:
         if self._version == 2:
             return parse_max(files[0].read() or b"")
         quota, period = files[0].read_number(), files[1].read_number()
+        # Version 1 writes -1 for no quota.
         if quota and period and quota > 0:
             return round(quota / period, 3)
         return None
@@ -418,6 +422,7 @@ def parse_max(data: bytes) -> float | None:
 
 def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float | None:
     """Return the percentage of scheduler periods, since the last reading, that were throttled."""
+    # A counter that went back belongs to a new group: no difference can be formed.
     if before is None or now[0] <= before[0]:
         return None
     return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
@@ -452,6 +457,7 @@ def throttled_s(fields: dict[str, int]) -> float | None:
 
 def _count_cores() -> int | None:
     try:
+        # Not os.cpu_count(): it counts the host's cores, also those that the CPU set forbids.
         return len(os.sched_getaffinity(0))
     except (OSError, AttributeError):
         return os.cpu_count()

@@ -152,6 +152,7 @@ def resolve_links(path: str, mounts: Table) -> str:
             done = os.path.dirname(done)
             continue
         step = os.path.join(done, part)
+        # Checked before readlink, which would hang on a dead network mount.
         if find_mount(step, mounts)[1] not in LOCAL:
             return os.path.join(step, *todo)
         try:
@@ -308,6 +309,7 @@ def choose_hogs(top: FolderNode, limit: int = TOP) -> list[tuple[FolderNode, int
                 break
             held = left.get(id(largest), (largest.inodes, 0))[0]
             here = left.get(id(node), (node.inodes, 0))[0]
+            # The root itself is no answer, so leave it even if no child has half of the inodes.
             from_root = node is top and held > node.direct
             if not (from_root or held * 2 >= here or largest.direct >= many):
                 break
@@ -408,6 +410,7 @@ class SampledMount:
             except OSError as problem:
                 error = background.error_text(problem)
         else:
+            # 20 ms: a mount that answers at once is then not one reading behind.
             result, error = self._remote.poll(wait or 0.02)
         if result is not None and error is None:
             fields = statvfs_figures(result)
@@ -451,10 +454,12 @@ def ratio_or_zero(part: int | None, whole: int | None) -> float:
 
 def statvfs_figures(stat: os.statvfs_result) -> dict[str, Any]:
     """Return the byte and inode figures of a statvfs result."""
+    # The blocks are counted in f_frsize (statvfs(3)); some FUSE file systems leave it 0.
     size = stat.f_frsize or stat.f_bsize
     fixed = stat.f_files > 0  # btrfs and some network file systems create inodes as needed
     return {
         "bytes_total": stat.f_blocks * size,
+        # f_bfree includes the blocks reserved for root, f_bavail does not: the same figures as df.
         "bytes_used": (stat.f_blocks - stat.f_bfree) * size,
         "bytes_free": stat.f_bavail * size,
         "inodes_total": stat.f_files if fixed else None,

@@ -69,6 +69,7 @@ class FlightDumps:
             seen = os.fstat(fd)
         finally:
             os.close(fd)
+        # The name is predictable and in /tmp by default: anybody could put a file there.
         if seen.st_uid != os.geteuid() or not 0 < seen.st_size <= LARGEST:
             return None
         stamp = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
@@ -79,6 +80,7 @@ class FlightDumps:
                     stamp,
                     self._child.request_answer({"flight": path, "stamp": stamp})["told"],
                 )
+            # Not cached: the next call gets the answer.
             except AnswerPending:
                 return None
             except (ChildDied, OSError):  # an input that ends the child once would do so again
@@ -118,6 +120,7 @@ def load_dump(data: bytes) -> Any:
     Raises:
         Exception: It is damaged, or names a class or function.
     """
+    # A pickle of protocol 2 or newer begins with this byte; torch can also write JSON.
     if data[:1] != b"\x80":
         import json
 
@@ -217,6 +220,7 @@ def _plain_value(value: Any, depth: int = 2) -> Any:
         return None
     if isinstance(value, str):
         return value[:LONGEST]
+    # Larger integers lose digits in readers that use doubles.
     if type(value) in (int, bool) and abs(value) < 1 << 53:
         return value
     return None

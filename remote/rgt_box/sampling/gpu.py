@@ -61,6 +61,7 @@ def open_cards(pid: int, start: str) -> set[int]:
         except OSError:
             continue
         rest = target[len(start) :]
+        # Only /dev/nvidia0 and so on: any CUDA program also opens nvidiactl and nvidia-uvm.
         if target.startswith(start) and rest.isdigit():
             found.add(int(rest))
     return found
@@ -109,6 +110,7 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
     if not listed:
         return None
     proven = all(
+        # All or none: in another namespace, a few numbers match local pids by chance.
         gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed
     )
     for _, user in listed:
@@ -128,6 +130,7 @@ def unexplained(gpu: dict[str, Any]) -> int:
     0 if a share is unknown.
     """
     users = gpu.get("procs") or []
+    # NVML reports no size in some containers; the difference would then be wrong.
     if any(user.get("bytes") is None for user in users):
         return 0
     return max(0, int(gpu.get("vram_used") or 0) - sum(int(user["bytes"]) for user in users))
@@ -199,6 +202,7 @@ class GpuTrace:
         """Return the ``gpus`` of a sample taken `at` (epoch seconds) with `procs`."""
         live = [proc for proc in procs if proc.get("state") not in ("Z", "X")]
         start = min((float(proc["started"]) for proc in live), default=0.0)
+        # Rows count from the start of the training, so that a demo shows the same curve each time.
         second = max(0, int(at - start))
         return [
             self._gpu_row(gpu, gpu["busy"] if live else gpu["idle"], second) for gpu in self._gpus
@@ -289,6 +293,7 @@ class GpuSampler:
     def _choose_source(self, trace: str | None, state_dir: str) -> str:
         nvml = self._try_source("NVML", lambda: gpu_nvml.NvmlSession(state_dir))
         if nvml is not None:
+            # In a thread: NVML calls hang when a card has fallen off the bus.
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
         # Imported here: most boxes do not need it, and it uses memory for the agent's whole life.
@@ -359,6 +364,7 @@ class GpuSampler:
         found, error = self._job.poll(wait or 0.2)
         self.has_answered = self.has_answered or found is not None or error is not None
         if error is not None:
+            # Keep the rows: a card that hangs must not vanish from the screen.
             known = list(self._known.values()) or [{"index": 0, "name": "GPU"}]
             return [dict(gpu, error=error) for gpu in known]
         gpus = [dict(gpu) for gpu in found or []]
@@ -371,6 +377,7 @@ class GpuSampler:
             if index not in present and gpus
         ]
         for gpu in gpus:
+            # A failing card's row has fewer fields; it must not replace the good one.
             if "error" not in gpu or gpu["index"] not in self._known:
                 self._known[gpu["index"]] = {key: gpu[key] for key in KEPT if key in gpu}
         return [_public_fields(gpu) for gpu in gpus] + lost

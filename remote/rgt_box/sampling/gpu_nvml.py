@@ -48,6 +48,7 @@ def _read_processes(nvml: Any, handle: Any) -> dict[str, Any]:
     """List the processes that have a compute or graphics context, each once."""
     found: dict[int, int | None] = {}
     unsupported = 0
+    # A process may have both contexts, and is then in both lists.
     for kind in ("Compute", "Graphics"):
         listed = _list_processes(nvml, handle, kind)
         if listed is None:
@@ -152,6 +153,7 @@ FAST: Table = (
     lambda nvml, handle: {
         "temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
     },
+    # NVML counts milliwatts.
     lambda nvml, handle: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0},
     lambda nvml, handle: {"power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0},
     lambda nvml, handle: {"clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)},
@@ -295,6 +297,7 @@ class NvmlSession:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
+            # The kernel lists cards: then there is a driver, and it is broken, which must be shown.
             if error.value in ABSENT and not procstat.nvidia_cards(cards):
                 raise
             self._problem = nvml_error_text(error)
@@ -392,6 +395,7 @@ def _load_binding(state_dir: str) -> Any:
     import ctypes
 
     try:
+        # Checked first: importing pynvml costs 0.1 s on the many boxes without a driver.
         ctypes.CDLL(LIBRARY)
     except OSError:
         raise NvmlMissing(LIBRARY) from None

@@ -325,6 +325,8 @@ class NvidiaSmi:
                 [SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT
             )
             if text.strip():
+                # The first one that the driver accepts: the names of the columns depend on its
+                # version.
                 self._queries = [columns]
                 return parse_smi(text, columns)
         self._queries = list(SMI_QUERIES)  # another driver may have been loaded

@@ -90,6 +90,7 @@ class RasWatch:
             return self._told
         counts, told = self._query_nccl(ranks, world, where)
         if counts is None or (self._first is not None and counts != self._first[1]):
+            # The counts moved, or there was no answer: do not disturb a launch that makes progress.
             self._first, self._until = None, now + self._rest
             self._rest = min(LONGEST_REST, 2 * self._rest)
         elif self._first is None:
@@ -105,6 +106,7 @@ class RasWatch:
         if (
             program is None
             or not all(map(ownership.is_own_process, ranks))
+            # The port may belong to another user's job; without NCCL here there is nothing to ask.
             or not any(map(has_nccl, ranks))
         ):
             return None, None
@@ -138,6 +140,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
     try:
         text = background.try_program(request["words"], request["seconds"]) or ""
+        # The program may print lines in front of its JSON.
         value = json.loads(text[text.index("{") :])
         told, counts = reduce_answer(value, dict(request["pids"]), request["world"])
     except Exception:  # no such option, no listener, or an invalid answer
@@ -171,6 +174,7 @@ def reduce_answer(
         odd: dict[int, dict[str, Any]] = {}
         for what in sorted({what for one in ranks for what in one["collective_counts"]}):
             done = [one["collective_counts"].get(what, 0) for one in ranks]
+            # Ranks with fewer calls than the others are the ones that the others wait for.
             behind = [one for one, count in zip(ranks, done) if count == min(done)]
             ahead = [one for one, count in zip(ranks, done) if count == max(done)]
             if min(done) < max(done):

@@ -141,6 +141,7 @@ def _serves_file(pid: int) -> bool:
     folder = "/proc/%d/fd" % pid
     try:
         names = os.listdir(folder)
+    # It has ended; any other error, such as a missing permission, leaves it unknown.
     except FileNotFoundError:
         return False
     except OSError:
@@ -199,11 +200,13 @@ def input_at(paths: Iterable[str] | None = None, lines: Mapping[int, bytes] | No
         except OSError:
             continue
         if stat.S_ISCHR(seen.st_mode):
+            # st_rdev names the terminal itself; processes report theirs by this number.
             read.append((seen.st_atime, seen.st_rdev))
     now = time.time()
     # Input older than this many seconds is not checked for its origin.
     fresh_limit = 300.0
     fresh = any(now - at < fresh_limit for at, _ in read)
+    # Reading all command lines is the expensive part, so only when it can change the answer.
     if fresh:
         ours = _runner_terminals(CommandLines().read() if lines is None else lines)
     else:

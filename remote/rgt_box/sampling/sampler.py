@@ -226,8 +226,10 @@ class BoxSampler:
         text = oom_event(self._oom_kills, mem)
         if text:
             events.append({"kind": "oom-kill", "text": text, "level": "error"})
+        # Kept if the counter cannot be read, so that a kill meanwhile is still reported.
         self._oom_kills = mem.get("oom_kills", self._oom_kills)
         broken = {gpu["index"]: gpu["error"] for gpu in fields.get("gpus", []) if gpu.get("error")}
+        # Only new ones: a broken card would otherwise make an event per second.
         for index in sorted(set(broken) - self._gpu_errors):
             events.append(
                 {
@@ -322,6 +324,7 @@ def parse_squeue(text: str) -> list[dict[str, Any]]:
     """Parse its rows; invalid ones are ignored."""
     found = []
     for row in text.splitlines():
+        # At most six parts: the name, the last one, may contain the separator.
         cells = row.strip().split("|", 5)
         if len(cells) == 6 and cells[0]:
             job, state, used, left, reason, name = cells

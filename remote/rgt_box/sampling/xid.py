@@ -167,6 +167,7 @@ class KernelLogDevice:
         # any kernel keeps by default.
         most = 20000
         for _ in range(most):
+            # /dev/kmsg returns one record per read; a file (in tests) returns many.
             data = data or self._read_record()
             if not data:
                 break
@@ -226,6 +227,7 @@ class DmesgProgram:
         found, error = self._job.poll()
         if error or not found or found is self._seen:
             return []
+        # The same list object means that the job has not run again since.
         before, self._seen = self._seen, found
         # The program prints the whole log each time.
         last = before[-1][0] if before else -1
