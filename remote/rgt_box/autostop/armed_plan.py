@@ -241,7 +241,8 @@ def _is_whole(plan: Mapping[str, Any], mode: str) -> bool:
         )
         pairs = all(
             # type() instead of isinstance: true and false are ints as well.
-            len(pair) == 2 and all(type(item) is int for item in pair) for pair in plan["accepted"]
+            len(pair) == 2 and all(type(item) is int for item in pair)
+            for pair in plan["accepted"]
         )
     except (WrongRequest, KeyError, TypeError):
         return False

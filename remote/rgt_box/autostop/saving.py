@@ -95,7 +95,9 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
     module = any(word == "-m" and TRAINER.search(after) for word, after in zip(words, words[1:]))  # noqa: RUF007
     if module or any(
         # Only the program's place in the command line: a later word may name our trainer by chance.
-        TRAINER.search(word) for word in words[1:4] if word.startswith("/") or word.endswith(".pyz")
+        TRAINER.search(word)
+        for word in words[1:4]
+        if word.startswith("/") or word.endswith(".pyz")
     ):
         return True
     started = procstat.boot_time() + (procstat.start_ticks(pid) or 0) / procstat.CLOCK_TICKS

@@ -328,7 +328,8 @@ def summary_figures(sample: dict[str, Any]) -> dict[str, float]:
         ),
         "cgroup": percentage_of_sums(
             # The kernel frees page cache before it kills, so cache is no pressure.
-            [max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]
+            [max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))],
+            [mem.get("limit")],
         ),
     }
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():

@@ -111,7 +111,8 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
         return None
     proven = all(
         # All or none: in another namespace, a few numbers match local pids by chance.
-        gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed
+        gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start)
+        for gpu, user in listed
     )
     for _, user in listed:
         _set_mapped(user, proven)
