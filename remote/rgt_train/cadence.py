@@ -51,6 +51,7 @@ def daly_interval_s(cost_s: float, mtbf_s: float) -> float:
     """
     if not (cost_s > 0 and mtbf_s > 0):
         raise ValueError(f"cost and mtbf must be positive, not {cost_s} and {mtbf_s}")
+    # Beyond this the series does not hold; Daly gives the mean time itself.
     if cost_s >= 2 * mtbf_s:
         return mtbf_s
     x = cost_s / (2 * mtbf_s)
@@ -115,6 +116,7 @@ class SaveCadence:
             usual = median(self._steps)
         slower = 0.0
         if usual:
+            # What the writer process takes from the steps that run next to it.
             slower = sum(seconds - usual for seconds in self._beside)
         self._beside.clear()
         self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
@@ -130,6 +132,7 @@ class SaveCadence:
         """Return the current interval."""
         if self._fixed:
             return SaveInterval(self._fixed, f"every {_steps_text(self._fixed)}, as asked")
+        # With saves in flight all the time, there are no other steps to measure.
         known = self._steps or self._beside
         step = 0.0
         if known:
@@ -143,9 +146,11 @@ class SaveCadence:
             return SaveInterval(
                 steps, f"first after {_steps_text(steps)}, to measure what a save costs"
             )
+        # A save that costs nothing measurable would give an interval of nothing.
         cost = max(median(self._costs), 1e-4)
         write, mtbf = median(self._writes), self._failures.mtbf_s
         optimum = daly_interval_s(cost, mtbf)
+        # One save at a time: a shorter interval than a write cannot be met.
         floor = max(FLOOR_S, write)
         seconds = min(max(optimum, floor), max(CEILING_S, floor))
         bound = ""
@@ -241,6 +246,7 @@ class StepPace:
         numbers = {"loss": loss, **split, **self._rates(), **values, f"{unit}_s": round(rate, 1)}
         self._report.record_point(progress.step, self._epoch(), **numbers)
         names = tuple(values)
+        # Built once per set of names: formatting is on the training thread.
         template = self._templates.get(names)
         if template is None:
             shown = [f"{_SHORT.get(k, k)} %{_FORMAT.get(k, '.4g')}" for k in _escaped(names)]
@@ -273,6 +279,7 @@ def plain_number(name: str, value: Number) -> float:
     Raises:
         UsageError: It is not one number.
     """
+    # The usual case first: this runs at every step.
     if type(value) is float:
         return value
     if getattr(value, "numel", lambda: 1)() != 1:

@@ -143,6 +143,7 @@ class StopRequest:
         self._thread: Optional[threading.Thread] = None
         if threading.current_thread() is threading.main_thread():
             self._read, self._write = os.pipe()
+            # set_wakeup_fd requires it: the C handler must never block on a full pipe.
             os.set_blocking(self._write, False)
             self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
             for number in signals:
@@ -172,6 +173,7 @@ class StopRequest:
         for number, handler in self._old.items():
             signal.signal(number, handler)
         self._old.clear()
+        # Signal numbers begin at 1, so the byte 0 can only mean the end.
         os.write(self._write, _END)
         self._thread.join()
         self._thread = None
@@ -196,6 +198,7 @@ class StopRequest:
                             self.tell(name)
 
     def _note_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        # A forked child (a loader's worker) inherited this handler.
         if os.getpid() != self._pid:
             if number == signal.SIGTERM or os.getppid() != self._pid or not _is_loader_worker():
                 signal.signal(

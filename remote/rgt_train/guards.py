@@ -64,6 +64,7 @@ def find_spike(losses: Sequence[float], loss: float, factor: float) -> Optional[
     # count as spikes.
     least_spread = 0.01
     spread = max(
+        # The median deviation: a standard deviation would grow with the very outliers it must find.
         sigma * _median([abs(value - middle) for value in losses]),
         least_spread * abs(middle),
         1e-12,
@@ -197,6 +198,7 @@ class StepGuard:
             self._report.append_event(
                 "spike", step, loss=loss, median=found.median, action="accepted"
             )
+            # The old losses would keep calling the new level a spike.
             p.recent, p.spike_row = [loss], 0
             return True
         if action == "rollback":
@@ -260,6 +262,7 @@ def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> s
     ]
     weights = [(name, p) for name, p in named if not _is_finite(p)]
     if weights:
+        # Weights first: if they are bad, so are all gradients, and the origin is an earlier step.
         name, parameter = weights[0]
         return (
             f"{len(weights)} of {len(named)} weights are not finite, the first is {name}"
@@ -402,11 +405,13 @@ class Watchdog:
     def close(self) -> None:
         """Stop watching."""
         self._closing.set()
+        # `tell` may close the run from this very thread.
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _watch_steps(self) -> None:
         try:
+            # An eighth of the limit, so that a stall is reported at most that late.
             while not self._closing.wait(min(5.0, max(0.02, self.limit_s() / 8))):
                 limit = self.limit_s()
                 # Twice the limit: it fires only if this thread has been blocked that long too.
@@ -421,6 +426,7 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _report_stall(self, spent: float, limit: float) -> None:
+        # By faulthandler, in C: it needs no lock that a stuck thread may hold.
         faulthandler.dump_traceback(2, all_threads=True)
         self._tell(spent, limit, self.path if self._keep_dump(spent, limit) else "stderr")
         if self._rules.exit_code:
@@ -529,6 +535,7 @@ def remove_rolled_back(out: StrPath, root: StrPath, places: Sequence[Tuple[int, 
     try:
         if gone:
             fsync_dir(root)
+        # After the removal: a kill in between removes again, and never keeps a rolled-back one.
         write_left_out(out, RollbackDecision(decision.steps, 0))
     except OSError as error:
         raise exits.UsageError(

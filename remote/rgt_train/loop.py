@@ -220,6 +220,7 @@ class TrainingSetup:
                 )
             assert ranks is not None, "asked above"
             self.model = choose.wrap_model(self._whole, kind, ranks, self.precision.dtype)
+        # After wrapping: FSDP2 replaces the parameters.
         self.optimizer = AdamW(self.model.parameters(), weight_decay=config.float("weight_decay"))
         self._peak, self._warmup, self._total = (
             config.float("lr"),
@@ -243,6 +244,7 @@ class TrainingSetup:
 
     def add_gradients(self, loss: torch.Tensor) -> None:
         """Add the gradients of one batch of the step."""
+        # Divided before the backward pass: the sum of the batches' gradients is then their mean.
         self.precision.scaled_loss(loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
 
     def grad_norm(self) -> float:
@@ -265,6 +267,7 @@ class TrainingSetup:
         if norm > self._clip:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
+                    # 1e-6 as in torch's clip_grad_norm_, so that the results are comparable.
                     parameter.grad.mul_(self._clip / (norm + 1e-6))
         self.precision.take_step(self.optimizer, lr)
         if self.ema is not None:
@@ -369,6 +372,7 @@ def _train_epoch(run: Run, setup: TrainingSetup) -> None:
             setup.grad_norm(),
             setup.learning_rate(run.step_now),
         )
+        # An overflow of the scale is normal for float16 and must not count as a bad step.
         if not setup.overflowed(mean, norm) and run.healthy(mean, norm):
             setup.apply_gradients(lr, norm)
         setup.precision.update_scale()

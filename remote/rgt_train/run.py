@@ -197,6 +197,7 @@ class Run:
         self._random_at_end: Optional[Dict[str, Any]] = None
         self._watchdog: Optional[Watchdog] = None
         self._coordinator = Coordinator(self._ranks, self._note_alive, lambda: self._stop.requested)
+        # Before signals and files: a finished run must not take the lock or change anything.
         result = self._coordinator.run_on_leader(
             lambda: resume.read_finished_result(self.out, self.total_steps)
         )

@@ -182,6 +182,7 @@ class AsyncSaver:
         background: bool = True,
     ) -> None:
         self._store = store
+        # The arena is passed to the writer as a descriptor, which needs memfd_create(2).
         self._background = background and hasattr(os, "memfd_create")
         self._client = WriterClient(store, keep, started)
         self._arena: Optional[SharedArena] = None
@@ -223,6 +224,7 @@ class AsyncSaver:
             UsageError: It holds something that cannot be stored.
             OSError: There is no memory for it.
         """
+        # Two arenas would double the memory that a run needs.
         assert self._flight is None, "one save at a time"
         self._remove_hooks()
         begun = time.monotonic()
@@ -258,6 +260,7 @@ class AsyncSaver:
                 arena.wait_touched, witness,
             )  # fmt: skip
         except BaseException:
+            # Or the run could neither save again nor report this error.
             self._flight = None
             raise
         if not self._background:
@@ -359,6 +362,7 @@ class AsyncSaver:
         for part in parts:
             key = part.spec.key
             pair = CopyPair(key, part.tensor, arena.tensor_at(slots[part.spec.file, key]))
+            # A group that was torn once is never copied in the background again.
             overlapped = self._background and part.steady and _copy_group(key) not in self._at_once
             (later if overlapped else now).append(pair)
         return now, later
@@ -411,6 +415,7 @@ class AsyncSaver:
         flight = self._flight
         if flight is None or not (block or (flight.submitted.is_set() and flight.judged)):
             return None
+        # The error of a copy is only known once the copying thread has handed over.
         flight.submitted.wait()
         if flight.failed is not None:
             self._flight, self._last = None, flight
@@ -434,6 +439,8 @@ class AsyncSaver:
         return SaveOutcome(flight.request, done.checkpoint(), done.to_exception(), *times, notes)
 
     def _failure_outcome(self, flight: _SaveInFlight, error: BaseException) -> SaveOutcome:
+        # No failure of the disk: the state changed while it was read, so the next copy is made at
+        # once.
         if isinstance(error, TornSnapshot):
             self._at_once.update(_copy_group(name) for name in error.names)
             self._notes.append(
@@ -459,6 +466,7 @@ class AsyncSaver:
         else:
             self._deaths = 0
         most_deaths = 2
+        # Equality, not >=: the note is printed once.
         if self._deaths == most_deaths:
             self._without_writer(f"it died {self._deaths} times in a row")
 

@@ -99,6 +99,7 @@ def replace_file(path: StrPath, data: bytes) -> None:
         OSError: The old file is unchanged and no temporary file is left.
     """
     target = os.fspath(path)
+    # In the same directory: a rename across file systems is not atomic.
     temporary = os.path.join(os.path.dirname(target), f".tmp-{os.path.basename(target)}")
     remove_path(temporary)
     try:
@@ -107,11 +108,13 @@ def replace_file(path: StrPath, data: bytes) -> None:
     except OSError:
         remove_path(temporary)
         raise
+    # The rename itself is durable only now.
     fsync_dir(os.path.dirname(target) or ".")
 
 
 def remove_path(path: StrPath) -> None:
     """Remove a file or a tree if it exists; a failed removal is left for the next start."""
+    # A link to a directory is unlinked: rmtree refuses it, and its target is not ours.
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -168,6 +171,7 @@ def retry_reading(path: str, work: Callable[[], T], pauses: Optional[Sequence[fl
         try:
             return work()
         except OSError as error:
+            # Certain, so not worth a retry.
             if error.errno in ABSENT:
                 raise
             if not waits:
@@ -282,8 +286,10 @@ def write_region(path: StrPath, view: memoryview, size: int) -> None:
     try:
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
+            # Small files are not worth it: each O_DIRECT write waits for the disk.
             if size >= _SMALL and len(view) >= round_up_to_block(size) and _set_direct(fd, True):
                 _write_direct(fd, view[: round_up_to_block(size)])
+                # O_DIRECT wrote whole blocks: cut the padding off.
                 os.ftruncate(fd, size)
             else:
                 _write_buffered(fd, view[:size], 0)
@@ -300,6 +306,7 @@ def _write_direct(fd: int, view: memoryview) -> None:
         try:
             written = os.write(fd, view[done : done + CHUNK])
         except OSError as error:
+            # Some file systems accept the flag and refuse the write.
             if error.errno != errno.EINVAL:
                 raise
             written = 0
@@ -316,6 +323,7 @@ def _write_buffered(fd: int, view: memoryview, offset: int) -> None:
     while done < len(view):
         done += os.write(fd, view[done : done + CHUNK])
         if done - begin >= _FLUSH:
+            # Only clean pages can be dropped from the cache.
             os.fdatasync(fd) if hasattr(os, "fdatasync") else os.fsync(fd)
             _evict_from_page_cache(fd, offset + begin, done - begin)
             begin = done

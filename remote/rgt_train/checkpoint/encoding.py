@@ -123,6 +123,7 @@ def encode_value(value: Any, put: Put, path: str = "") -> Any:
     """
     if value is None or isinstance(value, (bool, str)):
         return value
+    # Not isinstance: NumPy's float64 is a float and must come back as what it was.
     if type(value) is int or type(value) is float:
         return value
     if isinstance(value, torch.Tensor):
@@ -147,6 +148,7 @@ def encode_value(value: Any, put: Put, path: str = "") -> Any:
     if isinstance(value, (set, frozenset)):
         items = [
             encode_value(item, put, f"{path}/{number}")
+            # A set has no order of its own, and equal states must give equal bytes.
             for number, item in enumerate(sorted(value, key=repr))
         ]
         return {_TAG: type(value).__name__, "of": items}
@@ -184,6 +186,7 @@ def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
             f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored"
         )
     kind = _DICTS.get(type(value), "dict")
+    # JSON turns other keys into text, so they are stored as pairs.
     if kind == "dict" and all(type(key) is str for key in value) and _TAG not in value:
         return {
             key: encode_value(item, put, f"{path}/{key}" if path else key)
@@ -230,6 +233,7 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
 
 def _from_numpy(array: Any, path: str) -> torch.Tensor:
     try:
+        # from_numpy shares memory, and warns for a read-only array.
         return torch.from_numpy(array.copy())
     except TypeError as error:
         raise CannotStore(
@@ -240,6 +244,7 @@ def _from_numpy(array: Any, path: str) -> torch.Tensor:
 def _plain_number(value: Any, path: str) -> Any:
     """Return the number in a NumPy scalar; both parts of a complex one."""
     number = value.item()
+    # A longdouble has no exact form in JSON.
     if not isinstance(number, (bool, int, float, complex)):
         raise CannotStore(
             f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be stored"
@@ -369,6 +374,7 @@ def _fill_value(here: Any, saved: Any) -> Any:
     elif isinstance(here, torch.Tensor) and isinstance(saved, torch.Tensor):
         if (here.shape, here.dtype) != (saved.shape, saved.dtype):
             return saved
+        # In place: the loop, or a compiled graph, may hold this very tensor.
         with torch.no_grad():
             here.copy_(saved)
     elif numpy is not None and isinstance(here, numpy.ndarray) and isinstance(saved, numpy.ndarray):
@@ -404,6 +410,7 @@ def random_state(value: Any) -> Any:
     if numpy is not None and isinstance(value, numpy.random.Generator):
         return value.bit_generator.state
     if numpy is not None and isinstance(value, numpy.random.RandomState):
+        # The legacy tuple names only one kind of bit generator.
         return value.get_state(legacy=False)
     return None
 

@@ -31,11 +31,13 @@ def start_ticks(pid: int) -> Optional[int]:
     """Return when process `pid` started, in clock ticks since boot; None if it does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name in parentheses may contain spaces; after it, field 0 is the state (proc(5)).
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
     if fields[0] in (b"Z", b"X"):
         return None
+    # Field 22 of proc(5), starttime.
     return int(fields[19])
 
 
@@ -48,6 +50,7 @@ def is_alive(facts: Mapping[str, Any]) -> bool:
     """Return whether the process that `describe_process` described still runs on this machine."""
     known = facts.get("start")
     return (
+        # None would equal None: an unknown process must not look alive.
         known is not None
         and facts.get("boot") == boot_id()
         and start_ticks(int(facts["pid"])) == known
@@ -74,6 +77,7 @@ def is_dying(stat: bytes, status: bytes) -> bool:
         status: Its ``/proc/PID/status``.
     """
     flags = int(stat.rpartition(b")")[2].split()[6])
+    # Both the thread's and the process's pending signals.
     lines = [
         line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))
     ]
@@ -127,16 +131,20 @@ class RunLock:
 
     def __init__(self, out: StrPath) -> None:
         self.path = os.path.realpath(os.path.join(out, NAME))
+        # The lock would refuse it, too, but the message would name this very process.
         if self.path in _OPEN:
             raise UsageError(
                 f"this process has a Run of {os.fspath(out)} already, made at {_OPEN[self.path]}: use that one, or "
                 "call its close() first (in a notebook, before the cell is run again)"
             )
+        # Never unlinked: a process that waits on the old inode would lock another file than the
+        # next one.
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self.exclusive = True
         self.fenced: List[int] = []
         self._facts: Dict[str, Any] = {}
         try:
+            # Before the lock is taken, as `_write_owner` replaces the content.
             former = self._read_previous_owner()
             if not self._try_lock():
                 self._end_helpers(former)
@@ -185,6 +193,7 @@ class RunLock:
             if error.errno in _NO_LOCKS:
                 self.exclusive = False  # better to train without a lock than not at all
                 return True
+            # NFS answers EACCES instead of EWOULDBLOCK.
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             return False
@@ -251,4 +260,5 @@ def _drop_in_children(lock: RunLock) -> None:
         if held is not None:
             held.close()
 
+    # It can never be unregistered, so it must not keep a closed lock alive.
     os.register_at_fork(after_in_child=after_fork)

@@ -143,6 +143,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
     ]
     for helper in helpers:
         helper.start()
+    # This thread works as well, so that one helper fewer is needed.
     run_tasks()
     for helper in helpers:
         helper.join()
@@ -224,6 +225,7 @@ def parse_manifest(raw: bytes, where: str) -> Dict[str, Any]:
         body = checkpoint_names.decode_manifest(raw)
     except ValueError as error:
         raise CheckpointDamaged(f"{NAME}: {error}") from error
+    # Not "damaged": a damaged one is skipped, and this one may be the newest.
     if body["format"] != FORMAT:
         raise UnknownFormat(
             f"{where} is a checkpoint of format {body['format']}, this version reads "
@@ -267,6 +269,7 @@ class VerifiedFiles:
         self._maps.clear()
 
     def _map_content(self, fd: int, size: int) -> memoryview:
+        # MAP_POPULATE reads ahead in one call instead of one fault per page.
         flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
         try:
             mapped = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
@@ -351,9 +354,11 @@ def _build_checks(
     there = _query_disk(place, name, path, lambda: os.stat(path).st_size)
     if there != size:
         raise CheckpointDamaged(f"{name}: {there} bytes, {size} were written")
+    # The manifest has a digest of its own, so this is a bug of the writer, not a bad disk.
     if len(expected) != -(-size // chunk):
         raise CheckpointDamaged(f"{name}: {len(expected)} checksums for {size} bytes")
     if size == 0:
+        # An empty file has no chunk, but it must exist.
         return [lambda: os.close(_query_disk(place, name, path, lambda: diskio.open_file(path)))]
 
     pieces: List[Optional[List[memoryview]]] = [None] * len(expected)

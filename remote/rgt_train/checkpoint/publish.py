@@ -72,6 +72,8 @@ class CheckpointDraft:
         # Checked before the directory uses an inode itself.
         short = read_space(store.root).missing_resource(need_bytes, need_inodes)
         os.mkdir(path)
+        # The counters can be wrong (quotas, network file systems), so ask the kernel before giving
+        # up.
         if short:
             try:
                 reserve_space(path, need_bytes)
@@ -95,6 +97,7 @@ class CheckpointDraft:
         write_file(os.path.join(self.path, manifest.NAME), data)
         fsync_dir(self.path)
         try:
+            # Read back: a disk may accept a write and return something else.
             self._facts = manifest.read_manifest(self.path, pauses=())
         except Unreadable as refused:
             raise refused.error from refused
@@ -143,6 +146,7 @@ class CheckpointDraft:
                 fsync_dir(parent)
         except OSError:
             if not os.path.isdir(store.best) and os.path.isdir(aside):
+                # Put back: a run must not lose its best because the new one cannot be published.
                 os.rename(aside, store.best)
             raise
         remove_path(aside)
@@ -324,6 +328,7 @@ def _make_checkpoint(
     draft = CheckpointDraft.create(store, job.kind, job.step, *job.required_space(len(inline)))
     try:
         hashing = _HashingThread(job, memory, inline)
+        # In parallel to the write; the memory cannot change until the job is done.
         hashing.start()
         try:
             for name, offset, size in job.regions:
@@ -332,6 +337,7 @@ def _make_checkpoint(
         finally:
             hashing.join()
         draft.seal(hashing.result(), job.about)
+        # Last: the verdict may come only in the next backward pass, while this thread writes.
         if not good():
             raise SnapshotSpoilt("not the state of one moment")
         made = draft.publish()
@@ -340,6 +346,8 @@ def _make_checkpoint(
         raise
     if job.kind == "best":
         body = (json.dumps(job.about["best"]) + "\n").encode()
+        # After the rename of ``best``: a crash in between leaves the older figure, never a false
+        # one.
         replace_file(os.path.join(store.out, "best.json"), body)
     return made
 

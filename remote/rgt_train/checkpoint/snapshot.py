@@ -55,6 +55,7 @@ class GpuCopy:
             self._done.append(_record_event(torch.cuda.current_stream(device)))
         for device in {source.device for source, _ in later}:
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            # Or it would copy the weights while the step before still writes them.
             stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(stream):
                 for source, target in later:
@@ -254,6 +255,7 @@ class SnapshotCopy:
             copy_all([pair for pair in self._later if not pair.source.is_cuda])
             if self._gpu is not None:
                 self._gpu.wait_until_copied()
+            # The copies are compared, because they are what gets published.
             torn = self._witness.find_changed([pair.target for pair in self._later])
             if torn:
                 raise TornSnapshot([self._later[number].name for number in torn])
@@ -299,6 +301,8 @@ def copy_all(pairs: Sequence[CopyPair]) -> None:
     with torch.no_grad():
         targets, sources = [pair.target for pair in pairs], [pair.source.detach() for pair in pairs]
         try:
+            # Private API of torch, missing or refusing mixed dtypes in some releases: see the
+            # fallback.
             torch._foreach_copy_(targets, sources)
         except (AttributeError, RuntimeError, TypeError):
             for target, source in zip(targets, sources):
@@ -377,6 +381,7 @@ class BackwardHooks:
             p
             for model in models.values()
             for p in model.parameters()
+            # torch accepts the hook only on leaves.
             if p.requires_grad and p.is_leaf
         ]
         # Approximate number of checks in a backward pass: frequent within a step, rare enough to

@@ -90,6 +90,7 @@ class EpochEnd:
         self._versions = {path: version_of(tensor) for path, tensor in found.items()}
         self._witness = ContentWitness([_local_tensor(tensor) for tensor in found.values()])
         for window, held in self._witness.moves:
+            # On the GPU's own stream, before the loop can change anything.
             held.copy_(window)
 
     def state_of_part(self, name: str, part: Any) -> Dict[str, Any]:
@@ -144,6 +145,7 @@ class EpochEnd:
 def _local_tensor(tensor: Any) -> torch.Tensor:
     """Return the local memory of `tensor`: this rank's part if sharded; empty if it has none."""
     found: torch.Tensor
+    # A DTensor: each rank compares only what it holds.
     if hasattr(tensor, "to_local"):
         found = tensor.to_local()
     else:
@@ -357,6 +359,7 @@ class RunState:
                 if p.micro:
                     doubts.append(f"{p.micro} batches of an unfinished step are done again")
                 p.offset += p.done_steps * saved["accumulate"] * unit
+                # Counted in samples from here on: steps of another size mean nothing.
                 p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
         after = ""
         if p.offset:
@@ -408,6 +411,7 @@ class RunState:
         except (encoding.CannotStore, ValueError) as error:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
         if not self._tried:
+            # Once is enough: the classes of the objects do not change during a launch.
             self._tried = True
             self._try_to_load(found, objects)
         return found
@@ -474,6 +478,8 @@ class RunState:
         refusal = ""
         for name in self.optimizers | (self.small - {"extra"}):
             with suppress(Exception):  # an object that cannot be copied is judged at the resume
+                # The memo lets deepcopy keep the tensors: a copy of all moments may not fit into
+                # memory.
                 copied = copy.deepcopy(self.others[name], {id(tensor): tensor for tensor in shared})
                 saved = encoding.decode_value(objects[name], tensors.__getitem__)
                 problem: object = None
@@ -546,6 +552,7 @@ class RunState:
             name: loaded.decode_part(document["models"][name], MODEL_FILE) for name in self.models
         }
         for name, model in self.models.items():
+            # All models are checked before the first is changed.
             recast += _check_fit(name, model, weights[name], where)
         done: List[str] = []
         for name, model in self.models.items():
@@ -594,6 +601,8 @@ class RunState:
         for name, saved in grads.items():
             parameters = dict(matching.list_parameters(self.models[name]))
             for key, grad in saved.items():
+                # A gradient must be on the device of its parameter, wherever the checkpoint was
+                # made.
                 parameters[key].grad = grad.to(parameters[key].device)
 
     def _collect_model(self, found: Collected, name: str) -> Any:

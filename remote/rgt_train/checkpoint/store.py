@@ -64,6 +64,7 @@ def _protect_newest(items: Sequence[CheckpointItem], policy: KeepPolicy) -> Froz
 
 
 def _protect_last(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
+    # At least one: items[-0:] would be all of them.
     return frozenset(item.name for item in items[-max(1, policy.last) :])
 
 
@@ -231,6 +232,7 @@ def reserve_space(directory: StrPath, need_bytes: int) -> None:
     path = os.path.join(directory, "reserve")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        # A length of 0 is an error (EINVAL).
         os.posix_fallocate(fd, 0, max(1, need_bytes))
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
@@ -428,6 +430,7 @@ class CheckpointStore:
                 damaged.append(path)
                 continue
             for other in damaged:
+                # Only once a good one is known: the damaged ones may be all that is left.
                 self.set_aside(other)
             return found, complaints
         return None, complaints

@@ -47,6 +47,7 @@ def send_message(
     if fd is not None:
         extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
     try:
+        # The descriptor travels with the first byte; a second sendmsg would send it twice.
         sent = sock.sendmsg([head], extra)
         sock.sendall(head[sent:] + text + raw)
     except OSError as error:
@@ -83,6 +84,7 @@ class MessageReader:
             return None
         body = bytes(self._data[_HEAD.size : end])
         del self._data[:end]
+        # Ancillary data may arrive before the message that it belongs to is complete.
         fds, self._fds = self._fds[:count], self._fds[count:]
         fields: Dict[str, Any] = json.loads(body[:text])
         return fields, body[text:], fds
@@ -100,6 +102,7 @@ class MessageReader:
         for level, kind, content in extra:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 found = array.array("i")
+                # A truncated control message may end within a number (recvmsg(2)).
                 found.frombytes(content[: len(content) - len(content) % found.itemsize])
                 self._fds += list(found)
         if not data:
@@ -157,6 +160,7 @@ def die_with_parent(parent: int) -> None:
     with suppress(OSError, AttributeError):  # not Linux: the end of the connection ends it
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    # The trainer died before prctl took effect.
     if os.getppid() != parent:
         os._exit(0)
 

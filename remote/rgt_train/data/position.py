@@ -124,6 +124,7 @@ def is_better(value: float, best: Optional[float], mode: str) -> bool:
             f'mode is {mode!r}: give "min" where lower is better, "max" where higher is'
         )
     if best is None:
+        # A NaN as the first best would never be beaten: every comparison with it is false.
         return not math.isnan(value)
     if mode == "min":
         return value < best
@@ -168,6 +169,7 @@ class Stream:
         self.source: Any = source
         self.draws = False
         self.own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        # Its state lacks the content of the buffer, so reading again is the exact way.
         self.own_state = self.own_state and not _has_shuffle_buffer(source)
         self._loaded: Optional[Dict[str, Any]] = None
         self._unsettled = 0
@@ -554,6 +556,7 @@ class DataPosition:
             world=self._world,
             pad=pad,
         )
+        # At most two: the one in use and a loader of another epoch with workers that prefetch.
         self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
         return plan
 

@@ -36,6 +36,7 @@ def capture_states() -> Dict[str, Any]:
     if numpy is not None:
         kind, keys, position, has_gauss, cached = numpy.random.get_state()
         state["numpy"] = [str(kind), keys.tolist(), int(position), int(has_gauss), float(cached)]
+    # Asking an uninitialised device would create a CUDA context of hundreds of MB on each card.
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = [_encode_state(tensor) for tensor in torch.cuda.get_rng_state_all()]
     return state
@@ -78,6 +79,7 @@ def _count_devices() -> int:
 
 def _encode_state(state: torch.Tensor) -> str:
     state = state.cpu().contiguous()
+    # Not state.numpy(): torch may be installed without NumPy.
     return base64.b64encode(ctypes.string_at(state.data_ptr(), state.numel())).decode()
 
 

@@ -39,10 +39,12 @@ def mix_bits(*parts: int) -> int:
     """Return 63 well-mixed bits of `parts` (splitmix64), so that near seeds give unrelated orders."""
     z = 0
     for part in parts:
+        # The constants are those of splitmix64; the mask keeps Python's integers at 64 bits.
         z = (z + (part & _MASK) + 0x9E3779B97F4A7C15) & _MASK
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
         z ^= z >> 31
+    # 63 bits: torch's manual_seed takes a signed 64-bit number.
     return z >> 1
 
 
@@ -116,6 +118,7 @@ class EpochSampler:
             accumulate,
         )
         count = -(-samples // batch_size)
+        # At least one, even if an epoch does not fill a window.
         available = max(1, count // accumulate)
         if steps_per_epoch is not None and not 1 <= steps_per_epoch <= available:
             raise ValueError(
@@ -129,6 +132,7 @@ class EpochSampler:
 
     def permutation_of(self, epoch: int) -> torch.Tensor:
         """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
+        # A generator of its own: the order must not depend on what the training draws.
         generator = torch.Generator("cpu").manual_seed(mix_bits(self.seed, epoch))
         # not where torch.set_default_device puts it
         return torch.randperm(self.samples, generator=generator, device="cpu")
@@ -310,6 +314,7 @@ class BatchPlan:
         Raises:
             UsageError: A torch `BatchSampler` asks for them, to make batches of these batches.
         """
+        # The caller's file is the only sign: torch wraps `sampler=` in a BatchSampler of its own.
         if sys._getframe(1).f_code.co_filename.endswith("torch/utils/data/sampler.py"):
             raise UsageError(
                 "run.batches() gives whole batches: use DataLoader(data, batch_sampler=run.batches()), not sampler="
@@ -381,6 +386,8 @@ class BatchPlan:
     def _rank_slice(self, batch: List[int]) -> List[int]:
         if self._world == 1:
             return batch
+        # Interleaved: a slice of consecutive samples would give a short batch to the last ranks
+        # only.
         mine = batch[self._rank :: self._world]
         if self._pad:
             longest = -(-len(batch) // self._world)
@@ -408,6 +415,7 @@ def seeded_random_state(seed: int, *, put_back: bool = True) -> Iterator[None]:
     random.seed(seed)
     torch.default_generator.manual_seed(seed)  # not torch.manual_seed: that would seed the GPUs too
     if numpy is not None:
+        # NumPy's legacy generator takes 32 bits.
         numpy.random.seed(seed & 0xFFFFFFFF)
     try:
         yield
@@ -452,6 +460,7 @@ class SeededDataset(Dataset[Any]):
             raise UsageError(
                 f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
             )
+        # In a worker nothing else draws, so restoring the state would only cost time.
         with seeded_random_state(index.seed, put_back=get_worker_info() is None):
             return self.dataset[index]
 
@@ -499,6 +508,7 @@ class OwnOrder(EpochSampler):
         first = self._make_batches(0)
         if not any(entry != [] for entry in first):
             raise UsageError("sampler gives no sample")
+        # Tried at once: a resume hours later would find it out too late.
         if self._make_batches(0) != first:
             raise UsageError(
                 "sampler gives other batches when it is asked for the same epoch again: it has random state of its "

@@ -72,6 +72,7 @@ class Heartbeat:
         with suppress(OSError, AttributeError, ValueError):  # not Linux, or forbidden
             fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, 8 * WORDS)
+            # A reader that maps the page must not get SIGBUS because somebody truncates it.
             fcntl.fcntl(fd, _F_ADD_SEALS, _SHRINK_AND_GROW)
             page = memoryview(mmap.mmap(fd, 8 * WORDS)).cast(
                 "Q"
@@ -79,6 +80,7 @@ class Heartbeat:
             page[1], page[4] = rank << 32 | world, self._stepped
             self._page, self.shown = page, True
             self.enter_phase(self._phase)
+            # Last: a reader that sees it may trust the other words.
             page[0] = MAGIC
 
     def enter_phase(self, phase: int) -> int:
@@ -86,6 +88,7 @@ class Heartbeat:
         now, before = time.monotonic_ns(), self._phase
         self._spent[before] += now - self._since
         self._phase, self._since = phase, now
+        # Time and phase in one word, so that a reader never sees one without the other.
         self._page[2] = now & -16 | phase
         return before
 
@@ -137,6 +140,7 @@ class Heartbeat:
         self._stepped, self._aside = now, aside
         self._steps += 1
         if self._steps > 2:
+            # An exponential mean over about eight steps, in integers: it runs at every step.
             self._usual += (took - self._usual) >> 3
             self._slowest = max(self._slowest, took)
         elif self._steps == 2:  # the first one compiles, and fills caches

@@ -219,6 +219,7 @@ def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
             env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
             restarts, TORCHRUN,
         )  # fmt: skip
+    # torchrun's variables come first: inside srun, torchrun sets the ones that count.
     if _is_in_slurm_step(env) and _parse_number(env, "SLURM_NTASKS", 1) > 1:
         return LaunchedProcess(
             _parse_number(env, "SLURM_PROCID", 0),
@@ -349,6 +350,7 @@ class Coordinator:
             result = work()
         except BaseException as error:
             if not is_everywhere(error):
+                # Otherwise the followers would wait for the next order until their time-out.
                 self._ranks.share_from_writer((_RAISE, _describe_error(error)))
             raise
         finally:
@@ -470,10 +472,12 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
         raise
     except Exception as error:
         mine = error
+    # Every rank takes part, whether it failed or not: this is what keeps them in step.
     found: List[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
     worst = next(
         (
             each
+            # "other" first: an unexpected error matters more than one that has a way to go on.
             for kind in ("other", *_KINDS)
             for each in enumerate(found)
             if _is_of_kind(each[1], kind)

@@ -60,6 +60,7 @@ class RankFailure:
         """Describe an error; torch hides a disk error inside its own."""
         cause: Optional[BaseException] = error
         while cause is not None and not isinstance(cause, OSError):
+            # torch wraps the OSError of a file in exceptions of its own.
             cause = cause.__cause__ or cause.__context__
         if isinstance(cause, OSError):
             return cls(
@@ -141,6 +142,7 @@ class Publisher:
                 return False
             except Exception as error:
                 failures = [RankFailure.from_error(error, 0)]
+        # A disk error explains the others, which often only follow from it.
         worst = next((each for each in failures if each.number is not None), failures[0])
         if worst.number is None and self._is_full():
             worst = RankFailure(
@@ -159,6 +161,7 @@ class Publisher:
     def _publish_files(self, files: Dict[str, Mapping[str, Any]]) -> None:
         assert self._draft is not None, "opened before"
         there = set(os.listdir(self._draft.path))
+        # A leftover of a failed attempt would become a part of the checkpoint.
         if there != set(files):
             raise RuntimeError(f"the ranks wrote {sorted(there)}, but reported {sorted(files)}")
         self._draft.seal(files, self._request.about)
@@ -312,6 +315,7 @@ class ShardedPersister:
                 self._ranks, lambda: back(state, own, document, wanted, directory)
             )
         finally:
+            # Also after an error: the caller may go on with an older checkpoint.
             matching.restore_requires_grad(state.models, before)
         restored.parts.extend(
             matching.restore_requires_grad(state.models, document.get("frozen", before))
@@ -411,6 +415,7 @@ class ShardedPersister:
                 storage_writer=FileSystemWriter(path, sync_files=True, overwrite=False),
                 process_group=group.group,
             )
+            # torch names the files __RANK_N.distcp.
             mine = [name for name in os.listdir(path) if name.startswith(f"__{group.rank}_")]
             if group.is_writer:
                 write_file(os.path.join(path, STATE_FILE), flight.text)

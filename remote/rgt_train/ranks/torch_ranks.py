@@ -82,6 +82,7 @@ class CollectiveCounter:
         asking = threading.Thread(
             target=self._poll_counts, args=(found, time.monotonic() + patience_s), daemon=True
         )
+        # In a thread: a store on a dead machine may answer only after minutes.
         asking.start()
         # Seconds after which a store that does not answer is abandoned: its machine may be gone.
         answer_s = 5.0
@@ -103,6 +104,7 @@ class CollectiveCounter:
 
     def _count_of(self, rank: int) -> int:
         key = self._store_key(rank)
+        # get() would wait for a key that does not exist.
         if self._store.check([key]):
             return int(self._store.get(key))
         return 0
@@ -248,6 +250,7 @@ class TorchRanks:
         mine = torch.tensor(list(values), dtype=torch.float64, device="cpu")
         found = [torch.empty_like(mine) for _ in range(self.world)]
         self._run_collective(lambda: dist.all_gather(found, mine, group=self._group))
+        # Not all_reduce: its order of additions depends on the algorithm, so bits could differ.
         return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]
 
     def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
@@ -277,6 +280,7 @@ class TorchRanks:
 
         The remaining ranks fail in it one after the other, and meet here.
         """
+        # Older releases of torch raise a RuntimeError that only names gloo's source file.
         lost = isinstance(error, _ERRORS_OF_TORCH) or (
             isinstance(error, RuntimeError) and "/gloo/" in str(error)
         )
@@ -301,6 +305,7 @@ class TorchRanks:
             other = copy.copy(self)
             other._group = dist.new_group(backend="gloo", timeout=self._timeout)
             other._roll = self._collective_counter("saves")
+            # Its own tensor: the thread and the training agree at the same time.
             other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
             other.beat = Heartbeat()  # of the thread, and not read by others
             self._background = other
@@ -322,6 +327,7 @@ class TorchRanks:
 
     def _join_group(self) -> None:
         if self.device.type == "cuda":
+            # NCCL has no collectives on the CPU, and the agreements must not wait for the GPU.
             backend = "cpu:gloo,cuda:nccl"
         else:
             backend = "gloo"

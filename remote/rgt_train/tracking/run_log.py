@@ -186,6 +186,7 @@ def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
                 spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
         return AttemptHistory()
+    # Killed: the last metric tells better than the last save how long it lived.
     if spans[-1].cause is None and last_seen is not None:
         spans[-1].end = max(spans[-1].end, last_seen)
     return AttemptHistory(
@@ -315,6 +316,7 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
     commit = _run_git(folder, ["rev-parse", "HEAD"])
     if commit is None:
         return None
+    # --no-ext-diff: a configured diff tool could be any program, and give another text.
     diff = _run_git(folder, ["diff", "HEAD", "--no-ext-diff", "--binary"])
     untracked = _run_git(folder, ["ls-files", "--others", "--exclude-standard", "-z"])
     if diff is None or untracked is None:  # too slow, or a damaged index: unknown is not clean
@@ -330,6 +332,7 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
 
 
 def _run_git(folder: str, words: Sequence[str]) -> Optional[bytes]:
+    # No locks: the person may be committing in this work tree right now.
     command: List[str] = ["git", "-C", folder, "--no-optional-locks", *words]
     try:
         git_seconds = 10.0
