@@ -98,6 +98,7 @@ def estimate_batch(
                 f"on {device.type} the budget is missing: 8 GB are --estimate-batch 8GB or budget=8_000_000_000"
             )
         free, _ = torch.cuda.mem_get_info(device)
+        # What torch's cache holds is not free to others, but to this process.
         limit = free + torch.cuda.memory_reserved(device)
     if optimizer_bytes is None:
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -210,6 +211,7 @@ class _AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._sizes[place] = size
             self._live += size
             self.peak = max(self.peak, self._live)
+            # The storage, not the tensor: views share it.
             weakref.finalize(storage, self._remove_storage, place).atexit = False
 
     def _remove_storage(self, place: int) -> None:
@@ -239,6 +241,7 @@ def _repeat_first(example: Any, count: int) -> Any:
     if isinstance(example, torch.Tensor):
         if not example.dim() or not len(example):
             raise UsageError("the example of estimate_batch has no sample: give a batch")
+        # clone(): an expanded tensor would occupy the memory of a single sample.
         return example[:1].expand(count, *example.shape[1:]).clone()
     if isinstance(example, Mapping):
         return {name: _repeat_first(part, count) for name, part in example.items()}

@@ -73,6 +73,7 @@ class OptimizerHooks:
 
 def _capturing() -> bool:
     return bool(
+        # First: asking about a capture would initialise CUDA in a process that only uses the CPU.
         torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         and torch.cuda.is_current_stream_capturing()
     )
@@ -200,6 +201,7 @@ class StepGap:
             part for name, part in state.others.items() if name in state.optimizers | state.small
         ]
         groups = [group for part in watched for group in getattr(part, "param_groups", ())]
+        # A tensor as learning rate would need the GPU at every step.
         self._groups = [group for group in groups if type(group["lr"]) is float]
         self._schedules = [part for part in watched if hasattr(part, "last_epoch")]
         self._tensors: List[Tuple[str, torch.Tensor]] = []
@@ -275,8 +277,10 @@ class StepGap:
 
     def _undo_draws(self, now: torch.Tensor) -> None:
         """Undo draws of loaders that were iterated; report any other."""
+        # On a copy: the real generator must not move while it is only examined.
         trial = torch.Generator("cpu")
         trial.set_state(self._random)
+        # Each iter(DataLoader) draws one 64-bit number; eight of them between two steps are plenty.
         for _ in range(8):
             torch.empty((), dtype=torch.int64, device="cpu").random_(generator=trial)
             if _same_bytes(trial.get_state(), now):
@@ -300,6 +304,7 @@ class StepGap:
 
     def _look_closely(self) -> Tuple[Any, ...]:
         others = rng.capture_states()
+        # Compared separately, because a loader's draws from it can be undone.
         del others["torch"]
         return others, [version_of(tensor) for _, tensor in self._tensors]
 
@@ -318,4 +323,5 @@ _compare_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    # memcmp of 5 kB per step: torch.equal would cost several times as much.
     return not _compare_memory(one.data_ptr(), other.data_ptr(), one.nbytes)

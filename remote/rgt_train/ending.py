@@ -135,6 +135,7 @@ class RunEnding:
         stop = exits.TrainingStop(exits.PREEMPTED, str(self.stop.name))
         told = f"{stop.cause} at step {p.step}, and then {type(error).__name__}: {str(error)[:200]}"
         if "DataLoader worker" not in str(error):
+            # The person's own error must be seen, although the run ends as if it had been asked to.
             traceback.print_exception(type(error), error, trace, file=sys.stderr)
         if whole and _is_fetching_batch(trace):
             self.files.report.print_line(told)
@@ -149,6 +150,7 @@ class RunEnding:
 
     def _note_end(self, cause: str) -> None:
         """Record in the run log how this attempt ends, and copy the logs to the mirror again."""
+        # Before the mirror: that may take until the platform kills this process.
         self.files.run_log.record_end(self.progress.step, cause)
         if self.files.mirror is not None:
             self.files.mirror.queue_logs(self.progress.step)
@@ -156,6 +158,7 @@ class RunEnding:
 
     def _was_stop_requested(self, error: Exception) -> bool:
         if "DataLoader worker" in str(error):
+            # The worker may die of the signal before it has reached this process.
             self.stop.wait(LATE_S)
         return self.stop.requested
 

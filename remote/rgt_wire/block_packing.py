@@ -31,9 +31,11 @@ class BlockPacker:
             self._skip -= 1
             return None
         began = time.monotonic()
+        # Level 1: higher ones gain little and cost several times as much.
         packed = zlib.compress(block, 1)
         packing_s = time.monotonic() - began
         saved = len(block) - len(packed)
+        # Saved bytes times seconds per byte on the line, against the seconds of packing.
         if self._line_s and saved > 0 and saved * self._line_s > packing_s * self._line_bytes:
             self._next_skip = 1
             self.saved_bytes += saved
@@ -41,6 +43,7 @@ class BlockPacker:
         # Checkpoints are packed already or are random bits: at most every 32nd block is tried.
         most_skipped = 32
         self._skip = self._next_skip
+        # A block that did shrink came too early, before the line's speed was known: try again soon.
         if saved < len(block) / 8:
             self._next_skip = min(most_skipped, 2 * self._next_skip)
         return None
@@ -50,4 +53,5 @@ class BlockPacker:
         self._line_bytes += size
         self._line_s += seconds
         if self._line_bytes > self._window:
+            # Halved, not reset: older speeds count less and less.
             self._line_bytes, self._line_s = self._line_bytes / 2, self._line_s / 2

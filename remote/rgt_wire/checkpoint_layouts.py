@@ -192,6 +192,7 @@ def _search_folder(
             found.append(_checkpoint_of_folder(each, name, content))
         else:
             below.append(each)
+    # A data set may contain files that look like weights, so nothing below it is searched for them.
     if kind != "data":
         _add_file_checkpoints(folder, kind, found, unsure, content)
         _apply_trackers(folder, found, content)
@@ -262,6 +263,7 @@ def _is_marked(folder: _FolderNode) -> bool:
     names = set(folder.files)
     if names & ALONE or any(name.endswith(".distcp") for name in names):
         return True
+    # Both: "manifest.json" alone is a common name.
     is_ours = "manifest.json" in names and "model.safetensors" in names
     return (bool(names & MARKS) or "config.json" in names or is_ours) and any(
         _HF.fullmatch(name) for name in names
@@ -310,6 +312,7 @@ def _checkpoint_of_folder(
 
 def _why_unfinished(files: tuple[str, ...], content: Callable[[str], FileContent]) -> str:
     names = {path.rpartition("/")[2]: path for path in files}
+    # torch.distributed.checkpoint writes .metadata after all ranks have written their files.
     if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
         return "its .metadata, which is written last, is missing"
     shards: Dict[str, set[int]] = {}
@@ -349,6 +352,7 @@ def _add_file_checkpoints(
     for text in sorted(folder.files):
         name = read_name(text)
         path = _join_path(folder.path, text)
+        # A Hugging Face checkpoint in the searched directory itself, without a number in its name.
         if marked and _HF.fullmatch(text):
             whole.append(path)
         elif checkpoint_names.is_downloaded(text):
@@ -417,6 +421,7 @@ def _add_series(
     main = [(path, name) for path, name in weights if not checkpoint_names.is_companion(name)]
     if not main:
         return
+    # By name at last, so that the same files always give the same path.
     path, name = min(main, key=lambda row: (_file_rank(row[1]), row[0]))
     known = read_words(name)
     files = [path]
@@ -456,11 +461,13 @@ def _add_file(
 ) -> None:
     said = checkpoint_names.shows_checkpoint(name) or kind == "models"
     inside = content(path)
+    # Only a known False: None means that the bytes do not tell.
     if inside.weights is False and not (said and name.ending in checkpoint_names.WEIGHTS):
         return
     step, epoch = name.step, name.epoch
     if step is None and epoch is None:
         step, epoch = inside.step, inside.epoch
+        # The number in the name may be the epoch that the file itself records.
         if step is None and epoch != name.number:
             step = name.number
     if name.temporary:
@@ -484,6 +491,7 @@ def _apply_trackers(
         if newest is None:
             continue
         for place, one in enumerate(found):
+            # Only directories: the trainers with a tracker file save one directory per step.
             is_here = one.path.rpartition("/")[0] == folder.path and one.path not in one.files
             if is_here and one.step is not None and one.step > newest and not one.unfinished:
                 found[place] = one._replace(unfinished=f"{tracker} does not name it yet")

@@ -171,6 +171,7 @@ def read_name(name: str) -> Name:
         shard = None
     bare = _SHARD.sub("", bare)
     lower = bare.lower()
+    # Longer endings come first in the list: ".pth.tar" before ".tar".
     ending = next((each for each in ENDINGS if lower.endswith(each) and len(each) < len(lower)), "")
     stem = bare[: len(bare) - len(ending)]
     if ending == ".index" and stem.lower().endswith(".ckpt"):  # cp-0005.ckpt.index
@@ -184,6 +185,7 @@ def read_name(name: str) -> Name:
 def _parse_progress(
     stem: str,
 ) -> "tuple[Optional[int], Optional[int], Optional[int], frozenset[str]]":
+    # A date would be taken for a huge step.
     text = _DATE.sub("", stem.lower())
     parts = [
         "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part
@@ -205,6 +207,7 @@ def _parse_progress(
             if place + 1 == len(tokens)
             else (tokens[place + 1][0], tokens[place + 1][1] == end)
         )
+        # A single letter counts only next to its number: "s500", but not "s 500".
         if before in STEPS and (len(before) > 1 or glued):
             step = int(text)
         elif (before in EPOCHS and (len(before) > 1 or glued)) or (
@@ -223,6 +226,7 @@ def _parse_progress(
             bare.append(int(text))
     words = frozenset(text for text, _, _ in tokens if not text[0].isdigit())
     if bare and step is None:
+        # Of several unexplained numbers the largest is most likely the step.
         number = max(bare)
     else:
         number = None
@@ -291,6 +295,7 @@ def decode_manifest(raw: bytes) -> "Dict[str, Any]":
     try:
         body: "Dict[str, Any]" = json.loads(raw)
         del body["digest"]
+        # The bytes, not the parsed values: a flipped bit in a space is damage, too.
         intact = raw == encode_manifest(body)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise ValueError("it is not readable as a manifest") from None

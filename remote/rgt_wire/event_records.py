@@ -26,6 +26,7 @@ def _build_crc_table() -> "tuple[int, ...]":
         value = byte
         for _ in range(8):
             if value & 1:
+                # The polynomial of CRC-32C; zlib.crc32 uses another one.
                 value = (value >> 1) ^ 0x82F63B78
             else:
                 value = value >> 1
@@ -52,6 +53,7 @@ def crc32c(data: bytes) -> int:
 
 def mask_crc(crc: int) -> int:
     """Return a checksum in its stored form, so that data with its own checksum stays checkable."""
+    # Rotation and constant of TensorFlow's core/lib/hash/crc32c.h.
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 

@@ -62,6 +62,7 @@ def pod_body(
             f"two claims are mounted at {', '.join(twice)}: give each its own /MOUNT"
         )
     volumes = {
+        # Not the claim's name: it may contain dots, which a volume's name must not.
         name: "vol-%d" % number
         for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
     }
@@ -75,8 +76,10 @@ def pod_body(
         mounted.append({"name": "shm", "mountPath": SHARED_MEMORY})
     container = dict(container, volumeMounts=mounted)
     if gpus:
+        # Kubernetes takes the limit of an extended resource as its request, too.
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     return {
+        # The Job itself starts a new pod, and counts it against its back-off limit.
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_s,
         "containers": [container],

@@ -47,9 +47,11 @@ def unwrap_json_line(text: str) -> str:
 
     An object with a measure of its own, such as a loss, is a line itself.
     """
+    # Before json.loads: this runs for every line of every log.
     if text[:1] not in "{[," or not any(f'"{key}"' in text for key in _TEXT_KEYS):
         return text
     try:
+        # Collectors that write one JSON array put its commas and brackets around each line.
         row = json.loads(text.strip().lstrip("[,").rstrip("],"))
     except (ValueError, RecursionError):
         return text
@@ -67,6 +69,7 @@ def unwrap_json_line(text: str) -> str:
 
 def split_envelope(text: str) -> "tuple[str, str]":
     """Return (writer, text) of a line without what comes before its message; writer "" if unknown."""
+    # Most lines have no prefix: one character decides, without a regular expression.
     if text[:1] not in _STARTS:
         return "", text
     writer, start = "", 0
@@ -74,6 +77,7 @@ def split_envelope(text: str) -> "tuple[str, str]":
     most_prefixes = 4
     for _ in range(most_prefixes):
         found = _BEFORE.match(text, start)
+        # An empty match would loop without progress.
         if found is None or found.end() == start:
             break
         writer = writer or (found.group("writer") or "").strip(" :[]|")

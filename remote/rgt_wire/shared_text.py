@@ -24,6 +24,7 @@ def memory_text(count: float) -> str:
 
 def _with_unit(count: float, step: float, units: "tuple[str, ...]") -> str:
     for unit in units[:-1]:
+        # 999.5 rounds to 1000, which belongs to the next unit.
         if abs(count) < 999.5:
             return "%.*f %s" % (0 if unit == "B" or abs(count) >= 99.95 else 1, count, unit)
         count /= step

@@ -166,6 +166,7 @@ class ExactReader:
         seen, self._seen = self._seen, (found.st_size, found.st_mtime_ns)
         self.size = found.st_size
         length = len(self._tail)
+        # Size and mtime first: comparing the text costs a read at each poll.
         if self.size >= self.offset and (
             seen == self._seen or os.pread(self._fd, length, self.offset - length) == self._tail
         ):
@@ -469,4 +470,5 @@ def _is_stdin_closed(milliseconds: int) -> bool:
     """Wait up to `milliseconds`; returns True if stdin was closed, as when the connection ends."""
     poller = select.poll()
     poller.register(0, select.POLLIN | select.POLLHUP)
+    # An empty read is the end of the connection; anything else is ignored.
     return bool(poller.poll(milliseconds)) and not os.read(0, 4096)

@@ -86,6 +86,7 @@ def hash_unchanging_file(opened: Callable[[], int]) -> tuple[str, os.stat_result
             after = os.fstat(fd)
         finally:
             os.close(fd)
+        # The ctime changes with every write, even if somebody sets the mtime back.
         if content_key(before) == content_key(after) and total == after.st_size:
             return found, after
     raise FileChangedError("changed while it was read")
@@ -95,6 +96,7 @@ def flush_and_evict(fd: int) -> None:
     """Flush a file to disk and drop it from the page cache, so that verifying reads the storage."""
     os.fsync(fd)
     if hasattr(os, "posix_fadvise"):
+        # Only after fsync: dirty pages are not dropped.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 

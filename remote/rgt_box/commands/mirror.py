@@ -42,6 +42,7 @@ def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> di
             digest, source = _source_hash(entry, cache)
         except hashing.FileChangedError as error:
             return {"status": "failed", "error": str(error)}
+        # Equal size and mtime prove nothing about the bytes on another storage.
         if there.st_size == source.st_size and hashing.hash_path(target) == digest:
             _copy_metadata(target, source)
             return {"status": "same", "size": source.st_size, "sha256": digest}
@@ -72,6 +73,8 @@ def _copy_verified(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) 
                 continue
             if hashing.hash_path(part) != found:
                 return {"status": "failed", "error": "reads back different from what was written"}
+            # Before the rename: the file appears with its final times, as a later run compares
+            # them.
             _copy_metadata(part, stat_of)
             os.rename(part, target)
             hashing.sync_folder(folder)
@@ -182,6 +185,7 @@ def main(argv: list[str]) -> int:
     source, target = (os.path.realpath(os.path.expanduser(path)) for path in paths)
     if not os.path.exists(source):
         return file_tree.print_usage_error(f"mirror: {source} does not exist")
+    # A copy into itself would grow until the disk is full.
     if files.is_below(target, source) or files.is_below(source, target):
         return file_tree.print_usage_error(
             f"mirror: one of {source} and {target} is inside the other"

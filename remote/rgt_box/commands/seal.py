@@ -132,6 +132,7 @@ def acquire_queues(jobs: list[str]) -> tuple[list[files.FileLock], list[str]]:
         if not os.path.isdir(job.folder):
             continue  # no queue, so no runner
         held = files.FileLock(job.path("runner.lock"))
+        # One second: a reader may hold the lock for an instant to look whether it is taken.
         if held.acquire(1.0):
             held.write_owner(
                 {"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())}
@@ -224,6 +225,7 @@ def hold_locks_in_child(locks: list[files.FileLock], nonce: str, seconds: float)
     child = os.fork()
     if child:
         os.close(write)
+        # Only the first child: the one that holds the locks is adopted by pid 1.
         os.waitpid(child, 0)
         os.read(read, 1)  # wait until the child handles signals
         os.close(read)

@@ -163,6 +163,7 @@ def find_targets(jobs: list[str]) -> list[StopTarget]:
         target = _target_of_job(folder, [run.name for run in runs if run.job == folder])
         if target is not None:
             targets.append(target)
+    # A training that the recorder found may be a cell of a queue.
     taken = {target.works for target in targets}
     return targets + [
         _target_of_found_run(run) for run in runs if run.pid not in taken and not run.job
@@ -257,6 +258,7 @@ def _wait_for_save(target: StopTarget, seconds: float) -> bool:
 def _stop_and_report(target: StopTarget, seconds: float) -> int:
     """Send SIGTERM, wait for the exit, and report the saved checkpoint."""
     before, asked = target.newest_checkpoint(), time.time()
+    # A pidfd before the check: from then on the number cannot come to mean another process.
     fd = open_process(target.pid)
     try:
         # The PID may have been reused meanwhile; the pidfd still refers to the original process.

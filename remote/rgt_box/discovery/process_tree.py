@@ -53,6 +53,7 @@ def find_root(pid: int, nodes: Mapping[int, ProcessNode]) -> int:
     step = pid
     for _ in range(DEEP):
         node = nodes.get(at)
+        # sshd, tmux and the like start several runs: above them nothing belongs to one run.
         if node is None or at <= 1 or node.kind in ("border", "never"):
             break
         if node.positive or node.kind == "starter":
@@ -195,6 +196,7 @@ class ProcessTable:
         if stat is None or stat.state in "ZX":
             self._known.pop(pid, None)
             return
+        # The pid was reused.
         if known is not None and known.stat.start != stat.start:
             known = None
         if known is None or known.looks <= YOUNG or full:
@@ -309,6 +311,7 @@ def read_open_files(pid: int) -> list[OpenFile] | None:
         path = folder + "/" + name
         try:
             target = os.readlink(path)
+            # Sockets matter only as standard streams, anonymous inodes never.
             if target[0] != "/" and not target.startswith("pipe:"):
                 if target.startswith("socket:") and int(name) < 3:
                     found.append(OpenFile(int(name), target, True, False))
@@ -406,6 +409,7 @@ def _follow_stream(
             or "its output goes to another program (a socket: a service's journal or a container's log)"
         )
     elif item.target.startswith("pipe:"):
+        # python | tee | ts: longer chains are rare, and a loop must end.
         if depth < 3:
             reader = _find_pipe_reader(pid, item.target, near)
         else:

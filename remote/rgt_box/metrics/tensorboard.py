@@ -236,6 +236,7 @@ def decode_tensor_number(data: bytes, at: int, end: int) -> float | None:
         else:
             bits = b"".join(int(each).to_bytes(2, "little") for each in found)
         if bits:
+            # A bfloat16 is the upper half of a float32.
             return float(unpack_from("<f", b"\0\0" + bits)[0])
         return None
     if dtype not in CONTENT:
@@ -321,6 +322,7 @@ class EventFile(AppendedFileReader):
                 offset, base, data = found, found, b""
                 continue
             after = offset + FRAME + length
+            # The writer is in the middle of this record.
             if after > window.size:
                 break
             if length <= LARGE:
@@ -338,6 +340,7 @@ class EventFile(AppendedFileReader):
         length: int | None, offset: int, window: FileWindow, state: dict[str, Any], batch: ReadBatch
     ) -> int | None:
         """Return the offset to continue at after a damaged header; None if not known yet."""
+        # Searched already up to here; wait until the file grows.
         if state.get("stuck") == window.size:
             return None
         batch.add_problem(

@@ -152,6 +152,7 @@ class LineSplitter:
         cut = head.rstrip(b"\r").rfind(b"\r")
         if cut >= 0:
             head = head[cut + 1 :]
+        # Twice: cutting at each read would copy the line again and again.
         if len(head) > 2 * MAX_LINE:
             ends_with_return = head.endswith(b"\r")
             head = head[: MAX_LINE + 1] + (b"\r" if ends_with_return else b"")
@@ -193,6 +194,7 @@ def cut_to_frame(data: bytes) -> bytes:
         return data
     # Maximum bytes for one byte in a frame: an escaped control character.
     widest = 6
+    # translate removes all plain bytes in C; what is left may grow.
     most = len(data) + (widest - 1) * len(data.translate(None, PLAIN))
     if most <= widest * SURE:
         return data
@@ -281,6 +283,7 @@ class LogFollower:
         if self._splitter.unfinished_bytes:
             before, self._ended = self._base + self._splitter.done, True
             return self._build_frame(before, [self._splitter.finish_line()])
+        # Between the two there may have been further rotations: read those files as well.
         following = successor(self.path, os.fstat(self._fd))
         self._close_file()
         self._reset, self._ended = True, False

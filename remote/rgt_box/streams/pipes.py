@@ -106,6 +106,7 @@ class FrameOutbox:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        # O_NONBLOCK belongs to the open file, so other users of this pipe get it, too.
         os.set_blocking(fd, False)
         self._parts: list[bytes] = []
         self._pending = 0
@@ -141,6 +142,7 @@ class FrameOutbox:
         while self._parts:
             data = b"".join(self._parts)
             try:
+                # In pieces: a write of megabytes to a pipe would keep the control lines waiting.
                 done = os.write(self.fd, data[:LOW])
             except (BlockingIOError, InterruptedError):
                 self._parts = [data]

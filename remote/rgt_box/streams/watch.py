@@ -146,6 +146,7 @@ class WatchChannel:
                 )
             else:
                 self._send_frame(frame)
+        # The client computes ages from the box's clock, so tell it at once.
         if self._clock.read_jump():
             self._outbox.add_frame(
                 jsonline.encode_line({"t": "pong", "id": 0, "at": round(time.time(), 3)})
@@ -187,6 +188,7 @@ class WatchChannel:
         # History is always sent completely; only newer samples may be coalesced.
         coalesce = self._live and self._lagging
         while coalesce and records:
+            # Up to the newest: a lagging reader gets only that one.
             further = self._source.read_records(READ)
             if not further:
                 break
@@ -304,6 +306,7 @@ Further lines control it: {"op": "interval", "seconds": S}, {"op": "follow" | "u
 def main(argv: list[str]) -> int:
     """Run the verb; return 0 at the end of stdin, 2 for a bad configuration."""
     options.parse_or_exit(argv, {}, HELP)
+    # Before stdin is read: what this process has read would be lost at the restart.
     bytecode.restart_without_source("watch", *argv)
     # As an exception, so that `close` unregisters the channel.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

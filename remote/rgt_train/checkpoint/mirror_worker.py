@@ -93,6 +93,7 @@ def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> Opt
     mine = _own_id(out)
     if noted is not None and noted.launch == launch:
         return None
+    # The order matters: a launch that lost the mirror must not take it back.
     if noted is not None and held:
         raise UsageError(
             f"another launch of this run took the mirror {place.url} over: {noted.where}. One of the two must end; "
@@ -118,6 +119,7 @@ def record_owner(place: MirrorPlace, out: str, owner: MirrorOwner) -> None:
     """
     if _own_id(out) != owner.run:
         replace_file(os.path.join(out, ID_FILE), f"{owner.run}\n".encode())
+    # After the local file: a kill in between leaves a directory that already has the mirror's name.
     place.write_note(owner.to_bytes())
 
 
@@ -226,6 +228,7 @@ def _step_items_with_time(
     place: MirrorPlace, policy: KeepPolicy, names: List[str]
 ) -> List[CheckpointItem]:
     known = step_items(names)
+    # The time is in each manifest: without hourly checkpoints nobody needs those requests.
     if policy.hours:
         return [_with_time(place, item) for item in known]
     return known
@@ -332,6 +335,7 @@ def _fetch_newest(
     says: List[str],
 ) -> Optional[str]:
     """Fetch the newest complete one of `items`; return its new path."""
+    # The newest first; an older one is only used if that one is damaged.
     for item in reversed(items):
         temporary = store.temporary("step", item.step)
         try:
@@ -348,6 +352,7 @@ def _fetch_newest(
             store.set_aside(path)  # the local one with that name was examined and is damaged
         elif os.path.lexists(path):
             os.rename(path, aside)
+        # Only complete directories get a name under which a launch would find them.
         os.rename(temporary, path)
         for parent in (store.root, store.out):
             fsync_dir(parent)
@@ -550,6 +555,7 @@ def copy_and_verify(
             for file, source in paths.items():
                 # All opened at once: the checkpoint may be pruned here during the copy.
                 files[file] = stack.enter_context(open(source, "rb", buffering=0))
+        # It was pruned here before the copy began: a newer one is waiting already.
         except (CheckpointDamaged, FileNotFoundError):
             return {"gone": True}
         if name not in place.list_names() or not _is_whole(place, name, body):

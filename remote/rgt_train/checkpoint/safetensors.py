@@ -177,6 +177,7 @@ def _allocate_tensors(head: bytes, size: int) -> Tuple[Dict[str, torch.Tensor], 
         if key in other:
             name, shape = json.loads(other[key])
             dtype = getattr(torch, name)
+        # A header may be crafted: no tensor may reach outside of the file or into another one.
         if not at <= begin <= end <= size or end - begin != math.prod(shape) * dtype.itemsize:
             raise ValueError(f"its header gives {key} a place that it cannot have")
         memory.append(memoryview(bytearray(begin - at)))
@@ -287,6 +288,7 @@ class SharedArena:
 
     def __init__(self, layout: ArenaLayout, *, pinned: bool = False) -> None:
         self.layout = layout
+        # An empty mapping is an error (EINVAL).
         size = max(layout.total, mmap.PAGESIZE)
         self.fd = _open_memory()
         try:
@@ -343,6 +345,7 @@ class SharedArena:
         if self._pinned:
             _unpin_memory(self._base)
         self._views.clear()
+        # The tensor holds the mapping open.
         del self._base
         try:
             self._map.close()
@@ -364,6 +367,7 @@ def _open_memory() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("rgt-arena", os.MFD_CLOEXEC)
     fd, path = tempfile.mkstemp(prefix="rgt-arena-")
+    # Unlinked at once: the memory ends with its last descriptor, also after a kill.
     os.unlink(path)
     return fd
 
@@ -383,6 +387,7 @@ def _pin_memory(base: torch.Tensor) -> bool:
     Slower, not wrong, if the driver refuses.
     """
     try:
+        # torch's own pin_memory() would copy into another buffer.
         status = torch.cuda.cudart().cudaHostRegister(base.data_ptr(), base.numel(), 0)  # type: ignore[no-untyped-call]
     except (RuntimeError, AssertionError, AttributeError):
         return False
@@ -517,6 +522,7 @@ class LoadedCheckpoint:
             directory, memory_of=place_file
         )
         for name, (head, verified) in heads.items():
+            # The header was read first, to place the tensors; the verified bytes must be the same.
             if verified != head:
                 raise manifest.CheckpointDamaged(f"{name}: its header was read in two ways")
         try:

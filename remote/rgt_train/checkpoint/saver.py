@@ -295,6 +295,7 @@ class CheckpointSaver:
                 return True
         self._raise_repeated_error(step)
         self._telling.report_hold(step, self._count_unsaved(step), self._max_unsaved(), limit)
+        # on_wait tells the other ranks that this one is alive: they wait for its orders.
         while not self._stop.wait(HOLD_POLL_S) and not self.on_wait():
             if attempt():
                 return True
@@ -339,6 +340,7 @@ class CheckpointSaver:
 
     def _begin_save(self, step: int, *, give_up: bool) -> None:
         """Start to write: the best that is still missing, otherwise the state of `step`."""
+        # The best first: see `save`.
         if self._best is not None:
             self._try_begin(lambda: self._persister.write_again(give_up=give_up), step)
         else:

@@ -62,6 +62,7 @@ def choose_ranks(given: Optional[Ranks]) -> Ranks:
     """Return the ranks of a run: given, joined by the process, of torchrun, or only this one."""
     if given is not None:
         return given
+    # Not imported: that takes a second which a single process does not need.
     dist: Any = sys.modules.get("torch.distributed")
     joined = dist is not None and dist.is_available() and dist.is_initialized()
     if joined or (launch.is_torchrun() and launch.read_launch().world > 1):
@@ -101,6 +102,7 @@ def limit_threads(quota: Optional[float] = None) -> str:
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
     """Return whether any parameter is sharded over several ranks (`fully_shard`)."""
     return any(
+        # By name, as a single process must not import torch.distributed.tensor.
         type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters()
     )
 
@@ -132,6 +134,7 @@ def persister(
         UsageError: The models are wrapped in a way that cannot be saved here.
     """
     for model in models.values():
+        # By name: importing FSDP1 for an isinstance would cost more than this check.
         if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
             raise UsageError(
                 "FullyShardedDataParallel (FSDP1) is not supported: shard with torch's fully_shard"
@@ -257,12 +260,14 @@ def wrap_model(
         rules["reshard_after_forward"] = False
     for block in _sharding_units(model):
         fully_shard(block, **rules)
+    # The root last: it takes the parameters that no block has taken.
     fully_shard(model, **rules)
     return model
 
 
 def sharded_grad_norm(model: nn.Module) -> float:
     """Return the norm of all gradients of a sharded model without changing them. Collective."""
+    # An infinite limit: the norm without a change of the gradients.
     found: Any = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 

@@ -149,6 +149,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in STANDS_FOR:
             return STANDS_FOR[module, name]
+        # dtypes are plain constants, and cannot do anything.
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise UnknownFormat(

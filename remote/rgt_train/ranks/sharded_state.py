@@ -44,6 +44,7 @@ __all__ = [
     "take_state",
 ]
 
+# Flat: moments are named by parameter, so they fit any number of ranks and groups.
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 Tensors = Dict[str, torch.Tensor]
@@ -193,6 +194,7 @@ def take_state(state: RunState) -> CollectedState:
     Raises:
         UsageError: It holds something that cannot be stored.
     """
+    # Before anything is read: see there.
     _reshard_modules(state)
     state.check_build()
     with state.epoch_end_settings():
@@ -245,6 +247,7 @@ def models_of_optimizers(state: RunState) -> Dict[str, Tuple[str, torch.optim.Op
             )
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for model, module in state.models.items():
+            # By identity: after fully_shard an optimizer made before still has the old parameters.
             if mine <= {id(p) for p in module.parameters()}:
                 found[name] = model, optimizer
                 break
@@ -269,6 +272,7 @@ class StagingBuffers:
             for name, tensor in tensors.items():
                 held = self._held.get(name)
                 if held is None or _buffer_kind(held) != _buffer_kind(tensor):
+                    # copy=True: on a CPU, to() would return the live tensor itself.
                     self._held[name] = tensor.detach().to("cpu", copy=True)
                 else:
                     _local_tensor(held).copy_(_local_tensor(tensor))
@@ -305,6 +309,7 @@ def restore_all(
     )
     for name, buffer in _own_buffers(state, taken.tensors).items():
         saved = taken.tensors.get(f"rank{state.rank}/{name}")
+        # On another number of ranks, no rank is the one that the buffer belonged to.
         if saved is not None and document["environment"].get("ranks") == state.world:
             buffer.copy_(saved)
     inexact = state.same_parts(document["objects"], _objects_of(state))

@@ -81,6 +81,7 @@ class ServiceSink:
             project=launch.project,
             name=launch.run_identity,
             config=launch.settings,
+            # "must" would fail at the first launch, "never" at the second.
             resume="allow",
             **arguments,
         )
@@ -145,6 +146,7 @@ class MlflowSink:
         if launch.group:
             tags["group"] = launch.group
         module.start_run(run_name=launch.run_identity, tags=tags)
+        # Only for a new run: MLflow refuses to change a parameter.
         module.log_params(launch.settings)
 
     def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
@@ -276,6 +278,7 @@ class RunReport:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
         names, numbers = tuple(values), tuple(values.values())
+        # A sum is finite only if all of its terms are.
         if {*map(type, numbers)} <= _NUMBERS and math.isfinite(sum(numbers)):
             # JSON of the usual point, in a third of the time of an encoder
             template = self._templates.get(names)
@@ -328,6 +331,7 @@ def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
     """Return the highest step among the last logged points, and the time of the last line."""
     try:
         with open(os.path.join(out, METRICS), "rb") as file:
+            # The file has a line per step, and may have millions.
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             lines = file.read().splitlines()
     except OSError:
@@ -340,6 +344,7 @@ def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
             at = float(entry["time"])
             if "event" not in entry:
                 step = max(step or 0, int(entry["step"]))
+            # Steps after it are repeated, so the highest one before it does not count.
             elif entry["event"] == "resume":
                 step = int(entry["step"])
         except (ValueError, KeyError, TypeError):
@@ -458,6 +463,7 @@ class EventFile:
         if template is None:
             templates = 64
             if len(self._templates) >= templates:
+                # A loop with ever new tags must not fill the memory.
                 self._templates.clear()
             template = self._templates[key] = _EventTemplate(*key)
         self._file.append_bytes(template.build_record(seconds, place, list(values.values())))
