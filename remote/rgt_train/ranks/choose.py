@@ -103,7 +103,9 @@ def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
     """Return whether any parameter is sharded over several ranks (`fully_shard`)."""
     return any(
         # By name, as a single process must not import torch.distributed.tensor.
-        type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters()
+        type(p).__name__ == "DTensor"
+        for model in models.values()
+        for p in model.parameters()
     )
 
 
