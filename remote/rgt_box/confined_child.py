@@ -74,9 +74,9 @@ class ConfinedChild:
         """Return the answer to a request.
 
         Raises:
-            Later: It takes longer, or the child is busy with another one; send the same request
+            AnswerPending: It takes longer, or the child is busy with another one; send the same request
                 again.
-            Ended: The child died on it.
+            ChildDied: The child died on it.
             OSError: No child can be started.
         """
         line = json.dumps(request, sort_keys=True).encode() + b"\n"

@@ -141,7 +141,7 @@ def store_secret(
         durable: As for `why_unsuitable`.
 
     Raises:
-        Refused: There it could be read by others, or would outlive the box.
+        SecretNotStored: There it could be read by others, or would outlive the box.
         OSError: It cannot be written.
     """
     if not NAME.fullmatch(name):

@@ -58,7 +58,7 @@ class RunEnding:
         """Save the last state and write the result; wait for the disk if necessary. For the writer.
 
         Raises:
-            Stop: A signal asked for the end meanwhile (75), or neither disk nor mirror accepted it
+            TrainingStop: A signal asked for the end meanwhile (75), or neither disk nor mirror accepted it
                 (74).
         """
         p = self.progress

@@ -62,7 +62,7 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
     `out` is changed, so this may be done while the run goes on.
 
     Raises:
-        Damaged: No checkpoint is complete.
+        CheckpointDamaged: No checkpoint is complete.
         UsageError: `out` is not a run directory, or its checkpoints cannot be understood.
         Unreadable: The newest checkpoint cannot be read; an older one must not replace it.
         OSError: The file could not be written; an existing one is unchanged.

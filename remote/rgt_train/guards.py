@@ -145,8 +145,8 @@ class StepGuard:
         """Return whether the step may be applied; otherwise count it as skipped.
 
         Raises:
-            Stop: Too many steps in a row were not finite, or too many rollbacks (exit code 1).
-            Rollback: The run goes back to before a spike (exit code 75).
+            TrainingStop: Too many steps in a row were not finite, or too many rollbacks (exit code 1).
+            RollbackStop: The run goes back to before a spike (exit code 75).
         """
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             self._nonfinite(loss, grad_norm)

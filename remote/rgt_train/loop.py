@@ -296,7 +296,7 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
     """Train as `config` says in `out`, resuming an existing run, and return the exit code 0.
 
     Raises:
-        Stop: It ended before the last step.
+        TrainingStop: It ended before the last step.
         UsageError: It cannot run like this.
     """
     torch.set_num_threads(config.int("threads"))

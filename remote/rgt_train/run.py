@@ -227,7 +227,7 @@ class Run:
         """Yield the epochs that are left, from 0; the first may be half done.
 
         Raises:
-            Stop: A signal asked for the end before the first step (exit code 75).
+            TrainingStop: A signal asked for the end before the first step (exit code 75).
         """
         if not self.finished:
             self._data.entered = True
@@ -372,8 +372,8 @@ class Run:
         The ranks' losses are averaged first, so that all get the same answer.
 
         Raises:
-            Stop: Too many steps in a row were NaN or infinite (exit code 1).
-            Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch
+            TrainingStop: Too many steps in a row were NaN or infinite (exit code 1).
+            RollbackStop: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch
                 goes back (75).
         """
         means = self._ranks.mean_over_ranks(
@@ -389,7 +389,7 @@ class Run:
         with the next batch.
 
         Raises:
-            Stop: A signal asked for the end (exit code 75).
+            TrainingStop: A signal asked for the end (exit code 75).
         """
         p = self.progress
         p.micro += 1
@@ -410,7 +410,7 @@ class Run:
             **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
 
         Raises:
-            Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
+            TrainingStop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
             UsageError: More steps than the epoch has, a loss that is not one number, or no
                 ``with run:`` around the loop.
         """
@@ -467,7 +467,7 @@ class Run:
         there.
 
         Raises:
-            Stop: With exit code 75; the state is saved while `with run` unwinds.
+            TrainingStop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._note_alive()
         if self.progress.micro and not (self._midway and self._can_stop_midway()):

@@ -297,7 +297,7 @@ class Journal:
         Without a verb, the account is locked for a creation: while one is open, no other can begin.
 
         Raises:
-            Held: another process acts on it.
+            InstanceLocked: another process acts on it.
             JournalFailed: the journal cannot be read or written.
         """
         path = self._journal_path(target)

@@ -140,7 +140,7 @@ def locked_history(path: Path) -> Iterator[None]:
     """Hold the lock under which a history is created, replaced or backed up.
 
     Raises:
-        Trouble: another process holds the lock for too long.
+        HistoryUnavailable: another process holds the lock for too long.
         OSError: the lock file cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -209,9 +209,9 @@ def connect(path: Path) -> sqlite3.Connection:
     begins.
 
     Raises:
-        Refused: it belongs to a newer rgt, or is not a history of rgt. It is not changed.
-        Trouble: it cannot be opened now.
-        Damaged: it is not a valid database.
+        HistoryRefused: it belongs to a newer rgt, or is not a history of rgt. It is not changed.
+        HistoryUnavailable: it cannot be opened now.
+        HistoryDamaged: it is not a valid database.
     """
     try:
         with locked_history(path):
@@ -319,7 +319,7 @@ def check_integrity(con: sqlite3.Connection, path: Path) -> None:
     """Have SQLite check the structure of the entire file.
 
     Raises:
-        Damaged: it is invalid.
+        HistoryDamaged: it is invalid.
         sqlite3.Error: it cannot be read.
     """
     found = [str(row[0]) for row in con.execute("PRAGMA quick_check(1)")]
@@ -365,7 +365,7 @@ def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
     """Write the daily backup next to the history if it is due; return whether it was.
 
     Raises:
-        Damaged: the history is invalid; the previous backup is kept.
+        HistoryDamaged: the history is invalid; the previous backup is kept.
         sqlite3.Error, OSError: it cannot be written.
     """
     backup = backup_of(path)

@@ -168,7 +168,7 @@ def recall_runs(con: sqlite3.Connection, box: int) -> tuple[KnownRun, ...]:
     """Return the newest runs of a box with their curves, oldest first.
 
     Raises:
-        Damaged: their rows are invalid.
+        HistoryDamaged: their rows are invalid.
     """
     # Number of runs of a box that are loaded, the newest.
     recalled = 64
@@ -372,7 +372,7 @@ def unpack_points(body: bytes) -> tuple[list[int], list[float]]:
     """Unpack steps and values.
 
     Raises:
-        Damaged: the bytes were not made by `pack_points`.
+        HistoryDamaged: the bytes were not made by `pack_points`.
     """
     try:
         if body[0] == _ZLIB:

@@ -58,7 +58,7 @@ def examine_npy(whole: FileSection) -> bool:
     Return whether it is an array of objects, left unexamined.
 
     Raises:
-        Refused: it is damaged, cut off, or has data after its end.
+        FileRefused: it is damaged, cut off, or has data after its end.
         OSError: it cannot be read.
     """
     found = parse_npy_header(whole.read(0, min(MOST_HEADER + 12, whole.length)))
@@ -70,7 +70,7 @@ def examine_npz(whole: FileSection) -> tuple[str, ...]:
     """Check a whole ``.npz`` file; return the arrays of objects, of which only the CRC was checked.
 
     Raises:
-        Refused: a record is damaged, or its header does not match its length.
+        FileRefused: a record is damaged, or its header does not match its length.
         OSError: it cannot be read.
     """
     objects = []
@@ -111,7 +111,7 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
     """Parse the first bytes of a ``.npy`` file.
 
     Raises:
-        Refused: they are not a valid header.
+        FileRefused: they are not a valid header.
     """
     if not head.startswith(MAGIC) or len(head) < 12:
         raise FileRefused(
@@ -208,7 +208,7 @@ def examine_hdf5(whole: FileSection) -> None:
     """Check that the file has the length that its superblock states, and was closed.
 
     Raises:
-        Refused: it has not, or there is no superblock.
+        FileRefused: it has not, or there is no superblock.
         OSError: it cannot be read.
     """
     place = 0
@@ -261,7 +261,7 @@ def examine_gguf(whole: FileSection) -> tuple[str, ...]:
     """Check the header; return the types of tensors whose length is unknown and was not checked.
 
     Raises:
-        Refused: it is damaged, cut off, or a tensor lies outside of the file or overlaps another.
+        FileRefused: it is damaged, cut off, or a tensor lies outside of the file or overlaps another.
         OSError: it cannot be read.
     """
     at = _HeaderCursor(whole)
@@ -361,7 +361,7 @@ class _HeaderCursor:
         """Return the next bytes.
 
         Raises:
-            Refused: the file ends before them.
+            FileRefused: the file ends before them.
         """
         if self.place + length > self._whole.length:
             raise FileRefused(f"it is truncated in its header, at byte {self._whole.length}")
@@ -387,7 +387,7 @@ class _HeaderCursor:
         """Skip a value.
 
         Raises:
-            Refused: its type does not exist.
+            FileRefused: its type does not exist.
         """
         if kind == _STRING:
             self.read_string()

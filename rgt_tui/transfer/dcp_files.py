@@ -31,7 +31,7 @@ def read_parts(metadata: FileSection) -> tuple[CheckpointPart, ...]:
     """Return all parts named in a metadata file, after checking that they cover every tensor.
 
     Raises:
-        Refused: it is damaged, not as torch writes it, or loading it would run code.
+        FileRefused: it is damaged, not as torch writes it, or loading it would run code.
         OSError: it cannot be read.
     """
     whole = torch_files.read_single_pickle(metadata, safe_names.SHARDED_METADATA).value
@@ -143,7 +143,7 @@ def examine_checkpoint(folder: Path) -> tuple[str, ...]:
     Return the files whose content has checksums.
 
     Raises:
-        Trouble: one of its files is missing, damaged, or not as torch writes it.
+        MemberFileError: one of its files is missing, damaged, or not as torch writes it.
         OSError: one cannot be read.
     """
     by_file: dict[str, list[CheckpointPart]] = {}

@@ -245,7 +245,7 @@ def read_trainer_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint after comparing it with its own digest.
 
     Raises:
-        Trouble: it is damaged, or of another format.
+        MemberFileError: it is damaged, or of another format.
         OSError: it cannot be read.
     """
     try:
@@ -281,7 +281,7 @@ def examine_trainer_checkpoint(folder: Path) -> tuple[str, ...]:
     Return their names.
 
     Raises:
-        Trouble: a file is missing, short, long, altered, or of the wrong content.
+        MemberFileError: a file is missing, short, long, altered, or of the wrong content.
         OSError: one cannot be read.
     """
     files = read_trainer_manifest(folder)["files"]

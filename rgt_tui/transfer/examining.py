@@ -51,7 +51,7 @@ class ExamineProcess:
         """Start it, unless it is running.
 
         Raises:
-            Ended: it did not start.
+            ChildEnded: it did not start.
         """
         if self._process is not None:
             return
@@ -75,7 +75,7 @@ class ExamineProcess:
             size: Bytes that must be read to answer it.
 
         Raises:
-            Ended: it ended, took too long, or gave an invalid answer; the next question starts
+            ChildEnded: it ended, took too long, or gave an invalid answer; the next question starts
                 another one.
         """
         self.start()

@@ -41,7 +41,7 @@ class FileSection:
         """Return a part of this section.
 
         Raises:
-            Refused: it is not within it.
+            FileRefused: it is not within it.
         """
         if start < 0 or length < 0 or start + length > self.length:
             raise FileRefused(
@@ -53,7 +53,7 @@ class FileSection:
         """Return exactly these bytes.
 
         Raises:
-            Refused: they do not exist.
+            FileRefused: they do not exist.
             OSError: the disk cannot be read.
         """
         part = self.subsection(start, length)

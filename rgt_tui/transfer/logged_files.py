@@ -63,7 +63,7 @@ def examine_events(whole: FileSection) -> None:
     """Check all records of a TensorBoard event file.
 
     Raises:
-        Refused: a checksum is wrong, or it ends inside a record.
+        FileRefused: a checksum is wrong, or it ends inside a record.
         OSError: it cannot be read.
     """
     at = 0
@@ -89,7 +89,7 @@ def examine_lines(whole: FileSection) -> None:
     """Check that every line is a JSON object.
 
     Raises:
-        Refused: one is not, or the last one is cut off.
+        FileRefused: one is not, or the last one is cut off.
         OSError: it cannot be read.
     """
     number = 0
@@ -121,7 +121,7 @@ def examine_json(whole: FileSection) -> object:
     """Return the document in a JSON file.
 
     Raises:
-        Refused: it is not valid JSON, or too long.
+        FileRefused: it is not valid JSON, or too long.
         OSError: it cannot be read.
     """
     if whole.length > MOST_JSON:

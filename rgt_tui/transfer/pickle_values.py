@@ -95,7 +95,7 @@ def read_pickle(file: BytesIO, allowed: Collection[tuple[str, str]]) -> PickleCo
 
     Raises:
         Beyond: it names anything else, or uses an opcode that no checkpoint has.
-        Refused: it is damaged.
+        FileRefused: it is damaged.
     """
     machine = _PickleMachine(allowed)
     try:
@@ -130,7 +130,7 @@ def skip_pickle(file: BytesIO) -> None:
     """Move `file` past the pickle at its current position, with any objects in it.
 
     Raises:
-        Refused: it is damaged, or cut off, or loading it would run something.
+        FileRefused: it is damaged, or cut off, or loading it would run something.
     """
     texts: list[Any] = []
     """The values pushed last: the name of a class or function consists of two texts."""

@@ -27,7 +27,7 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
     """Check the header and return the names of the tensors.
 
     Raises:
-        Refused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill the file.
+        FileRefused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill the file.
         OSError: it cannot be read.
     """
     if whole.length < 8:
@@ -124,7 +124,7 @@ def read_shard_index(path: Path) -> dict[str, list[str]]:
     """Return the files that an index names, with the tensors in each.
 
     Raises:
-        Refused: it is damaged, or names a file outside of its directory.
+        FileRefused: it is damaged, or names a file outside of its directory.
         OSError: it cannot be read.
     """
     with OpenFileSection(path) as whole:
@@ -155,7 +155,7 @@ def examine_index(path: Path) -> None:
     """Check that every shard exists, and, for safetensors, has the tensors that the index names.
 
     Raises:
-        Trouble: one is missing, or has other tensors.
+        MemberFileError: one is missing, or has other tensors.
         OSError: one cannot be read.
     """
     try:

@@ -49,7 +49,7 @@ def examine_torch_file(whole: FileSection) -> TorchFile:
     """Check a whole file of ``torch.save``.
 
     Raises:
-        Refused: it is damaged, cut off, of another format, or loading it would run code.
+        FileRefused: it is damaged, cut off, of another format, or loading it would run code.
         OSError: it cannot be read.
     """
     head = whole.read(0, min(512, whole.length))
@@ -140,7 +140,7 @@ def _tensors_fit(made: Iterable[MadeObject]) -> None:
     """Check that each tensor lies within its storage.
 
     Raises:
-        Refused: one does not.
+        FileRefused: one does not.
     """
     for call in made:
         if call.what not in _REBUILDS or len(call.arguments) < 4:
@@ -237,7 +237,7 @@ def examine_pickle(whole: FileSection) -> str:
     damaged, but not loaded either.
 
     Raises:
-        Refused: it is damaged, or cut off.
+        FileRefused: it is damaged, or cut off.
         OSError: it cannot be read.
     """
     if not whole.read(0, min(1, whole.length)).startswith(_PROTOCOL):
@@ -264,7 +264,7 @@ def read_single_pickle(whole: FileSection, allowed: Iterable[tuple[str, str]]) -
     """Return the content of a file that is one pickle.
 
     Raises:
-        Refused: it is damaged, too long, or has a name that is not allowed.
+        FileRefused: it is damaged, too long, or has a name that is not allowed.
     """
     if whole.length > MOST_BYTES:
         raise FileRefused(

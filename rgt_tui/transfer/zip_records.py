@@ -57,7 +57,7 @@ class ZipRecord(NamedTuple):
         """Yield its content, unpacked; never more than the declared size.
 
         Raises:
-            Refused: it unpacks to another size, or not at all.
+            FileRefused: it unpacks to another size, or not at all.
         """
         if not self.deflated:
             yield from self.data.iterate_pieces()
@@ -86,7 +86,7 @@ class ZipRecord(NamedTuple):
         """Compare the content with the checksum.
 
         Raises:
-            Refused: it differs.
+            FileRefused: it differs.
         """
         found = 0
         for piece in self.iterate_pieces():
@@ -117,7 +117,7 @@ def read_records(whole: FileSection, *, deflated: bool = False) -> dict[str, Zip
         deflated: Whether records may be compressed, as NumPy's may.
 
     Raises:
-        Refused: it is cut off, or anything in it is not as torch (or NumPy) writes it.
+        FileRefused: it is cut off, or anything in it is not as torch (or NumPy) writes it.
     """
     begin, stop, count, odd_end = _directory(whole)
     entries = _parse_entries(

@@ -259,7 +259,7 @@ def save_plans(folder: str, plans: Mapping[str, Any]) -> None:
     """Store the armed plans.
 
     Raises:
-        NoRoom: nothing can be written anywhere.
+        PlanNotStored: nothing can be written anywhere.
     """
     store_json(folder, FILE, dict(plans))
 
@@ -268,7 +268,7 @@ def store_json(folder: str, name: str, value: Mapping[str, Any]) -> None:
     """Write a small JSON file durably to disk, or to memory (tmpfs) if the disk is full.
 
     Raises:
-        NoRoom: neither is writable.
+        PlanNotStored: neither is writable.
     """
     data, why = jsonline.encode_line(dict(value)), "there is nowhere to write"
     for where in _writable_folders(folder):
@@ -298,7 +298,7 @@ class PlanLock:
     """Context manager of the lock that guards changes to the plans.
 
     Raises:
-        NoRoom: no lock file can be written, or another process kept the lock for `LOCK_WAIT`
+        PlanNotStored: no lock file can be written, or another process kept the lock for `LOCK_WAIT`
             seconds.
     """
 

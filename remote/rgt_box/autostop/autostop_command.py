@@ -212,7 +212,7 @@ def postpone_stops(folder: str, seconds: float) -> None:
     """Postpone every armed stop until `seconds` from now.
 
     Raises:
-        plan.NoRoom: no directory is writable.
+        plan.PlanNotStored: no directory is writable.
         plan.WrongRequest: nothing is armed.
     """
     at = idle_clock.read_clocks()

@@ -126,7 +126,7 @@ def own_key(kind: str, own: Mapping[str, str] | None = None) -> InstanceKey:
     platform), our own environment.
 
     Raises:
-        NoKey: none of them has a key and an instance ID.
+        NoStopKey: none of them has a key and an instance ID.
     """
     names = NAMES[kind]
     given = _stored_key(names[0])
@@ -177,7 +177,7 @@ class OwnStop:
         instance: The platform's ID of the box, as given at arming.
 
     Raises:
-        NoKey: there is no key, or it belongs to another instance.
+        NoStopKey: there is no key, or it belongs to another instance.
     """
 
     def __init__(self, stop: Mapping[str, Any], instance: str) -> None:
@@ -408,7 +408,7 @@ def _checked_url(url: str) -> str:
     """Return a URL that the key may be sent to.
 
     Raises:
-        NoKey: it is not https (http is allowed only for loopback), or malformed.
+        NoStopKey: it is not https (http is allowed only for loopback), or malformed.
     """
     from urllib.parse import urlsplit
 

@@ -123,7 +123,7 @@ class ResultMirror(mirror.MirrorRun):
         """Copy until no file disappears during a pass: a file renamed meanwhile may be missed.
 
         Raises:
-            NoRoom, OSError: as `run`.
+            NoRoomError, OSError: as `run`.
         """
         # Times a tree is copied again while its files keep disappearing.
         walks = 3

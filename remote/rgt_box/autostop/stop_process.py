@@ -161,7 +161,7 @@ class StopAttempt:
         """Run all steps.
 
         Raises:
-            Withdrawn, Failed: the box was not stopped.
+            Withdrawn, StopFailed: the box was not stopped.
         """
         why = plan.why_void(self._armed, idle_clock.read_clocks())
         if why:
@@ -205,7 +205,7 @@ class StopAttempt:
         """Check that the box can be stopped, before ending its runs.
 
         Raises:
-            Failed: the key may not stop the box, or that is unproven; no run was ended.
+            StopFailed: the key may not stop the box, or that is unproven; no run was ended.
         """
         text = ""
         for pause in PAUSES:
@@ -250,7 +250,7 @@ class StopAttempt:
         """Poll the state until the box is off; returns False if it is still running after `SETTLE`.
 
         Raises:
-            Failed: the state is unknown, so the stop is not sent again.
+            StopFailed: the state is unknown, so the stop is not sent again.
         """
         deadline = time.monotonic() + SETTLE * wait_factor()
         while True:
@@ -275,7 +275,7 @@ class StopAttempt:
         """Write the journal.
 
         Raises:
-            plan.NoRoom: with `strict`, if it cannot be written anywhere.
+            plan.PlanNotStored: with `strict`, if it cannot be written anywhere.
         """
         self._journal = dict(
             more, id=self._armed["id"], mode=self._mode, phase=phase, tries=self._tries
@@ -435,7 +435,7 @@ class StopAttempt:
         """Copy results that a stop would erase to durable storage.
 
         Raises:
-            Failed: something could not be copied.
+            StopFailed: something could not be copied.
         """
         durable = self._armed["durable"]
         then, now = self._armed.get("devices") or {}, plan.device_numbers(durable)
@@ -472,7 +472,7 @@ class StopAttempt:
         """Send SIGTERM to every run so that it saves, and wait until they exit.
 
         Raises:
-            Failed: a run is not known to save and was not accepted, or did not exit.
+            StopFailed: a run is not known to save and was not accepted, or did not exit.
         """
         sample, signs, _ = self._take_fresh_sample()
         runs = saving.list_saving_runs(sample, signs, self._armed)

@@ -471,7 +471,7 @@ def disarm_modes(folder: str, modes: list[str], why: str) -> list[str]:
     """Disarm modes; returns those that were armed.
 
     Raises:
-        plan.NoRoom: no directory is writable.
+        plan.PlanNotStored: no directory is writable.
     """
     with plan.PlanLock(folder):
         plans = plan.load_plans(folder)

@@ -81,7 +81,7 @@ class ExactReader:
         """Open the file at the path, at its first byte.
 
         Raises:
-            NotThere: when it does not exist or cannot be read.
+            UnreadableFileError: when it does not exist or cannot be read.
         """
         try:
             self._use_file(files.open_regular(self.path))
@@ -97,7 +97,7 @@ class ExactReader:
             path is then read from its first byte.
 
         Raises:
-            NotThere: when there is no file to read.
+            UnreadableFileError: when there is no file to read.
         """
         try:
             self.open()
@@ -408,7 +408,7 @@ def _print_new_data(reader: ExactReader) -> None:
     """Print new data until the reader disconnects.
 
     Raises:
-        Gone: when the reader has disconnected.
+        ReaderDisconnected: when the reader has disconnected.
     """
     wait = SHORTEST_MS
     while True:

@@ -75,7 +75,7 @@ def hash_unchanging_file(opened: Callable[[], int]) -> tuple[str, os.stat_result
         (SHA-256 in hex, its stat).
 
     Raises:
-        Changed: when it changed both times.
+        FileChangedError: when it changed both times.
         OSError: when it cannot be read.
     """
     for _ in range(2):

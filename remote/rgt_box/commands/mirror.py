@@ -252,7 +252,7 @@ class MirrorRun:
         """Copy everything; returns the exit status.
 
         Raises:
-            NoRoom: before writing if predictable, otherwise when the disk is full.
+            NoRoomError: before writing if predictable, otherwise when the disk is full.
             OSError: when source or target cannot be used at all.
         """
         self._check_room()

@@ -172,7 +172,7 @@ def row_position(
     The key is chosen once per file and kept in ``state["key"]``, so two counters are never mixed.
 
     Raises:
-        Upgrade: when `layout` has a call counter and this row has a firmer key than the one in use.
+        FirmStepFound: when `layout` has a call counter and this row has a firmer key than the one in use.
     """
     used = state.get("key")
     if used is None or (layout.call_counter and used not in FIRM):

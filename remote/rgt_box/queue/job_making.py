@@ -43,7 +43,7 @@ def job_folder(name: str) -> str:
     """Return the directory of a job made by rgt.
 
     Raises:
-        NotMade: The name is invalid.
+        JobNotMade: The name is invalid.
     """
     if not NAME.fullmatch(name):
         raise JobNotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
@@ -67,7 +67,7 @@ def make_job(asked: dict[str, Any]) -> dict[str, Any]:
         ``notes``.
 
     Raises:
-        NotMade: Nothing was created.
+        JobNotMade: Nothing was created.
     """
     if asked.get("again"):
         folder = _free_folder(asked)
@@ -145,7 +145,7 @@ def check_request(asked: dict[str, Any]) -> None:
     """Refuse what `make_job` would refuse about the command or environment, before code is pushed.
 
     Raises:
-        NotMade: `make_job` would refuse it.
+        JobNotMade: `make_job` would refuse it.
     """
     name = str(asked.get("name"))
     _fill_command(asked, name, os.path.join(job_folder(name), "out"))
@@ -156,7 +156,7 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
     """Refuse a job whose ``job.json`` would contain a secret.
 
     Raises:
-        NotMade: A variable, the command or the smoke command looks like a secret.
+        JobNotMade: A variable, the command or the smoke command looks like a secret.
     """
     for name, value in queue_file.environment(_dict_value(asked, "env")).items():
         why = masking.why_secret(name, value)
@@ -177,7 +177,7 @@ def _fill_command(asked: dict[str, Any], name: str, out: str) -> tuple[list[str]
     """Return the command and environment with rgt's variables filled in.
 
     Raises:
-        NotMade: A variable cannot be filled in, or there is no command.
+        JobNotMade: A variable cannot be filled in, or there is no command.
     """
     env = queue_file.environment(_dict_value(asked, "env"))
     values = {OUT: out, cell_command.CELL: name}
@@ -225,7 +225,7 @@ def command_with_values(asked: dict[str, Any], values: dict[str, str]) -> list[s
         values: The rgt variables that may be used → their values.
 
     Raises:
-        NotMade: There is no command.
+        JobNotMade: There is no command.
         cell_command.WrongVariable: The command names a variable that cannot be filled in.
     """
     line, words = asked.get("line"), asked.get("words")
@@ -345,7 +345,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
         ``durable``, ``notes``.
 
     Raises:
-        NotMade: Nothing was changed.
+        JobNotMade: Nothing was changed.
     """
     folder = job_folder(str(asked.get("name")))
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))

@@ -281,7 +281,7 @@ class NvmlSession:
         cards: Where the kernel module lists its cards.
 
     Raises:
-        NoNvml: There is no driver library, no binding, or no device.
+        NvmlMissing: There is no driver library, no binding, or no device.
         Exception: NVML's error, if the kernel does not list any card either.
     """
 

@@ -248,7 +248,7 @@ def open_log(word: bytes) -> KernelLogDevice | DmesgProgram:
     """Open the kernel log for the records that contain `word`.
 
     Raises:
-        Unreadable: Neither the device nor the program works.
+        KernelLogUnreadable: Neither the device nor the program works.
     """
     try:
         return KernelLogDevice(kernel_log_path(), word)

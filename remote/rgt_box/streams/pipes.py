@@ -137,7 +137,7 @@ class FrameOutbox:
         """Write as much as the descriptor accepts now.
 
         Raises:
-            Closed: The reader has closed its end.
+            ReaderClosed: The reader has closed its end.
         """
         while self._parts:
             data = b"".join(self._parts)

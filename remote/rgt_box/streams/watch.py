@@ -86,7 +86,7 @@ class WatchChannel:
         """Stream until the client ends the channel.
 
         Raises:
-            Closed: The client went away without ending it.
+            ReaderClosed: The client went away without ending it.
         """
         poller = select.poll()
         poller.register(self._inbox.fd, select.POLLIN)

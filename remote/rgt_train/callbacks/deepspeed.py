@@ -123,7 +123,7 @@ class RgtDeepSpeed:
             **values: Further numbers for the metrics.
 
         Raises:
-            Stop: A signal asked for the end, and everything is saved (exit code 75).
+            TrainingStop: A signal asked for the end, and everything is saved (exit code 75).
         """
         if self.step_now == self._last:
             return  # in the middle of a gradient accumulation

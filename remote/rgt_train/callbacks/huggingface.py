@@ -179,7 +179,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         """Record how the training ended.
 
         Raises:
-            Stop: A signal asked for it (exit code 75).
+            TrainingStop: A signal asked for it (exit code 75).
         """
         self._phases.end_training()
         if self._recorder is not None:

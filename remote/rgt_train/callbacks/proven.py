@@ -244,7 +244,7 @@ def _fetch_checkpoint(place: MirrorPlace, name: str, out: StrPath) -> str:
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
-        Damaged: The copy there is incomplete, or differs from the checksums that `record_checksums` recorded.
+        CheckpointDamaged: The copy there is incomplete, or differs from the checksums that `record_checksums` recorded.
     """
     staged = os.path.join(out, ".rgt", "fetched")
     make_dirs(os.path.dirname(staged))
@@ -294,7 +294,7 @@ def _path_inside(folder: StrPath, name: str) -> str:
     """Return the path `name` below `folder`.
 
     Raises:
-        Damaged: It is not below it.
+        CheckpointDamaged: It is not below it.
     """
     if not name or os.path.isabs(name) or ".." in name.split("/"):
         raise CheckpointDamaged(f"{name!r} is not below the run directory")

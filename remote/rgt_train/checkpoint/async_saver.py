@@ -314,7 +314,7 @@ class AsyncSaver:
         """Restore the objects of the run from a checkpoint, verifying every byte's checksum.
 
         Raises:
-            Damaged: A byte is not the one written.
+            CheckpointDamaged: A byte is not the one written.
             UsageError: It belongs to something else.
         """
         loaded = LoadedCheckpoint(directory)

@@ -159,7 +159,7 @@ def decode_value(value: Any, get: Get) -> Any:
     """Return the value that was passed to `encode_value`.
 
     Raises:
-        Unknown: It holds something that this version does not know.
+        UnknownContent: It holds something that this version does not know.
     """
     if isinstance(value, list):
         return [decode_value(item, get) for item in value]

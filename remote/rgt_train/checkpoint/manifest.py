@@ -195,9 +195,9 @@ def read_manifest(directory: StrPath, pauses: Optional[Sequence[float]] = None) 
             `rgt_train.checkpoint.diskio`.
 
     Raises:
-        Damaged: It is missing or altered.
+        CheckpointDamaged: It is missing or altered.
         Unreadable: The disk cannot return its content.
-        Foreign: It is intact and of another format.
+        UnknownFormat: It is intact and of another format.
     """
     place = os.fspath(directory)
     try:
@@ -218,8 +218,8 @@ def parse_manifest(raw: bytes, where: str) -> Dict[str, Any]:
     """Return the manifest in `raw`, found at `where`, after checking its own digest.
 
     Raises:
-        Damaged: It is altered.
-        Foreign: It is intact and of another format.
+        CheckpointDamaged: It is altered.
+        UnknownFormat: It is intact and of another format.
     """
     try:
         body = checkpoint_names.decode_manifest(raw)
@@ -294,9 +294,9 @@ def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> 
         only: Names of the files to verify, if several processes share the work; None for all.
 
     Raises:
-        Damaged: The first file that is missing, short, long or altered.
+        CheckpointDamaged: The first file that is missing, short, long or altered.
         Unreadable: The disk cannot return its content.
-        Foreign: It is of another format.
+        UnknownFormat: It is of another format.
     """
     place = os.fspath(directory)
     result = VerifiedFiles(verify_checkpoint(place, only=only))
@@ -328,9 +328,9 @@ def verify_checkpoint(
             None keeps nothing. An `OSError` in it is one of reading the file.
 
     Raises:
-        Damaged: The first file that is missing, short, long or altered.
+        CheckpointDamaged: The first file that is missing, short, long or altered.
         Unreadable: The disk cannot return its content.
-        Foreign: It is of another format.
+        UnknownFormat: It is of another format.
     """
     place = os.fspath(directory)
     body = read_manifest(place)

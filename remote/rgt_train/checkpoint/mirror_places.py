@@ -94,7 +94,7 @@ def verify_copy(
         expected: The ``files`` of its manifest as at the source.
 
     Raises:
-        Damaged: A file differs from the copied one.
+        CheckpointDamaged: A file differs from the copied one.
     """
     for file, facts in expected.items():
         size, sums = _stream_checksums(place.stream_file(name, file))
@@ -109,7 +109,7 @@ def fetch_directory(place: MirrorPlace, name: str, target: str) -> None:
 
     Raises:
         OSError: It could not be read or written.
-        Damaged: It is incomplete there.
+        CheckpointDamaged: It is incomplete there.
     """
     remove_path(target)
     os.mkdir(target)

@@ -438,7 +438,7 @@ class MirrorRequests:
 
         Raises:
             OSError: The place, or the local disk, failed.
-            Damaged: The bytes read back differ from the copied ones.
+            CheckpointDamaged: The bytes read back differ from the copied ones.
             UsageError: The mirror is not this launch's.
         """
         owner = check_owner(self._place, self._out, self._launch, held=self.held)
@@ -537,7 +537,7 @@ def copy_and_verify(
 
     Raises:
         OSError: The place, or the local disk, failed.
-        Damaged: The bytes read back differ from the copied ones.
+        CheckpointDamaged: The bytes read back differ from the copied ones.
     """
     begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
     with ExitStack() as stack:
@@ -573,7 +573,7 @@ def verify_against_body(place: MirrorPlace, name: str, body: Dict[str, Any]) -> 
     """Read a directory back and compare every byte of it, and its manifest with `body`.
 
     Raises:
-        Damaged: Something differs.
+        CheckpointDamaged: Something differs.
     """
     places.verify_copy(place, name, body["files"])
     if read_place_manifest(place, name) != body:
@@ -593,7 +593,7 @@ def read_place_manifest(place: MirrorPlace, name: str) -> Dict[str, Any]:
     """Return the manifest in the directory `name` of a place.
 
     Raises:
-        Damaged: It is altered.
+        CheckpointDamaged: It is altered.
     """
     return manifest.parse_manifest(
         b"".join(place.stream_file(name, MANIFEST)), f"{place.url}/{name}"

@@ -492,7 +492,7 @@ class LoadedCheckpoint:
         directory: The checkpoint.
 
     Raises:
-        Damaged: A byte is not the one written.
+        CheckpointDamaged: A byte is not the one written.
         UsageError: It is intact but not one of ours.
     """
 
@@ -573,7 +573,7 @@ def load_weights(directory: StrPath) -> Dict[str, torch.Tensor]:
     """Return the weights and buffers in the checkpoint `directory`, with every byte verified.
 
     Raises:
-        Damaged: A byte is not the one written.
-        Foreign: It is of another format.
+        CheckpointDamaged: A byte is not the one written.
+        UnknownFormat: It is of another format.
     """
     return LoadedCheckpoint(str(directory)).tensors_of(MODEL_FILE)

@@ -216,7 +216,7 @@ class CheckpointSaver:
         """Perform at the end of `step` the actions that the ranks agreed on.
 
         Raises:
-            Stop: The disk refused everything for longer than the hold limit (exit code 74).
+            TrainingStop: The disk refused everything for longer than the hold limit (exit code 74).
         """
         self.prepare()
         if agreed & launch.SAVE:
@@ -282,7 +282,7 @@ class CheckpointSaver:
             attempt: Tries the awaited work, True if done; by default a quiet `save` of `step`.
 
         Raises:
-            Stop: The limit was reached (exit code 74).
+            TrainingStop: The limit was reached (exit code 74).
             Exception: The saves fail for another reason than space: that error.
         """
         if attempt is None:

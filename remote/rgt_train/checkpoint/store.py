@@ -552,8 +552,8 @@ def verified_checkpoint(path: str) -> Checkpoint:
     """Return the checkpoint at `path` after verifying every byte of it.
 
     Raises:
-        Damaged: A byte is not the one written.
-        Foreign: It is of another format.
+        CheckpointDamaged: A byte is not the one written.
+        UnknownFormat: It is of another format.
     """
     return describe_checkpoint(path, manifest.verify_checkpoint(path))
 

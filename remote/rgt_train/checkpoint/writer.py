@@ -39,7 +39,7 @@ def send_message(
     """Send one message, with a descriptor if given.
 
     Raises:
-        Closed: The other side has closed.
+        ConnectionClosed: The other side has closed.
     """
     text = json.dumps(fields).encode()
     head = _HEAD.pack(len(text), len(raw), int(fd is not None))
@@ -66,7 +66,7 @@ class MessageReader:
         """Return the next message; None if none is complete yet and `block` is false.
 
         Raises:
-            Closed: The other side has closed.
+            ConnectionClosed: The other side has closed.
         """
         while True:
             message = self._next_buffered()
@@ -176,7 +176,7 @@ class _SnapshotVerdict:
         """Wait for it, once.
 
         Raises:
-            Closed: The trainer is gone.
+            ConnectionClosed: The trainer is gone.
         """
         if self._told is None:
             message = self._reader.read_message(block=True)

@@ -165,8 +165,8 @@ def parse_metadata(data: bytes, where: str = METADATA) -> Metadata:
         where: Its path, for messages.
 
     Raises:
-        Damaged: It is not metadata, or contains something that such a file never has.
-        Foreign: It names a class unknown in such files: the checkpoint must not be skipped.
+        CheckpointDamaged: It is not metadata, or contains something that such a file never has.
+        UnknownFormat: It names a class unknown in such files: the checkpoint must not be skipped.
     """
     try:
         return _build_metadata(_Unpickler(io.BytesIO(data)).load())
@@ -303,8 +303,8 @@ class SafeReader(FileSystemReader):
         """Return the metadata.
 
         Raises:
-            Damaged: See `parse_metadata`.
-            Foreign: Likewise.
+            CheckpointDamaged: See `parse_metadata`.
+            UnknownFormat: Likewise.
         """
         path = str(self._get_metadata_path(kwargs.get("rank")))
         with open(path, "rb") as file:
@@ -318,8 +318,8 @@ def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
     """Return the tensors that a sharded checkpoint holds, by name.
 
     Raises:
-        Damaged: See `parse_metadata`; or it holds something that is not a tensor and would be unpickled.
-        Foreign: See `parse_metadata`.
+        CheckpointDamaged: See `parse_metadata`; or it holds something that is not a tensor and would be unpickled.
+        UnknownFormat: See `parse_metadata`.
     """
     found: Dict[str, TensorStorageMetadata] = {}
     for name, entry in reader.read_metadata().state_dict_metadata.items():
@@ -337,7 +337,7 @@ def read_weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[
         document: Its document of plain values.
 
     Raises:
-        Damaged: Its metadata is not that of a checkpoint.
+        CheckpointDamaged: Its metadata is not that of a checkpoint.
     """
     found = _read_tensors(directory, [f"{model}/" for model in document["models"]])
     result: Dict[str, Dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
@@ -358,7 +358,7 @@ def read_objects(
         names: The parts.
 
     Raises:
-        Damaged: Its metadata is not that of a checkpoint.
+        CheckpointDamaged: Its metadata is not that of a checkpoint.
     """
     wanted = sorted(names)
     if wanted:

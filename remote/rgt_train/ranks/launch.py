@@ -459,7 +459,7 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
     Collective.
 
     Raises:
-        Damaged: A rank found a checkpoint damaged; likewise `StateNotTaken`. The writer continues from
+        CheckpointDamaged: A rank found a checkpoint damaged; likewise `StateNotTaken`. The writer continues from
             here.
         UsageError: A rank raised it; every rank raises it.
         RanksError: Another rank's work failed unexpectedly; that rank raises its own error.

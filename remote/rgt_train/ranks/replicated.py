@@ -305,7 +305,7 @@ class DesyncChecks:
         """Compare the ranks if it is due. Collective.
 
         Raises:
-            Stop: They are not in step (exit code 1, on every rank); nothing is saved.
+            TrainingStop: They are not in step (exit code 1, on every rank); nothing is saved.
         """
         self._saves += 1
         if not self._every or (self._saves - 1) % self._every:
@@ -335,7 +335,7 @@ class Replicated(_ForwardingPersister):
         """Compare the ranks, collect their random states, and start to write. Collective.
 
         Raises:
-            Stop: The ranks are out of step.
+            TrainingStop: The ranks are out of step.
         """
         self._checks.before_save(request.step, state)
         state.random = self._ranks.gather_on_writer(state.random_here())
@@ -345,7 +345,7 @@ class Replicated(_ForwardingPersister):
         """Restore a checkpoint that every rank has verified. Collective.
 
         Raises:
-            Damaged: A rank found a byte that is not the one written; no rank has changed anything.
+            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
         opened: List[LoadedCheckpoint] = []

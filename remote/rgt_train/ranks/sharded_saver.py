@@ -234,8 +234,8 @@ class ShardedPersister:
         """Compare the ranks, copy this rank's part, and start to write. Collective.
 
         Raises:
-            Stop: The ranks are out of step.
-            NotTaken: A rank's state holds something that cannot be stored, or it has no memory for
+            TrainingStop: The ranks are out of step.
+            StateNotTaken: A rank's state holds something that cannot be stored, or it has no memory for
                 the copy.
         """
         begun = time.monotonic()
@@ -296,7 +296,7 @@ class ShardedPersister:
         """Restore a checkpoint made by any number of ranks. Collective.
 
         Raises:
-            Damaged: A rank found a byte that is not the one written; no rank has changed anything.
+            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
         reader = SafeReader(directory)
@@ -442,7 +442,7 @@ def _verify_own_share(directory: str, rank: int, world: int) -> Dict[str, Any]:
     """Verify this rank's share of the files; return the document of plain values.
 
     Raises:
-        Damaged: A byte is not the one written.
+        CheckpointDamaged: A byte is not the one written.
         UsageError: It is not a sharded checkpoint.
     """
     names: Sequence[str] = sorted(manifest.read_manifest(directory)["files"])

@@ -53,7 +53,7 @@ def parse_target(text: str) -> dict[str, Any]:
         text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
 
     Raises:
-        NotSsh: It is none of these.
+        NotSshAddress: It is none of these.
     """
     try:
         parts = shlex.split(text)

@@ -115,7 +115,7 @@ class BoxArming:
 
         Raises:
             BoxError: the box was not reached, or gave no answer.
-            NotNamed: an accepted pid does not belong to an idle process.
+            UnknownProcess: an accepted pid does not belong to an idle process.
         """
         profile = self._fleet.profile_of(spec.name)
         review: ActionReview | None = None
@@ -258,7 +258,7 @@ def holders_by_pid(status: AutostopStatus, words: Sequence[str]) -> tuple[Holder
     The ids identify these processes, so a later process with the same pid is not accepted.
 
     Raises:
-        NotNamed: a pid does not belong to an idle process.
+        UnknownProcess: a pid does not belong to an idle process.
     """
     holders = {str(one.pid): one for one in status.holders}
     unknown = [word for word in words if word not in holders]

@@ -218,7 +218,7 @@ class MachineRental:
         """Lock an account, so that no other rgt rents there meanwhile.
 
         Raises:
-            Held: another process holds the lock.
+            InstanceLocked: another process holds the lock.
             JournalFailed: the journal cannot be read or written.
         """
         with self._journal.lock_instance(account_target(ref), box, None) as action:
