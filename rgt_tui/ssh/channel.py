@@ -86,6 +86,7 @@ class PackedLines:
                     self._begun = data
                     return b"", None
                 self._stream = self._open_stream(data)
+            # Bounded per call: 4 KB of zlib can become 4 MB, which would stall the interface.
             found = self._stream.decompress(data, INFLATED_BYTES)
         except zlib.error as error:
             raise DamagedStream(str(error)) from error
@@ -96,6 +97,7 @@ class PackedLines:
             line = self._line
         if not self._stream.eof:
             self._line = line
+            # A full result may have been cut by the bound; the caller passes the tail in again.
             return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
         rest, self._stream, self._line = self._stream.unused_data, None, b""
         begins_limit = 12
@@ -104,6 +106,8 @@ class PackedLines:
         checksum = 4
         if len(line) <= TOLD_BY.get(begins, 0):
             end = len(data) - len(rest)
+            # The stream ends with Adler-32 of the line (RFC 1950), so it need not be computed,
+            # except when the checksum was split over two reads.
             if end >= checksum:
                 sum_ = int.from_bytes(data[end - checksum : end], "big")
             else:
@@ -115,6 +119,7 @@ class PackedLines:
         """Begin a stream: its header has the checksum of the line that is its dictionary."""
         dictionary = 0x20
         if not data[1] & dictionary:
+            # wbits=0: the window size is taken from the header.
             return zlib.decompressobj(wbits=0)
         wanted = int.from_bytes(data[2:HEAD], "big")
         for sum_, line in self._told.values():
@@ -140,6 +145,7 @@ def read_frame(line: bytes) -> Frame:
     # skipped for speed: log lines are long, and their numbers are not computed with
     if not isinstance(frame, LogLines):
         try:
+            # The JSON decoder accepts integers of any size, MessagePack only those of 64 bits.
             _packed(frame)
         except OverflowError as error:
             raise ValueError("a number needs more than 64 bits") from error
@@ -189,6 +195,8 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            # Only the end, because only the last line is shown, and a noisy box must not fill
+            # memory.
             stderr_bytes = 4096
             self.words = (self.words + data)[-stderr_bytes:]
             return
@@ -201,7 +209,9 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
             return
         if self._waiting_bytes > WAITING_BYTES and not self._paused and self._chan is not None:
             self._paused = True
+            # asyncssh then stops extending the SSH window, and the agent's writes block.
             self._chan.pause_reading()
+        # With more than one, the caller knows already that this box waits.
         if len(self._waiting) == 1:
             self._on_waiting()
 
@@ -219,6 +229,7 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
                 self._cut = self._lines.split_lines(self._pop_data())
                 self._cut.reverse()
                 bad += self._lines.oversized - before
+            # After the line, not before it: every call makes progress, however late it comes.
             if time.monotonic() > until:
                 break
         if bad:
@@ -268,6 +279,7 @@ class _FrameSession(asyncssh.SSHClientSession[bytes]):
         try:
             frame = read_frame(line)
         except (ValueError, RecursionError) as error:
+            # Uncompressed, a bad line damages only itself; compressed, later lines may refer to it.
             if self._unpacker is not None and _is_no_json(error):
                 self._give_up("a line of it is not JSON")
             return False
@@ -323,6 +335,7 @@ class WatchChannel:
 
     async def wait(self) -> str:
         """Wait for the end; return its reason."""
+        # Shielded: a waiter that is cancelled must not cancel the future of the others.
         return await asyncio.shield(self._session.ended)
 
     @property

@@ -53,8 +53,11 @@ def arguments(
         words = []
     else:
         words = ["-F", *(str(source.path) for source in around.sources)]
+    # Without -F ssh would read the user's own files, which rgt did not read for this box.
     words += [NO_FILE] if words == ["-F"] else []
     if last and spec.identity is not None:
+        # IdentitiesOnly: else the agent's keys come first, and sshd ends a login after six
+        # attempts.
         words += ["-i", hop.identities[0], "-o", "IdentitiesOnly=yes"]
     if last and spec.known_hosts is not None:
         words += ["-o", _format_option("UserKnownHostsFile", hop.user_known_hosts[0])]
@@ -129,6 +132,7 @@ def resolve_hops(
     if spec.known_hosts is not None:
         with _blame_fleet_key(spec, "known_hosts"):
             file = (expand_path(spec.known_hosts, table, around.env),)
+        # The fleet file names the only file that counts; /etc/ssh must not add keys to it.
         last = replace(last, user_known_hosts=file, global_known_hosts=())
     moved = None
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
@@ -138,6 +142,7 @@ def resolve_hops(
                 "which is not an address"
             )
         moved = MovedHost(elsewhere.source, last.known_as)
+        # Keys of the old name still count (`MovedHost.old`), next to those of the new address.
         last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
     steps = [
         HopStep(
@@ -232,6 +237,7 @@ async def connect(
             connection.set_extra_info(rgt_alive=tuple(keepalive(step.host).values()))
     except BaseException:
         if connection is not None:
+            # abort, not close: nobody would wait for an orderly end.
             connection.abort()
         raise
     if connection is None:
@@ -251,6 +257,7 @@ def watched_moved_address(connection: BoxTransport, seconds: float | None) -> No
             it.
     """
     interval, count = connection.get_extra_info("rgt_alive", (0, 0))
+    # Frames at least as frequent as keepalive would take to notice a dead link prove the same.
     rests = seconds is not None and seconds <= interval * (count + 1)
     if interval and rests is not connection.get_extra_info("rgt_rests", False):
         connection.set_extra_info(rgt_rests=rests)
@@ -319,10 +326,12 @@ def _list_host_options(step: HopStep) -> list[tuple[str, str]]:
     ]
     if host.identities_given:
         found += [("IdentityFile", _quoted_path(host, path)) for path in host.identities]
+    # Paths are written expanded, so their percent signs are doubled.
     found += [("CertificateFile", _quoted_path(host, path)) for path in host.certificates]
     if host.identities_only:
         found.append(("IdentitiesOnly", "yes"))
     if host.proxy_command is not None:
+        # Its tokens are expanded already: a remaining % is literal, and must be doubled again.
         found.append(("ProxyCommand", _checked_line(host, host.proxy_command.replace("%", "%%"))))
     known = step.moved.old if step.moved is not None else host.host_key_alias
     if known is not None:

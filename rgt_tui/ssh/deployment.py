@@ -119,6 +119,7 @@ async def deploy_agent(
         DeployFailed: it could not be written; the message contains the box's own.
     """
     if pythons == (NO_AGENT,):
+        # A login that runs no commands is to be reported even if no agent is wanted.
         await run_first_script(connection)
         raise NoPython('nothing is put on this box, because `python` is "none"')
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
@@ -141,6 +142,7 @@ async def deploy_agent(
     exists, _, why = said.partition(" ")
     if exists == "1":
         return DeployedAgent(python, path, _describe_fallback(path, "", why), ALONE)
+    # The number of bytes goes before: Python reads exactly the script, and the rest is the agent.
     writer = _landing_source().encode()
     command = quote_words(python, *ALONE, "-c", _READ, str(len(writer)), "write", *words)
     written = await run_command(
@@ -182,6 +184,7 @@ def _find_answer(out: bytes) -> tuple[str, str, str] | None:
     if found is None:
         return None
     _, *values = found
+    # The path is put into command lines and shown: control characters would falsify both.
     for word in values:
         if clean_text(word) != word:
             shown = clean_text(word)[:200]
@@ -258,6 +261,7 @@ async def deploy_trainer(
     Raises:
         BoxError: no Python, no room, or no shell; the message contains the box's own.
     """
+    # spare=False: an older trainer must not take the place of this one, whose path is promised.
     deployed = await deploy_agent(connection, bundle, pythons, spare=False)
     python, torch = await find_torch(connection, pythons, deployed.python)
     return DeployedTrainer(

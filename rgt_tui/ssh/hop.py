@@ -93,6 +93,8 @@ def host_keys(host: SshHost, trusted: Sequence[asyncssh.SSHKey], authorities: bo
         *plain,
     ]
     signed = [name for name in said if name in certificates]
+    # The types of the known keys first, as OpenSSH does: else a server with several keys may show
+    # one that is not in known_hosts, and look like a new host.
     return list(dict.fromkeys([*signed, *[name for name in known if name in said], *said]))
 
 
@@ -158,6 +160,7 @@ def failure_advice(error: BaseException, *, reached: bool) -> str:
         return (
             "it answers but the login hangs: it may be out of memory; check the provider's console"
         )
+    # Before the table: these are plain OSErrors, which have no class of their own.
     if isinstance(error, OSError) and error.errno in _NO_WAY:
         return "there is no route to it: check this machine's connection and VPN"
     return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
@@ -268,6 +271,7 @@ class HopOpener:
             Unreachable: everything else.
         """
         if step.host.batch:
+            # BatchMode: answers that were given before count, but nobody is prompted.
             person = Person(self._person.box, None, self._person.answers)
         else:
             person = self._person
@@ -339,7 +343,9 @@ class HopOpener:
         if any((entry.type, entry.key) == (kind, key) for entry in keys_without_port(step.host)):
             return offered
         title = f"new host key of {step.label}"
+        # One prompt per host: many boxes behind one jump host would ask the same at once.
         async with person.idle(title), person.answers.prompt_lock("host-key", step.host.known_as):
+            # Read again: while this one waited for the lock, another box may have got the answer.
             fresh = self._find_known_keys(step, None)
             if not any((entry.type, entry.key) == (kind, key) for entry in fresh.keys):
                 await judge_host_key(
@@ -372,17 +378,21 @@ class HopOpener:
                 )
             carrier = proxy if proxy is not None else tunnel
             if carrier is not None:
+                # asyncssh then closes the carrier with the connection.
                 connection.set_tunnel(carrier)
             connection.set_extra_info(rgt_host=host, rgt_login=login)
             free_login_data(connection)
             proxy = None
             return connection
+        # Handled by `open_hop`, and a subclass of asyncssh.Error, which is caught below.
         except asyncssh.HostKeyNotVerifiable:
             raise
         except asyncssh.PermissionDenied as error:
             login.drop_refused_password()
             raise AuthFailed(refused_login_message(step, login)) from error
         except (asyncssh.Error, OSError) as error:
+            # sshd's "Too many authentication failures" comes as a disconnect, not as
+            # PermissionDenied.
             if isinstance(error, asyncssh.Error) and "authentication failures" in str(error.reason):
                 login.drop_refused_password()
                 raise AuthFailed(too_many(step, login)) from error
@@ -414,6 +424,8 @@ def free_login_data(connection: asyncssh.SSHClientConnection) -> None:
     both sides' algorithm offers (a rekeying sends new ones), the server's signature algorithms, and
     the original options. If another asyncssh version names them differently, they are kept.
     """
+    # Private attributes of asyncssh, so each is checked: another version may not have them. They
+    # are needed only during the login (kexinit also by the first key exchange's hash).
     for name in ("_client_kexinit", "_server_kexinit"):
         if isinstance(getattr(connection, name, None), bytes):
             setattr(connection, name, b"")
@@ -440,6 +452,7 @@ def _connect_options(host: SshHost, login: Login, known: KnownLines) -> dict[str
         _import_keys(e) for e in (known.keys, known.authorities, known.revoked)
     )
     return {
+        # None: asyncssh would read ~/.ssh/config by its own rules, and here all of it is resolved.
         "config": None,
         "host": host.host,
         "port": host.port,
@@ -462,6 +475,8 @@ def _connect_options(host: SshHost, login: Login, known: KnownLines) -> dict[str
         "family": FAMILIES[host.family],
         "local_addr": (host.bind_address, 0) if host.bind_address else None,
         **keepalive(host),
+        # Off, because `Login.deadline` pauses while a person is asked, which asyncssh's timers do
+        # not.
         "login_timeout": 0,
         "connect_timeout": None,
         **algorithm_options(host),
@@ -494,6 +509,7 @@ def _carrier_options(
 def _import_keys(entries: tuple[KnownHostLine, ...]) -> list[asyncssh.SSHKey]:
     keys = []
     for entry in entries:
+        # A type of key that asyncssh does not know must not make the other keys useless.
         with contextlib.suppress(asyncssh.KeyImportError, ValueError):
             keys.append(asyncssh.import_public_key(f"{entry.type} {entry.key}"))
     return keys
@@ -526,6 +542,8 @@ class ProxyProcess:
     async def last_words(self) -> str:
         """Return its last line of stderr and its exit status."""
         with contextlib.suppress(TimeoutError):
+            # The reason is usually printed just before the end; 0.5 s so that a hanging one does
+            # not delay.
             await asyncio.wait_for(asyncio.shield(self._process.wait()), 0.5)
             await asyncio.wait_for(asyncio.shield(self._listening), 0.5)
         lines = self._words.decode(errors="replace").strip().splitlines()
@@ -549,6 +567,7 @@ class ProxyProcess:
         if self._process.returncode is None:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
+                    # Its whole group (start_new_session): a ProxyCommand may have started others.
                     os.killpg(self._process.pid, number)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._process.wait(), 2.0)
@@ -573,6 +592,7 @@ async def open_proxy(command: str, env: Mapping[str, str]) -> ProxyProcess:
         process = await asyncio.create_subprocess_exec(
             env.get("SHELL") or "/bin/sh",
             "-c",
+            # exec as OpenSSH does: no shell stays between, and signals reach the command itself.
             f"exec {command}",
             stdin=far.fileno(),
             stdout=far.fileno(),
@@ -585,6 +605,8 @@ async def open_proxy(command: str, env: Mapping[str, str]) -> ProxyProcess:
             f"ssh: the ProxyCommand {command!r} cannot be started: {error.strerror}"
         ) from error
     finally:
+        # The child has its copy; with ours open, the end of the child would not be the end of the
+        # stream.
         far.close()
     near.setblocking(False)
     return ProxyProcess(process, near)

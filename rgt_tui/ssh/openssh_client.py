@@ -91,6 +91,7 @@ class BulkClient:
             )
         except OSError as error:
             raise NotCarried(f"ssh cannot be started ({error.strerror or error})") from error
+        # Linux only; the usual 64 KiB would make ssh wait whenever a block is being written.
         if process.stdout is not None and hasattr(fcntl, "F_SETPIPE_SZ"):
             # this user has reached the kernel's limit of bytes in pipes
             with contextlib.suppress(OSError):
@@ -124,8 +125,10 @@ def bulk_client(connection: BoxTransport, env: Mapping[str, str] = os.environ) -
     peer = connection.get_extra_info("peername")
     if not isinstance(host, SshHost) or not isinstance(login, Login) or not isinstance(peer, tuple):
         raise NotCarried("how the login was done is not known")
+    # Jump hosts would need pinned keys and logins of their own.
     if connection.get_extra_info("rgt_below") is not None or host.proxy_command is not None:
         raise NotCarried("the way there leads through another host or program")
+    # There the command given to ssh would not run; it has to be typed into a shell.
     if reads_commands_from_stdin(connection):
         raise NotCarried("a start-up file on the box replaces the login shell")
     key = None
@@ -133,10 +136,12 @@ def bulk_client(connection: BoxTransport, env: Mapping[str, str] = os.environ) -
         key = connection.get_server_host_key()
     if key is None:
         raise NotCarried("the host key is not known")
+    # A client that was killed leaves its directory, with the name of its process in it.
     remove_left_folders()
     folder = tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-")
     try:
         identity = _find_identity(login, Path(folder.name))
+        # The key that asyncssh has verified on the open connection; ssh needs no other.
         line = f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n"
         known = Path(folder.name) / "known_hosts"
         known.write_text(line, encoding="ascii")
@@ -189,6 +194,7 @@ def pinned_host_key(connection: asyncssh.SSHClientConnection, file: Path) -> tup
         raise NotCarried("the host key is not known")
     name = _quote_path(file)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Replaced, not appended to: the last verified key is the only one that counts.
     replace_file(file, f"{ALIAS} {key.export_public_key('openssh').decode().strip()}\n".encode())
     said = (
         "StrictHostKeyChecking=yes", f"HostKeyAlias={ALIAS}", f"UserKnownHostsFile={name}",
@@ -267,6 +273,8 @@ def _ssh_arguments(
         bind = []
     address, port = peer[:2]
     return (
+        # -F none: no configuration file may add a command, a forwarding or another key. -e none:
+        # binary data must not be read for escapes.
         program, "-F", "none", "-T", "-a", "-x", "-e", "none", *said, *bind,
         "-i", identity, "-l", host.user, "-p", str(port), "--", address,
     )  # fmt: skip
@@ -285,6 +293,7 @@ def _find_identity(login: Login, folder: Path) -> str:
         public = folder / "identity.pub"
         public.write_text(f"{key.type} {base64.b64encode(key.public).decode()}\n", encoding="ascii")
         return str(public)
+    # BatchMode: ssh could not ask for the passphrase.
     if load_identity(key.path).key is None:
         raise NotCarried("the key has a passphrase and is in no SSH agent")
     if not _PLAIN.fullmatch(key.path):
