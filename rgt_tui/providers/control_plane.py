@@ -418,6 +418,7 @@ def use_permit(permit: Permit, verb: BillingVerb, ref: ProviderRef, now: float) 
         raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
     for nonce in [nonce for nonce, expires in _used.items() if not now < expires]:
         del _used[nonce]
+    # Before anything is sent: a failed call may have been carried out, and must not be repeated.
     _used[permit.nonce] = permit.expires
 
 
@@ -451,6 +452,7 @@ def use_rent_permit(
         reasons.append(
             f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not"
         )
+    # `not (… <= …)`: a price that is NaN must refuse.
     if permit.per_hour is not None and not (
         offer.per_hour is None or offer.per_hour <= permit.per_hour
     ):
@@ -466,6 +468,7 @@ def use_rent_permit(
         reasons.append("the permit was used already; review the offers again")
     if reasons:
         raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+    # Never forgotten: a token names one creation, and a second one would rent a second machine.
     _used[used] = math.inf
 
 
@@ -481,6 +484,7 @@ class RequestPause:
 
     def seconds_left(self, now: float) -> float:
         """Return the seconds that remain; 0 = it is over."""
+        # `_begun <=`: a clock set back by an hour must not extend a pause of seconds to an hour.
         if self._begun <= now < self._ends:
             return self._ends - now
         return 0.0

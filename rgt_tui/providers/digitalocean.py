@@ -146,6 +146,7 @@ def key_of_doctl(path: Path) -> str:
             key = name
         else:
             key = f"{section}/{name}"
+        # doctl writes two levels of plain YAML only, so no YAML parser is needed.
         values.setdefault(key, value.strip().strip("'\""))
     context = values.get("context") or "default"
     if context == "default":
@@ -158,6 +159,7 @@ def find_body_error(data: object) -> BodyError | None:
 
     The id becomes the code.
     """
+    # A droplet's id is a number; an error's is a word such as "not_found".
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or "message" not in data:
         return None
     return BodyError(make_printable(data["id"], 80), parse_text(data["message"], 200) or "")
@@ -205,6 +207,7 @@ class DigitalOceanAccount(RentedAccount):
 
         Others only if one of them is a box.
         """
+        # `type=gpus` leaves out droplets without a GPU, which a fleet file may name too.
         others = any(one.gpu is None for one in self._seen.values())
         raw = list(await self.fetch_pages("/v2/droplets?type=gpus", "droplets"))
         if others:
@@ -213,6 +216,7 @@ class DigitalOceanAccount(RentedAccount):
         # Maximum number of droplets per list whose resources are queried, to stay within the rate
         # limit.
         asked_at_once = 20
+        # The longest unasked first, so that each gets its turn in an account with hundreds.
         for instance in sorted(ids, key=lambda one: self._asked.get(one, 0.0))[:asked_at_once]:
             await self._learn_hanging(instance, HANGING_AGE)
         return tuple(self.parse_machine(one) for one in raw)
@@ -259,7 +263,9 @@ class DigitalOceanAccount(RentedAccount):
             instance
         ):
             return
+        # Before the request: one that fails must not be repeated with every list.
         self._asked[instance] = now
+        # Without it the meter says that volumes are unknown, which is better than no meter.
         with contextlib.suppress(ProviderError):
             path = f"/v2/droplets/{instance}/destroy_with_associated_resources"
             parts = [
@@ -277,6 +283,7 @@ class DigitalOceanAccount(RentedAccount):
         """
         droplet = as_object(raw)
         number_of = droplet.get("id")
+        # `type`, not isinstance: True is an int as well.
         if type(number_of) is not int or not 0 < number_of < 10**18:
             raise self.undocumented_error("a droplet without an id")
         instance, size = str(number_of), as_object(droplet.get("size"))
@@ -305,6 +312,7 @@ class DigitalOceanAccount(RentedAccount):
                 *(_list_unpriced(droplet) if hanging is None else hanging.now),
             ),
             outlives=None if hanging is None else hanging.afterwards,
+            # A locked droplet refuses every action until the running one ends.
             actions=() if locked else ("destroy",),
             host=address,
             port=None if address is None else 22,
@@ -334,6 +342,7 @@ class DigitalOceanAccount(RentedAccount):
         """
         data = as_object((await self.http.get("/v2/customers/my/balance")).data)
         owed = _parse_amount(data.get("month_to_date_balance"))
+        # Negative = credit; a positive amount is owed at the end of the month, and no balance.
         if owed is not None and owed < 0:
             return AccountBalance(-owed)
         return None
@@ -353,6 +362,7 @@ class DigitalOceanAccount(RentedAccount):
             for path, key in lists
             for raw in await self.fetch_pages(path, key)
         ]
+        # A token may lack the scope for clusters only; the rest is still worth listing.
         clusters, gaps = await read_optional({"Kubernetes clusters": self._list_clusters})
         self.leftover_gaps = (*self.not_listed, *gaps)
         return (*(self._parse_leftover(path, raw) for path, raw in found), *clusters)
@@ -422,6 +432,7 @@ def _next_page(address: object, *, after: int) -> str:
         page = int(parse_qs(urlsplit(str(address)).query).get("page", ["0"])[-1])
     except ValueError:
         return ""
+    # Any other number could make the pages go round in circles.
     if page == after + 1:
         return str(page)
     return ""
@@ -434,6 +445,7 @@ def _iterate_attached(data: object) -> Iterator[tuple[tuple[str, float | None], 
     """
     found = as_object(data)
     for key, what, bills in HANGING:
+        # The older name of reserved addresses.
         items = found.get(key, found.get("floating_ips") if key == "reserved_ips" else None)
         if not isinstance(items, list):
             yield (f"{what}s, if there are any (the key may not see them)", None), bills
@@ -450,6 +462,7 @@ def _iterate_attached(data: object) -> Iterator[tuple[tuple[str, float | None], 
 
 def _list_unpriced(droplet: Mapping[str, object]) -> Parts:
     """Return the resources that the droplet itself lists, without prices."""
+    # A missing list is unknown, not empty.
     known = all(isinstance(droplet.get(key), list) for key in ("volume_ids", "snapshot_ids"))
     if known and not droplet["volume_ids"] and not droplet["snapshot_ids"]:
         return ()
@@ -528,6 +541,7 @@ class DigitalOceanMarket(RentedMarket):
             or slug is None
             or not places
             or parse_count(gpu.get("count")) != wish.gpu_count
+            # A droplet's disk comes with its size, and cannot be chosen.
             or (disk is not None and disk < wish.disk_gb)
         ):
             return None
@@ -568,6 +582,7 @@ class DigitalOceanMarket(RentedMarket):
             "name": token,
             "size": slug,
             "image": wish.image or (one if offer.gpu_count == 1 else several),
+            # Keys of the account, by MD5 fingerprint or id; a key itself is not accepted here.
             "ssh_keys": [md5_fingerprint(wish.public_key)] if wish.public_key else [],
             "backups": False,
             "ipv6": False,
@@ -651,4 +666,5 @@ def md5_fingerprint(public_key: str) -> str:
         raise BadAnswer(
             "the public key is not one line as in authorized_keys", sent=False
         ) from None
+    # The API's format of fingerprints; no security depends on it.
     return ":".join(f"{byte:02x}" for byte in hashlib.md5(blob, usedforsecurity=False).digest())

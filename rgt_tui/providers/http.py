@@ -163,6 +163,7 @@ class AccountHttp:
         # Clock differences below this are ignored: a `Date` header has whole seconds, and answers
         # may be queued.
         skew_s = 60.0
+        # An exchange that took longer than the difference cannot prove it.
         if abs(skew) > max(skew_s, abs(now - sent_at)):
             self.skew = skew
         else:
@@ -243,6 +244,7 @@ class AccountHttp:
                     method, self.base_url + path, headers=headers, content=content, timeout=timeout
                 ) as response,
             ):
+                # Also of an error: its Date is as good, and a rejected key has no other answer.
                 self._note_date(response.headers.get("date"), sent_at)
                 raw = await self._read_body(response)
                 self._pass_on(method, path, body, response, raw)
@@ -282,6 +284,7 @@ class AccountHttp:
     async def _read_body(self, response: httpx.Response) -> bytes:
         # A body compressed several times could expand beyond memory from one chunk.
         packed = response.headers.get("content-encoding", "identity").strip().lower()
+        # Only gzip was requested; httpx would unpack any list of encodings, one after another.
         if packed not in ("identity", "gzip", "x-gzip"):
             raise BadAnswer(
                 f"{self.host} answered packed as {make_printable(packed, 40)!r}, which was not requested",
@@ -302,6 +305,7 @@ class AccountHttp:
 
     def _parse_answer(self, response: httpx.Response, raw: bytes, what: str) -> HttpAnswer:
         status = response.status_code
+        # Before the status is judged: the answer that uses up the limit is usually a success.
         self._note_limits(response.headers)
         good = 200 <= status < 300
         if good:
@@ -314,6 +318,7 @@ class AccountHttp:
             return HttpAnswer(
                 status, data, more, {name.lower(): text for name, text in response.headers.items()}
             )
+        # Cloudflare's ban by the client's signature; its page says nothing about the key.
         if b"error code: 1010" in raw[:1000]:
             raise self._blocked_error(status)
         error = self._build_error(response, data, what, wrong or BodyError(""))
@@ -401,6 +406,7 @@ class AccountHttp:
         for item in headers.get("ratelimit", "").split(","):
             left = re.search(r";\s*r=(\d{1,9})", item)
             until = re.search(r";\s*t=(\d{1,9})", item)
+            # The draft's RateLimit header: r requests remain, t seconds until there are more.
             if left and until and int(left[1]) == 0:
                 self._start_quiet_period(float(until[1]))
 
@@ -455,7 +461,9 @@ def _retry_after(value: str | None, now: float) -> float | None:
     """Return the seconds of a Retry-After header, a number or a date (RFC 9110 section 10.2.3)."""
     if not value:
         return None
+    # Retry-After has seconds or a date (RFC 9110).
     if value.strip().isdecimal():
+        # Nine digits: a longer number would be infinity as a float, or an absurd pause anyway.
         return float(value.strip()[:9])
     at = _parse_date(value)
     if at is None:
@@ -555,6 +563,7 @@ class KeyStore:
         if name not in self._asked:
             if not self.is_installed():
                 return ""
+            # A daemon thread: a keyring that waits for its password must not keep the process.
             thread = threading.Thread(
                 target=self._query_keyring, args=(name,), name=f"keyring {name}", daemon=True
             )
@@ -666,6 +675,7 @@ def open_http(
         keyless: A server on the loopback without a key in the fleet file is used without one.
     """
     base_url = ref.base_url or vendor
+    # Another server's console is unknown; its address at least names it.
     if base_url != vendor:
         console = base_url
     # The vendor's file has the vendor's key, which must not be sent to a server on the loopback.

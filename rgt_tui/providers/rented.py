@@ -361,6 +361,7 @@ class RentedAccount(abc.ABC):
                     purse = msgspec.structs.replace(purse, per_hour=self._sum_hourly_cost(machines))
                 self._purse = purse
         if machines and not self._books_pause.seconds_left(now):
+            # As above: begun before the request.
             self._books_pause.begin(now, retry_age)
             with contextlib.suppress(ProviderError):
                 found = await self.read_books(machines)
@@ -391,6 +392,7 @@ class RentedAccount(abc.ABC):
         # A lower bound is no rate: a sum with it would look exact.
         rates = [meter.per_hour for meter in map(self.build_meter, machines) if not meter.at_least]
         known = [rate for rate in rates if rate is not None]
+        # One unknown price makes the sum unknown, not smaller.
         if len(known) == len(machines):
             return sum(known)
         return None

@@ -172,6 +172,7 @@ def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
     """
     real: dict[str, str] = {}
     for path in sorted((state_directory(env) / "pulled").glob("*.jsonl")):
+        # Another box's damaged ledger proves nothing, and is no reason to answer nothing.
         with contextlib.suppress(LedgerError):
             for row in _iterate_rows(path, _decode):
                 if not isinstance(row, FileRow):
@@ -217,6 +218,7 @@ def iterate_copies(path: Path) -> Iterator[CopiedFile | FolderRow]:
     for copied in files.values():
         yield copied
         folder = copied.path
+        # Stops at the first known parent: those above it are known as well.
         while (folder := folder.rpartition("/")[0]) not in above:
             above.add(folder)
     yield from (folders[folder or "/"] for folder in above if (folder or "/") in folders)
@@ -303,6 +305,7 @@ class Ledger:
     def _open_handle(self) -> int:
         if self._handle is None:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # O_NOFOLLOW: a link there could direct the rows into another file.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._handle = os.open(self.path, flags, 0o600)
             size = os.fstat(self._handle).st_size
@@ -342,6 +345,7 @@ def sha256_of(path: Path, most: int | None = None) -> tuple[str, FileStamp]:
     """
     with open_regular(path, follow=False) as file:
         before = FileStamp.from_stat(os.fstat(file.fileno()))
+        # Only the size at the start: a log that grows would otherwise never end.
         found, left = hashlib.sha256(), before.size if most is None else most
         while left and (data := file.read(min(left, BLOCK))):
             found.update(data)
@@ -416,6 +420,7 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
     count = total = 0
     for row in rows:
         there = row.there
+        # The bytes on disk, as the agent on the box computes the same fingerprint.
         name = os.fsencode(row.path)
         text = b"%s\0%d\0%d\0%d\0%d" % (
             name,

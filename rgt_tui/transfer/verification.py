@@ -115,6 +115,7 @@ def verify_directory(
         hashing.stop()
     work.compare_hashes()
     work.judge_answers(plan, answers)
+    # An empty directory must not pass: usually the name was wrong.
     if not work.files:
         work.add_error(".", "there is no file in it")
     whole = work.complete_checkpoints(plan, answers)
@@ -179,6 +180,7 @@ class _HashThreads:
 
     def _next_path(self) -> str | None:
         with self._guard:
+            # Under the lock: an iterator is not safe for several threads.
             return next(self._paths, None)
 
     def wait_for_hashes(self) -> None:
@@ -191,6 +193,7 @@ class _HashThreads:
                 self._work.report_progress()
         if self._fault is not None:
             raise self._fault
+        # In the order of the files, not in that in which the threads met them.
         for path in self._work.files if self._troubles else ():
             if path in self._troubles:
                 self._work.add_error(path, self._troubles[path])
@@ -244,6 +247,7 @@ class _VerificationWork:
             self.add_error(path, f"it was not pulled: {reason}")
         for name, sha256 in brought.files.items():
             self._set_wanted(name, sha256, "pull")
+        # There may be hundreds of thousands, which `self.files` has by now.
         brought.files.clear()
         for path in [
             path for path in self.files if path.rpartition("/")[2] == verified_record.MANIFEST
@@ -321,6 +325,7 @@ class _VerificationWork:
         with open_loader() as asked:
             for job in jobs:
                 try:
+                    # For each file: after a file that ended the loader, it must run again.
                     asked.start()
                     self.no_torch = str(asked.greeting.get("missing", ""))
                     if self.no_torch:
@@ -376,6 +381,8 @@ class _VerificationWork:
                     row.proof = row.by
                 else:
                     self._add_difference(path, row, reason)
+            # Hashes and examiners read it at different times; only an unchanged file was seen by
+            # both.
             if row.now and stamp != self._read_stamp(path):
                 self.add_error(path, "it changed while it was looked at")
         for path, row in self.missing.items():
@@ -387,6 +394,7 @@ class _VerificationWork:
 
     def _add_difference(self, path: str, row: _FileState, reason: str) -> None:
         self.add_error(path, reason)
+        # Kept in the record, so that the next verification reports the difference again.
         if row.before:
             self.kept[path] = row.before
 
@@ -408,6 +416,8 @@ class _VerificationWork:
                     path = _join_path(job.path, name)
                 else:
                     path = _sibling_path(job.path, name)
+                # A log may be torn on the box already, after a crash there: the copy is not at
+                # fault.
                 if job.kind in _LOGS and self._proof_source(path) in ("pull", "manifest"):
                     self.unproven[path] = f"so it came from the box: {reason}"
                 else:
@@ -419,6 +429,7 @@ class _VerificationWork:
                 *covers,
                 *([job.path] if answer.get("checked") and job.path in self.files else []),
             ]:
+                # An expected hash is the stronger proof, because a box can compute checksums anew.
                 if path in self.files and not self.files[path].proof:
                     self.files[path].proof = "checksums"
             self._say_unproven(job, answer)
@@ -450,6 +461,7 @@ class _VerificationWork:
                 continue  # whether it is intact is judged elsewhere
             best = (state.best_model_checkpoint or "").rpartition("/")[2]
             above = folder.rpartition("/")[0]
+            # Each checkpoint has one; only the newest names the best that counts.
             if state.global_step >= newest.get(above, (0, "", ""))[0]:
                 newest[above] = (state.global_step, path, best)
         for above, (_, path, best) in newest.items():
@@ -480,6 +492,7 @@ class _VerificationWork:
 
     def _is_proven(self, path: str) -> bool:
         """Return whether a source confirms a file's content, other than its being unchanged."""
+        # "before" proves only that nothing changed since rgt first saw it.
         return self._proof_source(path) not in ("", "before")
 
     def _proof_source(self, path: str) -> str:
