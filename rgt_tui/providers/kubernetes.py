@@ -121,6 +121,8 @@ class KubePod(msgspec.Struct, frozen=True):
             if container.resources
         ]
         held = [
+            # nvidia.com/gpu, amd.com/gpu. Limits, because extended resources cannot be
+            # overcommitted: a request must equal its limit.
             value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")
         ]
         return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
@@ -225,6 +227,7 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
         namespace, kind, name = _refused_parts(self._instance)
         if kind == "pod":
             owner = await self._account.find_owner(namespace, name)
+            # Its owner would start a new pod, which bills again.
             if owner is not None:
                 raise PermitRefused(
                     f"the pod belongs to {make_printable(owner.kind, 40)} "
@@ -299,6 +302,7 @@ class KubernetesAccount:
         try:
             return [item for place in places for item in await self._list_items(what, place)]
         except AuthError as error:
+            # A role may allow `get` by name and not `list`; the caller then reads each box.
             raise ListRefused(str(error), code=error.code) from None
 
     async def list_leftovers(self) -> tuple[Leftover, ...]:
@@ -382,6 +386,7 @@ class KubernetesAccount:
             "NotFound": NotFound,
             "Conflict": StateConflict,
         }
+        # Without a reason the server did not answer: kubectl itself failed, e.g. its login plugin.
         raise kinds.get(reason, BadAnswer if reason else Unreachable)(told, code=reason)
 
     async def _list_items(self, what: str, *which: str) -> tuple[object, ...]:
@@ -424,6 +429,7 @@ class KubernetesAccount:
         pods = [_convert_object(item, KubePod) for item in await self._list_in_namespaces("pods")]
         found = []
         for job in jobs:
+            # A finished Job stays until its TTL or a person deletes it; nothing of it runs.
             if job.end_condition is None:
                 meta = job.metadata
                 mine = tuple(
@@ -443,6 +449,7 @@ class KubernetesAccount:
         for pod in pods:
             meta = pod.metadata
             owned = any(one.controller for one in meta.owner_references or ())
+            # Pods of a Job count with it; other owners would recreate theirs.
             if not owned and pod.status.phase not in ("Succeeded", "Failed"):
                 found.append(
                     self._build_instance(
@@ -469,6 +476,8 @@ class KubernetesAccount:
             try:
                 one = await self._fetch_object(namespace, kind, name)
             except NotFound:
+                # Pods can outlive a Job that was deleted with --cascade=orphan, and keep their
+                # GPUs.
                 if kind == "job" and instance in self._seen:
                     left = await self._pods_of(namespace, name)
                 else:
@@ -508,6 +517,7 @@ class KubernetesAccount:
     def _of_pod(self, pod: KubePod) -> Meter:
         life = PHASES.get(pod.status.phase, Lifecycle.UNKNOWN)
         words = pod.status.phase
+        # Until its containers have ended (grace period), it holds the GPU.
         if pod.metadata.deletion_timestamp is not None and life is not Lifecycle.GONE:
             life, words = Lifecycle.RUNNING, f"{words}, being deleted"
         return self._build_meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
@@ -544,6 +554,8 @@ class KubernetesAccount:
         left = status.active + (status.terminating or 0)
         actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
         if left:
+            # `ready` is absent on old servers: then a pod may run. Without active ones, those that
+            # are being deleted are left, which run until they end.
             running = status.ready is None or status.ready > 0 or not status.active
             life, words = (
                 (Lifecycle.RUNNING if running else Lifecycle.STARTING),
@@ -553,6 +565,7 @@ class KubernetesAccount:
             life, words = Lifecycle.GONE, job.end_condition
         elif not job.spec.suspend:
             life, words = Lifecycle.STARTING, "no pod runs"
+        # Before 1.28 a Job does not count its pods that are ending, so "suspended" proves nothing.
         elif status.terminating is None:
             life, words = Lifecycle.UNKNOWN, "suspended; unknown whether its pods have ended"
         else:
@@ -588,6 +601,7 @@ class KubernetesAccount:
 
 def _list_valid_times(times: Iterable[datetime | None]) -> list[float]:
     """Return the times that are given and valid."""
+    # Kubernetes' times are in UTC; without a zone Python would take them as local.
     aware = (at if at.tzinfo else at.replace(tzinfo=UTC) for at in times if at is not None)
     return [found for at in aware if (found := moment_of(at.timestamp())) is not None]
 
@@ -660,6 +674,7 @@ def _parse_gigabytes(text: object) -> float | None:
         return None
     unit = found[2] or " "
     return (
+        # Quantities: Ki, Mi, … are powers of 1024, and k, M, … of 1000.
         float(found[1])
         * float((1024 if unit.endswith("i") else 1000) ** " KMGTP".index(unit[0]))
         / 1e9

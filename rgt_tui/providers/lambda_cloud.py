@@ -197,6 +197,7 @@ class LambdaAccount(RentedAccount):
             status=make_printable(status or "not said", 40),
             lifecycle=lifecycle,
             bills=bills,
+            # Of the whole instance, not per GPU.
             compute=None if cents is None else cents / 100.0,
             storage=(("a file system, if one is attached", None),) if disks is None else disks,
             outlives=disks,
@@ -205,6 +206,7 @@ class LambdaAccount(RentedAccount):
                 for mount in as_array(box.get("file_system_mounts"))
                 if (path := parse_text(as_object(mount).get("mount_point"), 200))
             ),
+            # Only an explicit no counts: an answer without `actions` must not take the button away.
             actions=() if can is False or lifecycle is Lifecycle.GONE else ("terminate",),
             host=parse_text(box.get("ip"), 200),
             port=22 if parse_text(box.get("ip"), 200) else None,
@@ -226,6 +228,7 @@ class LambdaAccount(RentedAccount):
     def list_tiers(self, machine: RentedMachine) -> dict[str, str]:
         """Return the mounts of local disk and file systems; a launch may choose other paths."""
         names = (name.removeprefix("file system ") for name, _ in machine.outlives or ())
+        # The default mount point, if the answer does not name one.
         paths = machine.mounts or tuple(f"/lambda/nfs/{name}" for name in names)
         return {"/": "local-nvme", **dict.fromkeys(paths, FILESYSTEM)}
 
@@ -240,6 +243,7 @@ class LambdaAccount(RentedAccount):
     def judge_answer(self, what: str, data: object) -> str:
         """Require an instance in ``terminated_instances``."""
         ended = as_array(as_object(as_object(data).get("data")).get("terminated_instances"))
+        # Status 200 with an empty list: the id was not among the account's instances.
         if not ended:
             raise BadAnswer(
                 "Lambda did not confirm the request; read the state",
@@ -277,6 +281,7 @@ class LambdaAccount(RentedAccount):
         if identifier is None:
             raise self.undocumented_error("a file system without an id")
         used = parse_number(item.get("bytes_used"))
+        # Charged by the bytes in use; there is no size that is reserved.
         size = None if used is None else used / 1e9
         if size is None:
             price = None
@@ -338,6 +343,7 @@ class LambdaMarket(RentedMarket):
             parse_number(kind.get("price_cents_per_hour")),
         )
         fits = same_gpu(wish.gpu, gpu) and parse_count(specs.get("gpus")) == wish.gpu_count
+        # The local disk comes with the type, and cannot be chosen.
         if name is None or not fits or (disk is not None and disk < wish.disk_gb):
             return
         for region in map(as_object, as_array(entry.get("regions_with_capacity_available"))):
@@ -380,6 +386,7 @@ class LambdaMarket(RentedMarket):
     def find_created_id(self, data: object) -> str | None:
         """Return the id of the one instance."""
         ids = as_array(as_object(as_object(data).get("data")).get("instance_ids"))
+        # One was ordered; another number cannot be attributed, so it is looked for by its name.
         if len(ids) == 1:
             return parse_text(ids[0], 80)
         return None
@@ -403,6 +410,7 @@ class LambdaMarket(RentedMarket):
         )
         for item in map(as_object, items):
             name = parse_text(item.get("name"), 80)
+            # A key that the account has already is used under the name that it has there.
             if name is not None and _same_key(item.get("public_key"), wish.public_key):
                 return {"ssh_key_names": [name]}
         await self.account.pace.wait_turn("keys")
@@ -412,6 +420,7 @@ class LambdaMarket(RentedMarket):
 
 def _same_key(one: object, other: str) -> bool:
     """Return whether two lines have the same key, ignoring their comments."""
+    # Type and key; the comment behind them may differ.
     return isinstance(one, str) and one.split()[:2] == other.split()[:2]
 
 

@@ -63,6 +63,7 @@ ON, REST = MeterKind.COMPUTE_AND_STORAGE, MeterKind.STORAGE_ONLY
 STATES = {
     "off": (Lifecycle.STOPPED, REST),
     "starting": (Lifecycle.STARTING, ON),
+    # Counted until it is off: the event of the stop may still fail.
     "stopping": (Lifecycle.RUNNING, ON),
     "restarting": (Lifecycle.STARTING, ON),
     "serviceready": (Lifecycle.RUNNING, ON),
@@ -145,6 +146,7 @@ def key_of_pspace(path: Path) -> str:
     team = _read_toml(path.with_name("config.toml")).get("team")
     if isinstance(team, str):
         return keys.get(team, "").strip()
+    # Several teams and none selected: which key is meant would be a guess.
     if len(keys) == 1:
         return next(iter(keys.values())).strip()
     return ""
@@ -236,9 +238,11 @@ class PaperspaceAccount(RentedAccount):
             more, following = data.get("hasMore"), data.get("nextPage")
             if not isinstance(more, bool):
                 raise self.undocumented_error(f"a list of {path[1:]} without 'hasMore'")
+            # Only `hasMore` says that a list ends; a missing `nextPage` would be a guess.
             if not more:
                 return ListPage(data.get("items"), None, answer)
             return ListPage(
+                # "" makes the list incomplete: more is announced, and there is no way to it.
                 data.get("items"), following if isinstance(following, str) else "", answer
             )
 
@@ -260,12 +264,14 @@ class PaperspaceAccount(RentedAccount):
     async def _learn_start(self, machine: Mapping[str, object]) -> None:
         """Learn a running machine's start time from the events; a failure leaves it unknown."""
         instance, now = parse_text(machine.get("id"), 80) or "", self.clock()
+        # The id goes into a query, so it must have the form of an id.
         if machine.get("state") == "off" or not self.ids.fullmatch(instance):
             self._started.pop(instance, None)
             return
         if instance in self._started and 0 <= now - self._started[instance][0] < BESIDE_AGE:
             return
         self._started[instance] = (now, None)
+        # The machine itself has no start time; its newest finished start or creation is it.
         query = urlencode(
             {"machineId": instance, "orderBy": "dtCreated", "order": "desc", "limit": "50"}
         )
@@ -290,6 +296,7 @@ class PaperspaceAccount(RentedAccount):
         instance = self.require_id(parse_text(machine.get("id"), 80), "a machine without an id")
         status = parse_text(machine.get("state"), 40) or "not said"
         life, bills = state_of(STATES, status)
+        # A deleted machine may still be answered, with its last state.
         if parse_time(machine.get("dtDeleted"), UTC) is not None:
             status, life, bills = "deleted", Lifecycle.GONE, MeterKind.NONE
         gpus = [as_object(one) for one in as_array(machine.get("accelerators"))]
@@ -302,6 +309,7 @@ class PaperspaceAccount(RentedAccount):
             lifecycle=life,
             bills=bills,
             compute=parse_number(machine.get("usageRate")),
+            # No rate for the disk, although there is a storageRate: its period is undocumented.
             storage=((DISK, None), *kept),
             at_rest=((DISK, None), *kept),
             outlives=kept,
@@ -351,6 +359,7 @@ class PaperspaceAccount(RentedAccount):
         """Return the state of an answer's event; an event that has already failed is an error."""
         event = as_object(as_object(data).get("event"))
         state = parse_text(event.get("state"), 40)
+        # Status 200 only means that the event exists; its own state says whether it was refused.
         if state in ("error", "cancelled") or event.get("error"):
             why = parse_text(event.get("error"), 200) or "without saying why"
             raise BadAnswer(
@@ -491,6 +500,7 @@ class PaperspaceMarket(RentedMarket):
                 "available"
             )
         )
+        # Unknown is not "no capacity", which would hide the offer.
         if available is None:
             raise BadAnswer(
                 f"Paperspace does not report whether there is a {make_printable(label, 40)} in {region}",
@@ -578,6 +588,7 @@ def build_key_script(public_key: str) -> str:
     home = "/home/paperspace/.ssh"
     return (
         f"#!/bin/sh\nmkdir -p {home} && printf '%s\\n' {shlex.quote(public_key)} >> {home}/authorized_keys"
+        # sshd refuses keys in files that others own or may write.
         f" && chown -R paperspace:paperspace {home} && chmod 700 {home} && chmod 600 {home}/authorized_keys\n"
     )
 

@@ -121,6 +121,7 @@ def key_of_tools(path: Path) -> str:
         return ""
     section = data.get("default")
     for value in (
+        # runpodctl's place first, then that of runpod-python.
         data.get("apikey"),
         section.get("api_key") if isinstance(section, dict) else None,
     ):
@@ -162,6 +163,7 @@ class RunPodBox(OneMachine["RunPodAccount"]):
             pods = await self._account.read_pods()
         except ProviderError as error:
             return self._build_error_meter(f"404, but the list could not confirm it: {error}")
+        # 404 alone proves nothing: only a complete list without the pod does.
         if any(pod.id == instance and pod.lifecycle is not Lifecycle.GONE for pod in pods):
             return self._build_error_meter("404, but RunPod's list still shows the pod; ask again")
         pod = self._account.find_last_reading(instance)
@@ -195,6 +197,7 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         try:
             answer = await self._account.http.send("POST", path, {"action": "start"})
         except BadAnswer as error:
+            # By its text, because the answer has no code.
             if NO_FREE_GPU not in str(error):
                 raise
             raise StateConflict(
@@ -280,6 +283,7 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         Both kinds of volume may be at /workspace.
         """
         pod = self._account.find_last_reading(instance)
+        # Without knowledge of the mounts, a path could be called lost that is on a network volume.
         if pod is None or pod.networks is None:
             return {}
         tiers = {"/": "container-disk"}
@@ -424,6 +428,7 @@ class RunPodAccount:
         Raises:
             ProviderError: among others, if the list may be incomplete.
         """
+        # Pods of a cluster are left out by default, and are billed like others.
         rows = await read_list(self.http, "/v2/pods?includeClusterPods=true", "pods", "pods")
         pods = tuple(parse_pod(raw, self.http.console) for raw in rows)
         if len({pod.id for pod in pods}) != len(pods):
@@ -459,6 +464,7 @@ class RunPodAccount:
             return known.amount
         amount = None
         query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
+        # Without a start, the period would be chosen by RunPod.
         if pod.created is not None:
             query += f"&startTime={_format_utc(pod.created)}"
         # An estimate is used instead, and labelled as such.
@@ -483,6 +489,8 @@ class RunPodAccount:
             books = await self.http.get(query)
             self._spend_pause.begin(now, SPEND_AGE)
             for pod in pods:
+                # strict: in the books of the whole account, a record without a pod's id may be of
+                # another.
                 amount = _sum_records(books, pod.id, strict=True)
                 if amount is not None:
                     self._spend[pod.id] = PodSpend(
@@ -557,6 +565,7 @@ class RunPodAccount:
         now = self.http.server_time()
         life = pod.lifecycle
         on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (
+            # A price in a state that should have none: it is counted, see below.
             life is not Lifecycle.UNKNOWN and bool(pod.cost)
         )
         compute, doubt = pod.cost, None
@@ -614,6 +623,7 @@ class RunPodAccount:
             actions=pod.actions,
             balance=self._balance.amount if self._balance is not None else None,
             burn_per_hour=self._balance.per_hour if self._balance is not None else None,
+            # A stopped pod's address may be another pod's by now.
             ssh_host=pod.host if on else None,
             ssh_port=pod.port if on else None,
             at_least=per_hour is not None and bool(unpriced),
@@ -666,6 +676,7 @@ class RunPodAccount:
     @staticmethod
     def _choose_stopped_kind(pod: Pod, storage: float | None) -> MeterKind:
         """Return what a stopped pod bills; nothing only if the answer shows no remaining disk."""
+        # 0 and () are reported facts; None is unknown, and never counts as free.
         if pod.volume_gb == 0 and pod.networks == ():
             return MeterKind.NONE
         if pod.networks or pod.volume_gb:

@@ -126,6 +126,7 @@ def find_body_error(data: object) -> BodyError | None:
     code = parse_text(data.get("error"), 80) or ""
     made = parse_count(data.get("new_contract"))
     words = parse_text(data.get("msg"), 200) or code or "success: false"
+    # `new_contract` may come with an error: that machine exists, and is billed.
     return BodyError(code, words, MEANS.get(code), "" if made is None else str(made))
 
 
@@ -253,6 +254,7 @@ class VastAccount(RentedAccount):
         rest: Parts = (("container disk", disk),)
         named = box.get("volume_info")
         if isinstance(named, list):
+            # Kept, because the answer for one instance may lack them.
             self._volumes_of[str(identifier)] = named
         volumes = self._list_attached(self._volumes_of.get(str(identifier)))
         kept: Parts = volumes or ()
@@ -263,6 +265,7 @@ class VastAccount(RentedAccount):
             unsure = ()
         total, base = parse_number(box.get("dph_total")), parse_number(box.get("dph_base"))
         if base is None and total is not None and bills is MeterKind.COMPUTE_AND_STORAGE:
+            # `dph_total` includes the disk, which is counted apart.
             base = max(0.0, total - (disk or 0.0))
         host, ssh_port = _find_ssh_endpoint(box)
         stopped = lifecycle is Lifecycle.STOPPED
@@ -331,6 +334,7 @@ class VastAccount(RentedAccount):
 
     def judge_answer(self, what: str, data: object) -> str:
         """Require ``success: true``."""
+        # Status 200 says nothing here: errors have it, too.
         if as_object(data).get("success") is not True:
             raise BadAnswer(
                 f"vast.ai did not confirm the request ({what}); read the state",
@@ -405,6 +409,7 @@ class VastAccount(RentedAccount):
         try:
             answer = await self.http.get("/api/v0/endptjobs/")
         except BadAnswer as error:
+            # So vast.ai answers an account that has no endpoint.
             if error.status == 400 and error.code == "invalid_args":
                 return []
             raise
@@ -466,6 +471,7 @@ def _parse_state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
         "stopped",
         "unloaded",
     )
+    # It ended although it is intended to run, so it is not at rest.
     if lifecycle is Lifecycle.STOPPED and not resting:
         return Lifecycle.ERROR, MeterKind.UNKNOWN
     return lifecycle, bills
@@ -506,6 +512,7 @@ def _out_per_gb(box: Mapping[str, object]) -> float | None:
     told = parse_number(box.get("internet_up_cost_per_tb"))
     if told is None:
         return None
+    # Per TB of 1,000 GB.
     return told / 1000.0
 
 
@@ -522,10 +529,12 @@ def _find_ssh_endpoint(box: Mapping[str, object]) -> tuple[str | None, int | Non
     else:
         direct = None
     address = parse_text(box.get("public_ipaddr"), 200)
+    # The direct port first: the proxy is slower.
     if direct is not None and address is not None:
         return address, direct
     host, proxy = parse_text(box.get("ssh_host"), 200), parse_port(box.get("ssh_port"))
     if "jupyter" in str(box.get("image_runtype")) and proxy:
+        # With Jupyter the proxy has SSH on the next port, as in vast.ai's own tool.
         proxy = parse_port((proxy or 0) + 1)
     if host is None or proxy is None:
         return (None, None)
