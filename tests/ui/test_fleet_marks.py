@@ -55,6 +55,7 @@ async def test_all_marked_boxes_are_disconnected_and_connected_again() -> None:
         await settle(pilot)
         assert isinstance(app.screen, ChoiceScreen)
         assert "2 boxes:  p pull results  m mute 1 h" in screen_text(app)
+        assert all(f"+{name}" in screen_text(app) for name in names), "the table stays in sight"
         await pilot.press("d")
         await settle(pilot)
         assert fleet.told == [("pause", name, True) for name in names]

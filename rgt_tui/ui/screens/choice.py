@@ -58,7 +58,7 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
     KEYS: ClassVar[tuple[Command, ...]] = CHOICE
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(CHOICE)
     DEFAULT_CSS = """
-    ChoiceScreen { align: left bottom; background: transparent; }
+    ChoiceScreen { align: left bottom; }
     ChoiceScreen > FittedLines { margin: 0 0 1 0; background: $rgt-raised; }
     """
 
