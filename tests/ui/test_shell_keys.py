@@ -79,12 +79,15 @@ async def test_what_an_editor_needs_is_shown_at_once(monkeypatch: pytest.MonkeyP
     async def run_command(self: Any, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         ran.append(words)
         on_line("Host rgt-lab")
+        on_line("    HostName lab.example")
         return 0
 
     monkeypatch.setattr(FakeFleet, "run_command", run_command)
     async with running(many_boxes(2), size=(120, 34), keys=("E",)) as (app, pilot, _):
         await wait_for(pilot, lambda: "Host rgt-lab" in screen_text(app))
         assert [words[0] for words in ran] == ["code"]
+        assert "│     HostName lab.example" in screen_text(app), "as it is indented in ssh_config"
+        assert "enter runs it · esc closes" in screen_text(app), "there is no dry run"
 
 
 async def test_a_port_that_is_none_is_said_and_a_box_that_is_not_reached_is_said(

@@ -227,7 +227,7 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
     ats = [*box.past.at, *box.recent.at]
     least_seconds = 600.0
     if works is not None and (not ats or max(ats) - min(ats) < least_seconds):
-        unknown.append(translate("full disks: less than 10 minutes of them are recorded"))
+        unknown.append(translate("when a disk is full: less than 10 minutes are recorded"))
     for reading in clock_readings(profile, box, now, charges=False):
         if reading.counting and reading.seconds_left is not None:
             latest = _add_seconds(reading.most_left, now)
@@ -460,6 +460,8 @@ class NightLine(NamedTuple):
 
     text: str
     level: str = "info"
+    indent: int = 4
+    """Cells before what is wrapped."""
 
 
 def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
@@ -476,30 +478,30 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
             level = "error"
         row = _box_row(night, forecast, room)
         lines.append(NightLine(f" {night.box[:names]:<{names}} {row}", level))
-    lines += [
-        NightLine(
-            f" {'':<{names}} ━ works  ░ bills without work  ? unknown  ◆ end  ✖ trouble  ▲ clock  ╎ 07:00"
-        )
-    ]
+    legend = "━ works  ░ bills without work  ? unknown  ◆ end  ✖ trouble  ▲ clock  ╎ 07:00"
+    lines.append(NightLine(" " * max(1, min(names + 2, width - len(legend))) + legend, indent=1))
     lines += [NightLine(""), _cost_line(forecast), NightLine("")]
+    text_at = min(names + 24, width // 2)
     for event in forecast.visible_events:
         when = _span_text(event.when, forecast.now)
-        lines.append(NightLine(f" {when:<20} {event.box:<{names}}  {event.text}", event.level))
+        text = f" {when:<20} {event.box:<{names}}  {event.text}"
+        lines.append(NightLine(text, event.level, text_at))
     for night in forecast.boxes:
-        for text in night.unknown:
-            lines.append(NightLine(f" {'unknown':<20} {night.box:<{names}}  {text}"))
+        for what in night.unknown:
+            text = f" {'unknown':<20} {night.box:<{names}}  {what}"
+            lines.append(NightLine(text, indent=text_at))
     if not forecast.visible_events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(translate(" nothing is foreseen until noon")))
     lines += [NightLine(""), NightLine(translate(" before you sleep"))]
+    commands = max((len(one.command) for one in forecast.advice), default=0)
     for number, one in enumerate(forecast.advice, 1):
-        lines.append(NightLine(f" {number}  rgt {one.command}   {one.why}"))
+        lines.append(NightLine(f" {number}  rgt {one.command:<{commands}}   {one.why}", indent=8))
     if not forecast.advice:
         lines.append(NightLine(translate(" nothing to do, as far as is known")))
-    indent = " " * 4
     return [
         NightLine(part, line.level)
         for line in lines
-        for part in textwrap.wrap(line.text, width, subsequent_indent=indent) or [""]
+        for part in textwrap.wrap(line.text, width, subsequent_indent=" " * line.indent) or [""]
     ]
 
 

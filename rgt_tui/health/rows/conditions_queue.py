@@ -279,7 +279,11 @@ def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the exit status and the reason."""
     cell: QueueCell = reading.about
     code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
-    return f"{cell.name} failed, {code}{f': {cell.reason}' if cell.reason else ''}"
+    if cell.reason and cell.reason.startswith(code):
+        code = cell.reason
+    elif cell.reason:
+        code += f": {cell.reason}"
+    return f"{cell.name} failed, {code}"
 
 
 def read_fast(view: BoxFacts) -> Sequence[Reading] | None:

@@ -22,7 +22,7 @@ from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import make_displayable
 from rgt_tui.ui.screens.choice import Choice
 from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.spans import Line, Tone, wrap_text
+from rgt_tui.ui.widgets.spans import Line, Tone, make_line, wrap_text
 
 WORK = (
     Choice("p", "pull results", "pull {box}"),
@@ -87,9 +87,12 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Lay out the entry, and below it what the command prints."""
         with Vertical() as page:
             page.border_title = Content(make_displayable(f"rgt … on {', '.join(self._boxes)}"))
-            page.border_subtitle = Content(
-                translate("enter: dry run, then run · {key} closes", key=key_for("command.close"))
+            keys = translate(
+                "enter: dry run, then run · {key} closes", key=key_for("command.close")
             )
+            if self._text.partition(" ")[0] in READING:
+                keys = translate("enter runs it · {key} closes", key=key_for("command.close"))
+            page.border_subtitle = Content(keys)
             yield Input(self._text, compact=True, select_on_focus=False)
             with VerticalScroll(can_focus=False):
                 yield FittedLines(self._make_lines)
@@ -102,7 +105,14 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             self.call_after_refresh(entry.action_submit)
 
     def _make_lines(self, width: int) -> list[Line]:
-        return [line for text, tone in self._said for line in wrap_text(text, width, tone)]
+        lines: list[Line] = []
+        for text, tone in self._said:
+            shown = text.lstrip(" ")
+            indent = " " * min(len(text) - len(shown), width // 2)
+            lines += [
+                make_line(indent, *line) for line in wrap_text(shown, width - len(indent), tone)
+            ]
+        return lines
 
     def _show_line(self, text: str, tone: Tone = Tone.TEXT) -> None:
         most_lines = 500

@@ -56,8 +56,8 @@ class NightScreen(FleetAwareScreen):
         if self.forecast is None:
             return []
         return [
-            clip_line(make_line(Span(make_displayable(text), level_tone(level))), width)
-            for text, level in night_lines(self.forecast, width)
+            clip_line(make_line(Span(make_displayable(line.text), level_tone(line.level))), width)
+            for line in night_lines(self.forecast, width)
         ]
 
     def build_summary(self, state: FleetState, now: float) -> Parts:

@@ -199,7 +199,7 @@ def _cell_rest(
     else:
         bad = Tone.WARN
     parts = []
-    if cell.exit_code is not None:
+    if cell.exit_code is not None and not (cell.reason or "").startswith(f"exit {cell.exit_code}"):
         parts.append(
             (
                 1,
@@ -211,7 +211,7 @@ def _cell_rest(
                 ),
             )
         )
-    elif cell.state in {"failed", "interrupted"}:
+    elif cell.exit_code is None and cell.state in {"failed", "interrupted"}:
         parts.append((1, make_line(Span(cell.state, bad))))
     parts.append((2, make_line(Span(cell.signal or "", Tone.WARN))))
     parts.append((5, make_line(dim_span("" if took is None else compact_time(took)))))

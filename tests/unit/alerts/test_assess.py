@@ -336,7 +336,7 @@ def test_a_failed_cell_is_trouble() -> None:
     assert (found.health, found.word, found.why) == (
         BoxHealth.TROUBLE,
         "failed",
-        "lstm-b failed, exit 1: exit 1",
+        "lstm-b failed, exit 1",
     )
 
 

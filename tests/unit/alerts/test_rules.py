@@ -228,7 +228,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "finding": ({"findings": (FATAL,)}, "inodes of /data: all used · U7", {}),
     "failed": (
         {"queues": (queue(cell(state="failed", exit_code=1, reason="exit 1")),)},
-        "lstm-b failed, exit 1: exit 1",
+        "lstm-b failed, exit 1",
         {"queues": (queue(cell(state="done")),), "runs": ()},
     ),
     "ended": (

@@ -207,6 +207,22 @@ def test_no_line_is_wider_than_the_terminal_and_the_marks_are_in_order() -> None
         assert row.index("━") < row.index("◆") < row.index("░")
 
 
+def test_what_is_wrapped_continues_below_its_own_column() -> None:
+    boxes = [
+        (replace(training_box(), spec=replace(training_box().spec, name=name)), profile())
+        for name in ("box-a", "runpod-demo")
+    ]
+    shown = text_of_night(night_forecast.forecast_night(boxes, NOW), 80).splitlines()
+    (legend,) = [line for line in shown if "bills without work" in line]
+    assert legend.endswith("╎ 07:00"), "the legend fits in one line"
+    first, second = (line.index("billed without work") for line in shown if "autostop" in line)
+    assert first == second
+    unknown = [n for n, line in enumerate(shown) if line.startswith(" unknown")]
+    text_at = shown[unknown[0]].index("when a disk is full")
+    assert shown[unknown[0] + 1].startswith(" " * text_at)
+    assert shown[unknown[0] + 1][text_at] != " "
+
+
 def test_a_time_has_its_spread() -> None:
     forecast = night_of(training_box())
     assert "23:40 (23:36–23:44)" in text_of_night(forecast)
