@@ -6,6 +6,7 @@ import pytest
 from rgt_tui.model import FoundRun, Meter, RunResume, RunState, Series
 from rgt_tui.ui.widgets import Tone, clip_line, text_of
 from rgt_tui.ui.widgets.queue_lines import queue_lines
+from tests.ui.boxes import cell, queue
 from tests.ui.fakes import NOW, running_box
 
 RUN = FoundRun(
@@ -32,6 +33,18 @@ def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
     assert "step 1,200" in only
     assert "tmux main:0.1" in only
     assert "2m05" in only
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [("exit 74", "exit 74"), ("exit 74: out of memory", "exit 74: out of memory"), (None, "exit 74"),
+     ("the disk is full", "exit 74  the disk is full")],
+)  # fmt: skip
+def test_an_exit_status_is_named_once(reason: str | None, shown: str) -> None:
+    failed = cell("lstm-a", "failed", exit_code=74, reason=reason, started=None, ended=None)
+    box = msgspec.structs.replace(running_box("a"), queues=(queue(failed, at=NOW),), runs=())
+    line = text_of(queue_lines(box, 100, NOW)[0])
+    assert shown in line and line.count("exit 74") == 1
 
 
 def test_what_a_run_costs_stands_behind_it_or_below_it_and_an_unknown_price_says_nothing() -> None:

@@ -461,7 +461,7 @@ class NightLine(NamedTuple):
     text: str
     level: str = "info"
     indent: int = 4
-    """Cells before what is wrapped."""
+    """Cells before each continued line."""
 
 
 def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
