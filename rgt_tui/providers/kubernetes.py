@@ -123,7 +123,10 @@ class KubePod(msgspec.Struct, frozen=True):
         held = [
             # nvidia.com/gpu, amd.com/gpu. Limits, because extended resources cannot be
             # overcommitted: a request must equal its limit.
-            value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")
+            value
+            for limit in limits
+            for name, value in limit.items()
+            if name.endswith(".com/gpu")
         ]
         return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
 

@@ -243,7 +243,9 @@ class PaperspaceAccount(RentedAccount):
                 return ListPage(data.get("items"), None, answer)
             return ListPage(
                 # "" makes the list incomplete: more is announced, and there is no way to it.
-                data.get("items"), following if isinstance(following, str) else "", answer
+                data.get("items"),
+                following if isinstance(following, str) else "",
+                answer,
             )
 
         return await read_pages(read_page, path[1:], self.undocumented_error)
