@@ -30,6 +30,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import (
     byte_pct,
     format_sums,
+    how_many,
     inode_pct,
     list_quarter_paces,
     seconds_per_step,
@@ -486,10 +487,16 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         when = _span_text(event.when, forecast.now)
         text = f" {when:<20} {event.box:<{names}}  {event.text}"
         lines.append(NightLine(text, event.level, text_at))
+    unknown: dict[str, list[str]] = {}
     for night in forecast.boxes:
         for what in night.unknown:
-            text = f" {'unknown':<20} {night.box:<{names}}  {what}"
-            lines.append(NightLine(text, indent=text_at))
+            unknown.setdefault(what, []).append(night.box)
+    for what, boxes in unknown.items():
+        whose = boxes[0]
+        if len(boxes) > 1:
+            whose = how_many(len(boxes), "box", "boxes")
+        text = f" {'unknown':<20} {whose:<{names}}  {what}"
+        lines.append(NightLine(text, indent=text_at))
     if not forecast.visible_events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(translate(" nothing is foreseen until noon")))
     lines += [NightLine(""), NightLine(translate(" before you sleep"))]

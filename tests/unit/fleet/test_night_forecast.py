@@ -218,6 +218,7 @@ def test_what_is_wrapped_continues_below_its_own_column() -> None:
     first, second = (line.index("billed without work") for line in shown if "autostop" in line)
     assert first == second
     unknown = [n for n, line in enumerate(shown) if line.startswith(" unknown")]
+    assert len(unknown) == 1 and " 2 boxes " in shown[unknown[0]], "the same is said once"
     text_at = shown[unknown[0]].index("when a disk is full")
     assert shown[unknown[0] + 1].startswith(" " * text_at)
     assert shown[unknown[0] + 1][text_at] != " "
