@@ -254,6 +254,8 @@ class FrameIntake:
             self._logs[frame.path] = FileCursor(inode=frame.inode, offset=frame.end)
         counters = state.counters
         if isinstance(frame, Sample | BoxEvent) and frame.seq:
+            # The frame counts as received: otherwise the box would send it again, with the same
+            # result.
             counters = count_frame(
                 counters, frame.boot, frame.seq, frame.skipped if isinstance(frame, Sample) else 0
             )
@@ -568,6 +570,8 @@ class BoxSession:
             try:
                 await self._run_round(backoff)
             except asyncio.CancelledError:
+                # `uncancel` as asyncio.timeout does it: a cancellation by someone else still
+                # counts.
                 called_back, self._called_back = self._called_back, False
                 # Cancelled by `set_paused` only?
                 if not called_back or self._task is None or self._task.uncancel() > 0:
@@ -640,11 +644,13 @@ class BoxSession:
                 self._set_state(replace(self.state, peer=None))
             connection, self._connection = self._connection, None
             if connection is not None:
+                # abort, not close: a dead connection would take minutes to close in order.
                 connection.abort()
         if self._fault is not None:
             return ConnectFailure.OUR_FAULT, self._fault
         if self._hung is not None:
             return ConnectFailure.UNREACHABLE, self._hung
+        # Without an exit status the connection broke, whatever the agent did.
         ended = isinstance(watching.channel, WatchChannel) and watching.channel.status is not None
         return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
@@ -737,6 +743,7 @@ class BoxSession:
             if len(self._samples) >= MOST_TOGETHER:
                 self._apply_samples()
             return
+        # In the order of receipt: the collected samples came before this frame.
         self._apply_samples()
         self._apply_frame(frame)
 
@@ -780,6 +787,7 @@ class BoxSession:
     def _record_receipt(self, state: BoxState, frame: Frame) -> BoxState:
         """Record when a frame was applied, by the steady clock."""
         if isinstance(frame, Sample):
+            # An older or repeated sample, which is no sign that the box is alive now.
             if state.sample is not frame:
                 return state
             return self._record_samples(state, 1)
@@ -794,6 +802,7 @@ class BoxSession:
 
     def _record_samples(self, state: BoxState, count: int) -> BoxState:
         """Record that `count` samples were applied."""
+        # Only now, not at the pong: the sample that proves the state comes behind it.
         for number in self._answered:
             self._looks[number].set()
         if self._slower_samples >= count:

@@ -74,6 +74,7 @@ class ConnectSlot:
         """Release the permit; a second call does nothing."""
         free, self._free = self._free, None
         self._timer.cancel()
+        # The timer or the holder may have released it before; twice would add a slot.
         if free is not None:
             free.release()
 
@@ -358,6 +359,7 @@ class _CheckRounds:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Weak, as it is kept by the loop's key in `_rounds`, and would keep that loop alive.
         self._loop = weakref.ref(loop)
         self._due: dict[Keepalive, float] = {}
         self._goes = False
@@ -528,6 +530,8 @@ def elapsed_seconds() -> float:
 
 def clock_jump(before: ClockTimes, after: ClockTimes) -> ClockJump | None:
     """Return the sleep or clock change in between; None = neither."""
+    # The difference of two clocks that nobody can set, so neither a busy loop nor a set clock
+    # looks like sleep.
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)
     if slept < CONNECT_PACES.jump_s and abs(moved) < CONNECT_PACES.jump_s:

@@ -187,6 +187,7 @@ class BaseFleet(FleetSource):
             task.cancel()
         self._questions.close()
         if tasks:
+            # Not gather: a task that swallows its cancellation would keep the program from ending.
             _, stuck = await asyncio.wait(tasks, timeout=ENGINE_PACES.stop_s)
             for task in stuck:
                 log.warning("%s does not stop and is abandoned", task.get_name())
@@ -206,6 +207,7 @@ class BaseFleet(FleetSource):
             close_seconds = 10.0
             async with asyncio.timeout(close_seconds):
                 await close()
+        # One that fails to close must not keep the others open.
         except Exception:
             log.exception("%s did not close", getattr(close, "__qualname__", close))
 
@@ -682,7 +684,9 @@ class Fleet(BaseFleet):
         if not told:
             return
         self._publisher.publish_message(f"the fleet file has changed: {told}")
+        # New boxes at once; those that leave may have to finish an action first.
         await self._begin_boxes(wanted, fresh)
+        # A box in the middle of a billing action or a pull stays: its outcome must be seen.
         while any(self._busy.get(name) for name in leaving):
             self._over.clear()
             await self._over.wait()
@@ -709,6 +713,7 @@ class Fleet(BaseFleet):
             if name in made:
                 made[name].restore_state(state)
         both = {**self._sessions, **made}
+        # The file's order, and behind it boxes that left the file and are still busy.
         order = [
             *(name for name in wanted if name in both),
             *(name for name in both if name not in wanted),
@@ -746,6 +751,7 @@ class Fleet(BaseFleet):
     async def _recall_states(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
         """Return the saved states. A disk that hangs or returns invalid data delays nothing."""
         if self._remember is not None:
+            # Saved states are a convenience: a damaged store must not delay or prevent the start.
             with contextlib.suppress(Exception):
                 # Longest wait for the saved states.
                 recall_seconds = 3.0

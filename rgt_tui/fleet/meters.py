@@ -297,6 +297,7 @@ class FleetMeters:
             return fresh
         try:
             provider = self.open_provider(box)
+        # A mistake in the fleet file's provider, which the reading already reports.
         except ValueError:
             return fresh
         if provider is None:
@@ -387,6 +388,7 @@ class FleetMeters:
 
     def _count_meter(self, box: BoxState, now: float) -> Meter:
         """Return the meter by the fleet-file price, including the time since the last count."""
+        # Until its newest sample only: what it did in its silence is unknown.
         until = self._ticks() if _is_reporting(box, now) else box.seen.sample
         last = self._counted.get(box.spec.name)
         if until is not None:
@@ -443,6 +445,7 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
     if meter.error is not None:
         return before, meter
     if (
+        # Without any of these the two sums would not cover the same things.
         meter.booked is None
         or meter.at is None
         or meter.per_hour is None
@@ -477,6 +480,7 @@ def extend_book_check(before: BookCheck | None, meter: Meter) -> tuple[BookCheck
 
 def _continues_check(before: BookCheck, meter: Meter) -> bool:
     passed = (meter.at or 0.0) - (before.last.at or 0.0)
+    # Books that shrink were corrected, or begin a new period.
     shrunk = (meter.booked or 0.0) < (before.last.booked or 0.0) - METER_LIMITS.cent
     return (
         0.0 <= passed <= METER_LIMITS.longest_gap_s

@@ -176,8 +176,11 @@ class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
         uptime.
         """
         past = ticks - self.last.steady
+        # The steady clock counts from the boot, so values of two boots cannot be compared.
         if boot == self.last.boot and past >= 0:
             return past
+        # After a reboot of this machine at least the time since the boot has passed, even if the
+        # wall clock was set back.
         return max(0.0, now - self.last.at, ticks if self.last.who == find_user_and_host() else 0.0)
 
 
@@ -304,6 +307,7 @@ class Journal:
         with self._wrap_os_errors(path):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(
+                # A file of its own: the journal could be moved away while it is locked.
                 path.with_suffix(".lock"),
                 os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
                 0o600,
@@ -341,6 +345,7 @@ class Journal:
         for path in paths:
             try:
                 action = _newest_open_action(self._read_records(path))
+            # One unreadable journal must not hide the open actions of other instances.
             except JournalFailed as error:
                 problems.append(str(error))
                 continue
@@ -368,6 +373,7 @@ class Journal:
                 records = self._read_records(path)
                 if records and records[-1].verb is BillingVerb.PARK and records[-1].state in _DONE:
                     mine = [record for record in records if record.action == records[-1].action]
+                    # The sending counts: from then on the machine may have been stopped.
                     found.append(
                         next((one for one in mine if one.state is ActionState.SENT), mine[0])
                     )
@@ -433,6 +439,8 @@ class Journal:
                 end = _truncate_torn_line(fd)
                 data = msgspec.json.encode(record) + b"\n"
                 try:
+                    # Not written in several parts: a part on disk could be taken for the whole
+                    # state.
                     if os.write(fd, data) != len(data):
                         raise OSError(errno.ENOSPC, "No space left on device")
                     os.fsync(fd)
@@ -440,6 +448,7 @@ class Journal:
                     if not end:
                         _sync_folder_names(self.folder)
                 except OSError:
+                    # The caller is told that nothing was recorded, so nothing may remain.
                     os.ftruncate(fd, end)
                     raise
             finally:
@@ -512,6 +521,7 @@ class _LockHolder(msgspec.Struct, frozen=True):
 
 
 def _write_holder(lock: int, box: str, verb: BillingVerb | None, now: float) -> None:
+    # Not a new file: the lock belongs to this inode.
     os.ftruncate(lock, 0)
     os.pwrite(
         lock, msgspec.json.encode(_LockHolder(os.getpid(), find_user_and_host(), box, verb, now)), 0
@@ -524,6 +534,7 @@ def _describe_holder(lock: int, target: InstanceTarget) -> str:
     else:
         what = f"the account {target.account} of {target.kind}"
     try:
+        # It may be read just between the holder's lock and its writing.
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_LockHolder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"another rgt is acting on {what}; wait for it to finish"
@@ -566,6 +577,7 @@ def _is_record(line: bytes) -> bool:
 
 def _sync_folder_names(folder: Path) -> None:
     """Fsync the directory and its parent, so that new names survive a crash."""
+    # The parent as well: the folder itself may be new.
     for place in (folder, folder.parent):
         sync_folder(place)
 

@@ -90,6 +90,7 @@ def read_sink_address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
     path = Path(settings.url_file).expanduser()
     try:
         with path.open(encoding="utf-8") as file:
+            # A limit, because the path may be wrong: a log or a device would be read without end.
             text = file.read(MAX_SECRET_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError):
@@ -205,6 +206,7 @@ def split_topic_url(url: str) -> tuple[str, str]:
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     if not topic:
         raise SinkError("its address names no topic: it must be like https://ntfy.sh/your-topic")
+    # ntfy takes JSON at its root only; at the topic's address the body would be the message itself.
     return urlunsplit((parts.scheme, parts.netloc, root + "/", "", "")), topic
 
 
@@ -252,6 +254,7 @@ class CommandSink(_Described):
                 )
             ) from None
         finally:
+            # Also after success: a program may leave children behind that hold its pipes.
             await _kill_process_group(process)
         if process.returncode:
             max_words = 200
@@ -274,10 +277,12 @@ async def _write_message(process: asyncio.subprocess.Process, message: bytes) ->
     assert process.stdin is not None
     assert process.stderr is not None
     process.stdin.write(message)
+    # A program need not read its input.
     with contextlib.suppress(ConnectionError):
         await process.stdin.drain()
     process.stdin.close()
     kept = b""
+    # Read until its end, or a full pipe would block the program; only the end is kept.
     while part := await process.stderr.read(4096):
         kept = (kept + part)[-4096:]
     await process.wait()
@@ -307,6 +312,8 @@ Write = Callable[[bytes], None]
 def write_tty(data: bytes) -> None:
     """Write to the controlling terminal in one call, so no other escape sequence is split."""
     try:
+        # Not stdout, which Textual owns; O_NONBLOCK, as a stopped terminal (Ctrl-S) would block
+        # rgt.
         handle = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
         raise SinkError(
@@ -378,11 +385,13 @@ class DesktopSink(_Described):
 
 def notification_sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
     """Return the escape sequence for a desktop notification: OSC 777 or OSC 9, wrapped for tmux."""
+    # A semicolon separates the fields of these sequences.
     title, text = clean_text(event.title).replace(";", ","), _shorten_text(event.text)
     if env.get("TERM", "").startswith(NOTIFY_777):
         made = f"\x1b]777;notify;{title};{text}\x1b\\"
     else:
         made = f"\x1b]9;{title}: {text}\x07"
+    # tmux passes on only what is wrapped, with every ESC doubled.
     if env.get("TMUX"):
         made = "\x1bPtmux;" + made.replace("\x1b", "\x1b\x1b") + "\x1b\\"
     return made.encode("utf-8", errors="replace")
@@ -434,8 +443,10 @@ class ThreadRunner:
 
         try:
             async with asyncio.timeout(seconds):
+                # A loop: several may wait for the same call, and only one can be next.
                 while self._running is not None:
                     await asyncio.shield(self._running)
+                # Shielded: a thread cannot be cancelled, and its end must still be noted.
                 await asyncio.shield(self._start_thread(run))
         except TimeoutError:
             self._given_up = self._running is not None

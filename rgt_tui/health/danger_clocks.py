@@ -163,6 +163,7 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
     left, bound = None, ClockBound.NONE
     said = translate("{source} takes this machine away at an unknown time", source=notice.source)
     if notice.ends is not None:
+        # The notice is by the box's clock.
         until = notice.ends - (box.clock_skew or 0.0)
         left, bound = max(0.0, until - now), ClockBound.EXACT
         said = translate(
@@ -324,6 +325,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     if (
         told is not None
         and word is Lifecycle.UNKNOWN
+        # A sample since then means that it was started again.
         and (box.sample_at or 0.0) <= told + LIMITS.lost_s
     ):
         # The provider has not been read again since an earlier rgt ended.
@@ -344,6 +346,7 @@ def _is_read(meter: Meter, now: float) -> bool:
 def _latest_known_time(now: float, *times: float | None) -> float | None:
     """Return the latest known time, at most `now`."""
     known = [
+        # A clock that was set back must not make a time lie in the future.
         min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0
     ]
     return max(known, default=None)

@@ -73,6 +73,7 @@ def minutes_left(text: str | None, minute: int) -> int:
     if start < end:
         inside = start <= minute < end
     else:
+        # Over midnight.
         inside = minute >= start or minute < end
     if inside:
         return (end - minute) % DAY
@@ -129,12 +130,14 @@ def plan_delivery(
             continue
         known = told.get(key)
         if known is not None and not known.over:
+            # Told already, at this level or a worse one.
             if LEVELS[event.level] >= LEVELS[known.level]:
                 continue
             event = msgspec.structs.replace(event, what="worse")
         elif known is not None and known.at + settings.every_s > now:
             waits.append(known.at + settings.every_s - now)
             continue
+        # An error is sent in quiet hours as well.
         if quiet_s and event.level != "error":
             waits.append(quiet_s)
             continue
@@ -142,9 +145,11 @@ def plan_delivery(
     forget = []
     mine = tuple(ours)
     for key, known in told.items():
+        # Other keys belong to another rgt on this machine, which knows whether they are over.
         if key in active or key in held or not key.startswith(mine):
             continue
         if known.over:
+            # Kept until then, so that an alert that flickers is not sent each time.
             if known.at + settings.every_s <= now:
                 forget.append(key)
             else:
@@ -205,6 +210,7 @@ def _fit_lines(lines: Sequence[str]) -> list[str]:
     room = MAX_DIGEST_BYTES
     kept: list[str] = []
     for line in lines:
+        # In bytes, as ntfy counts them.
         room -= len(line.encode(errors="replace")) + 1
         if room < 0:
             return [*kept, translate("… and {lines} more", lines=len(lines) - len(kept))]
@@ -291,6 +297,7 @@ class SinkDelivery:
                     await self._poke.wait()
             if not self.failures:
                 await asyncio.sleep(self._rng.uniform(*self._gather_s))
+            # After the wait: what arrived meanwhile is part of this round.
             self._poke.clear()
             wait = await self._deliver_round()
             if self.failures:
@@ -315,6 +322,7 @@ class SinkDelivery:
     async def _send_due(self) -> float | None:
         now = self._clock()
         local = time.localtime(now)
+        # Before each round: another rgt may have sent it since.
         told = await self._read()
         muted = {key for key in self._active if self._is_muted(key)}
         due = plan_delivery(
@@ -330,10 +338,12 @@ class SinkDelivery:
             await self._note(dict.fromkeys(due.forget))
         if len(due.send) > self.settings.digest_over:
             await self._send_event(build_digest_event([event for _, event in due.send], now))
+            # Only after it was sent: a message twice is better than none.
             await self._note({key: _build_sent_alert(event, now) for key, event in due.send})
         else:
             for key, event in due.send:
                 await self._send_event(event)
+                # After each: if the next one fails, this one must not be sent again.
                 await self._note({key: _build_sent_alert(event, now)})
         return due.again_in
 
@@ -351,6 +361,7 @@ def failure_reason(error: Exception) -> str:
         return translate("it does not answer in time")
     if isinstance(error, SinkError):
         return str(error)
+    # Without its text, which may have the address.
     return f"{type(error).__name__}"
 
 
@@ -433,6 +444,8 @@ def _limits_of_level(own: KindSettings, level: str) -> tuple[float | None, float
 def _apply_rung_limits(rung: AlertRung, at: float | None, clear: float | None) -> AlertRung:
     raised = rung.at if at is None else at
     return AlertRung(
+        # The distance between the two limits stays, or a raised limit could end below its own
+        # clear.
         rung.level, raised, raised + (rung.clear - rung.at) if clear is None else clear
     )
 

@@ -42,6 +42,7 @@ def extract_record(line: bytes) -> bytes:
     Output of a login shell's start-up files precedes a command's own, often in its first line: a
     ``.bashrc`` that sets the terminal's title unconditionally is enough.
     """
+    # Start-up files may print without a line feed, directly before the record.
     at = line.find(_BEGINS)
     if at >= 0:
         return line[at:]
@@ -102,6 +103,7 @@ class LineSplitter:
             self._skipping = False
         kept = [line for line in lines if line and len(line) <= self._limit]
         self.oversized += sum(len(line) > self._limit for line in lines)
+        # Counted at the limit, not at the line's end, which may never come.
         if not self._skipping and len(self._rest) + len(rest) > self._limit:
             self._skipping = True
             self.oversized += 1
@@ -268,11 +270,13 @@ class _Collector(CommandSession):
         if self.overflow or len(target) + len(data) > self._most:
             self.overflow = True
             if self._channel is not None:
+                # abort: a close would wait for the box to stop printing.
                 self._channel.abort()
             return
         target += data
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # After an abort the loss is our own doing, and `overflow` says why.
         super().connection_lost(None if self.overflow else exc)
 
 
@@ -312,6 +316,7 @@ async def run_command(
                 raise connection_lost_error(connection) from error
             try:
                 channel.write(data)
+                # Also without data: a command that reads stdin would wait for it.
                 channel.write_eof()
             except BrokenPipeError:
                 pass  # it ended without reading: its status says why
@@ -336,6 +341,7 @@ async def run_command(
             f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off"
         )
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
+    # The last lines: a start-up file's warnings come first.
     words = " ".join(clean_text(line) for line in lines[-5:])[:1000]
     return RemoteCommandResult(collector.status, bytes(collector.out), words)
 
@@ -384,6 +390,7 @@ async def run_first_script(
     try:
         return await _run_checked(connection, script, most_bytes)
     except (CommandNotRun, CommandFailed):
+        # Neither way works, so the connection returns to the usual one.
         set_stdin_shell(connection, None)
         line = await find_replacing_line(connection)
         unknown = "a start-up file (~/.bashrc, ~/.bash_profile, ~/.profile)"
@@ -452,11 +459,14 @@ async def _run_checked(
     connection: BoxTransport, script: str, most_bytes: int
 ) -> RemoteCommandResult:
     """Run the script; make sure that ``sh`` has read it from standard input."""
+    # A line feed first: start-up files may print without one at their end.
     data = f"printf '\\n{SHELL_ANSWERS}\\n'\n{script}".encode()
     done = await run_command(
         connection, "sh -s", data=data, most_bytes=most_bytes, name="the first look"
     )
+    # Anything may be printed around it; only the whole line proves that sh has run.
     if SHELL_ANSWERS.encode() not in done.out.splitlines():
+        # A shell's codes for "cannot execute" and "not found".
         if done.status in (126, 127):
             raise _ShNotFound(f"the box's login shell cannot start sh; its output: {done.words}")
         raise CommandNotRun(
