@@ -468,9 +468,11 @@ def _from_walltime(
         jobs = sample.session.slurm
     else:
         jobs = ()
+    # A job that waits has a limit as well, but it does not run down yet.
     limits = [job.left_s for job in jobs if job.left_s is not None and job.state == "RUNNING"]
     if not limits or at is None:
         return _from_end_date(clock, box, stop, now)
+    # Slurm's value is of the sample's moment.
     left = max(0.0, min(limits) + (clock.after_s or 0.0) - (now - at))
     return _build_countdown(
         clock, left, left, ClockBound.EXACT, f"{format_duration(left)} left", "Slurm"

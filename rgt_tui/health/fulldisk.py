@@ -228,6 +228,7 @@ def find_removal_objection(box: BoxState, path: str) -> str:
         return translate("it is a top-level directory")
     if not REMAKEABLE & set(path.split("/")):
         return translate("by its name it is no cache: it may be irreplaceable")
+    # Removing the directory above a mount would remove the mount's content as well.
     for mount in _list_mounts(box):
         if f"{mount.rstrip('/')}/".startswith(f"{path}/"):
             return translate("{mount} is mounted there", mount=mount)
@@ -275,6 +276,7 @@ def _fleet_file_folders(box: BoxState) -> Iterator[str]:
         homes = ["/root"]
     for path in (*box.spec.results, *box.spec.runs, *box.spec.jobs, box.spec.durable or ""):
         plain = "/".join(
+            # Up to the first pattern: what it matches on the box is unknown.
             itertools.takewhile(lambda part: not _PATTERN & set(part), path.split("/"))
         )
         yield from (home + plain[1:] for home in homes) if plain.startswith("~/") else (plain,)
@@ -365,6 +367,7 @@ def from_readings(
     for disk in box.sample.disks if box.sample is not None else ():
         what = find_shortage(disk)
         if what is None:
+            # A finding ends only well below its limit, or it would come and go with every save.
             lower = find_shortage(disk, LIMITS.disk_margin_pct)
             if f"{lower} of {disk.mount}" in standing:
                 what = lower
@@ -408,6 +411,7 @@ def _saved_since(box: BoxState, disk: DiskReading, before: Finding | None) -> Ch
     newest = max(here, key=lambda point: point.at, default=None)
     if newest is None or before is None:
         return None
+    # The checkpoint has the box's time, the finding this computer's.
     if newest.at - (box.clock_skew or 0.0) > before.since:
         return newest
     return None
@@ -540,7 +544,9 @@ def _find_cause(case: LogCase, hit: WindowHit, before: Finding | None) -> Shorta
         need = None
     disk = disk_of(disks, path) if path else None
     if disk is None or (match is None and find_shortage(disk) is None):
+        # The line names no file: the disk that is short now is the better guess.
         disk = next((one for one in disks if find_shortage(one) is not None), disk)
+    # A reading shows the disk's space, not a user's quota, so it could not confirm it.
     if "quota" in hit.line:
         return ShortageCause("quota", disk, None)
     if "no inodes left" in hit.line:
@@ -578,6 +584,7 @@ def _recovered(case: LogCase, index: int, before: Finding | None) -> bool:
 
 def _find_save_floor(case: LogCase, before: Finding | None, index: int) -> int | None:
     """Return the step after which a save counts: a newer resume, or the failed save's step."""
+    # After a resume the steps count from there: an earlier, higher one proves nothing.
     if case.scan.resume > index and case.run is not None and case.run.resumes:
         return case.run.resumes[-1].step
     if case.scan.failed_step is not None:

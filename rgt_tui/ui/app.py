@@ -227,8 +227,10 @@ class RgtApp(FaultTolerant, App[None]):
         """Start making the fleet after the first frame."""
         if self.preferences.keys:
             self.set_keymap(self.preferences.keymap)
+        # After the first frame, so that what exists by then is frozen and never traversed again.
         self.call_after_refresh(self._garbage.begin)
         if self.first_steps is None:
+            # Not before the first frame: the imports of the fleet would delay it.
             self.call_after_refresh(self.start_fleet)
         else:
             self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
@@ -288,6 +290,7 @@ class RgtApp(FaultTolerant, App[None]):
                 fleet = self._make_fleet()
                 self.fleet = fleet
                 self._unsubscribe = fleet.subscribe(self._store_state)
+                # Keys go first: a state may wait, a person should not.
                 fleet.delay_while_busy(lambda: self._keys.is_busy)
                 self._store_state(fleet.state)
             for screen in self.screen_stack:
@@ -308,6 +311,7 @@ class RgtApp(FaultTolerant, App[None]):
 
     def _store_state(self, state: FleetState) -> None:
         """Keep the newest state until the next redraw tick."""
+        # Stored only: it is drawn with the next tick, however many states arrive until then.
         self._newest = state
 
     @property
@@ -458,6 +462,7 @@ class RgtApp(FaultTolerant, App[None]):
         state = self._newest
         if state is None or self.fleet is None or not self.is_running:
             return False
+        # Only those that still wait: an id is forgotten with its question.
         self._asked &= {question.id for question in state.questions}
         waiting = [
             question for question in state.questions if again or question.id not in self._asked
@@ -480,6 +485,7 @@ class RgtApp(FaultTolerant, App[None]):
     ) -> bool:
         """Report that a screen or widget failed, and go on; return False if the app cannot."""
         gone = isinstance(error, OSError) and error.errno in NO_TERMINAL
+        # Without a terminal nobody would see the message, and every repaint would fail again.
         if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
             return False
         try:
@@ -492,6 +498,7 @@ class RgtApp(FaultTolerant, App[None]):
         place = str(getattr(screen, "PLACE", "")) or "a dialog"
         if screen in self._taken_away:
             return True  # a consequence of the fault that closed it
+        # A screen without an event line could not show the message.
         stays = not isinstance(screen, ModalScreen) and bool(screen.query("#event"))
         stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
         failed = f"{'this screen' if stays else place} failed: {describe_error(error)}"
@@ -511,6 +518,7 @@ class RgtApp(FaultTolerant, App[None]):
         elif said is not None and now - said < APP_PACES.fault_s:
             return True
         self.faults[failed] = now
+        # Later: in the middle of a failed handler the screen must not be removed.
         self.call_later(self._show_screen_failure, screen, failed)
         return True
 
@@ -666,6 +674,7 @@ class RgtApp(FaultTolerant, App[None]):
 
     async def stop_fleet(self) -> None:
         """Stop the fleet once; a fleet that hangs is abandoned after `AppPaces.stop_s`."""
+        # Both the key and the unmounting lead here.
         if self._stopped:
             return
         self._stopped = True
@@ -674,6 +683,7 @@ class RgtApp(FaultTolerant, App[None]):
         await self.last_look.save_visits()
         if self.fleet is not None:
             try:
+                # Bounded: a hanging connection must not keep the person from leaving.
                 await asyncio.wait_for(self.fleet.stop(), APP_PACES.stop_s)
             except Exception as error:
                 self.log.error(f"the fleet did not stop cleanly: {error!r}")

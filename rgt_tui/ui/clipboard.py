@@ -43,6 +43,7 @@ def copy_to_clipboard(
     app: App[Any], copied: ClipboardText, env: Mapping[str, str] = os.environ
 ) -> str:
     """Copy a text to the terminal's clipboard and to the file; return a message about it."""
+    # A control character could be a command once it is pasted into a shell.
     text = "\n".join(clean_text(row) for row in copied.text.splitlines())
     if not text:
         return translate("nothing to copy here")

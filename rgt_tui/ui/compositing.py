@@ -50,6 +50,7 @@ def cell_style_of(style: Style | None, system: ColorSystem) -> CellStyle:
     """
     if style is None:
         return PLAIN
+    # Links need their own sequences: Textual's drawing handles them.
     if style.link:
         raise ValueError("a link")
     ink, ground = PLAIN.ink, PLAIN.ground
@@ -87,6 +88,8 @@ def draw_pieces(pieces: Iterable[Piece], system: ColorSystem) -> str:
         line = y
         for text, style, _ in strip:
             look = cell_style_of(style, system)
+            # Identity suffices, as `cell_style_of` is cached; an equal one only costs an empty
+            # switch.
             if look is not pen:
                 if not (pen.attributes | look.attributes) & ~ink_limit and not text.strip(" "):
                     # a space looks the same in any text colour, so keep the current one
@@ -122,6 +125,7 @@ class TightUpdate(ChopsUpdate):
         pieces = []
         for end, (start, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
             left, right = max(start, x1), min(end, x2)
+            # None = the span is not dirty there.
             if strip is not None and left < right:
                 pieces.append((y, left, strip.crop(left - start, right - start)))
         return pieces

@@ -124,11 +124,13 @@ class KeyTurns:
                     await _wait_for_messages(self._app.screen, self._app)
         except TimeoutError:
             if not self._is_ready():
+                # Sent late, they would act on whatever screen opens then.
                 self._waiting.clear()
         finally:
             self._settling = None
             if self._waiting:
                 self._next = self._waiting.popleft()
+                # Through the queue again: `has_turn` recognizes it by identity.
                 self._app.post_message(self._next)
             else:
                 # Delay after a paint: its bytes are in the terminal by then, and garbage can be
@@ -186,10 +188,12 @@ def paint_now(app: App[None]) -> None:
 async def _wait_for_messages(pump: MessagePump, app: App[None]) -> None:
     """Wait until `pump` has handled all messages sent to it so far, or was removed."""
     done = asyncio.Event()
+    # False: the pump is closing, so nothing will be handled any more.
     if not pump.call_later(done.set):
         return
     while pump.is_running and (pump is app or pump.is_attached):
         try:
+            # In short waits: a widget that is removed meanwhile never handles the call.
             await asyncio.wait_for(done.wait(), 0.1)
         except TimeoutError:
             continue

@@ -66,6 +66,8 @@ def _restore_after_sigstop() -> None:
             if os.tcgetpgrp(self.fileno) != os.getpgrp():
                 os.kill(os.getpid(), signal.SIGSTOP)
                 return None
+        # After SIGSTOP, unlike SIGTSTP, Textual has not left its mode, so it would not enter it
+        # again.
         if not self._must_signal_resume:
             self.suspend_application_mode()
             self._must_signal_resume = True
@@ -116,6 +118,7 @@ def _outlive_terminal() -> None:
             except BlockingIOError:
                 os.set_blocking(self.fileno(), True)
             except (OSError, ValueError):  # ValueError: the file is closed
+                # Emptied until Textual's end mark: a full queue would block the app at its end.
                 while self._queue.get() is not None:
                     pass
                 return None

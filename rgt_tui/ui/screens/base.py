@@ -205,6 +205,7 @@ class EntrySupport:
         from rgt_tui.ui.widgets.fixed_lines import EntryLine
 
         screen = cast("Screen[None]", self)
+        # One at a time; one that is leaving is still in the tree.
         if all(entry.leaving for entry in screen.query(EntryLine)):
             screen.mount(EntryLine(label, text, done, changed), before="#event")
 
@@ -252,6 +253,8 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     ]
 
     fleet_state: reactive[FleetState | None] = reactive(
+        # always_update: the same state is drawn again as its ages grow. repaint: the widgets
+        # repaint themselves where they changed.
         None, init=False, always_update=True, repaint=False
     )
     """The newest state; set by the app once per redraw tick."""
@@ -287,6 +290,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             except Exception as error:
                 if not report_fault_to_app(self, error):
                     raise
+                # One box whose state cannot be judged must not take the screen away.
                 found = build_failed_assessment(box, error)
             judged.verdicts[box.spec.name] = found
         return found
@@ -458,6 +462,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def redraw_now(self) -> None:
         """Draw the last state again, e.g. after a key changed what is shown."""
         if self.fleet_state is not None:
+            # Setting it calls the watcher, also for the same state (always_update).
             self.fleet_state = self.fleet_state
 
     def build_crumbs(self) -> tuple[str, ...]:
@@ -527,6 +532,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
         """Show a text on the event line for `seconds`. Never a pop-up."""
         self.query_one(EventLine).show_hint(text)
+        # The timer of an earlier hint would end this one too soon.
         if self._hint_timer is not None:
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(
@@ -661,6 +667,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             here = box.interval
         else:
             here = box.spec.interval
+        # 0.01 against rounding: the same pace must not be chosen again.
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
         self.hint(
