@@ -347,7 +347,9 @@ def _latest_known_time(now: float, *times: float | None) -> float | None:
     """Return the latest known time, at most `now`."""
     known = [
         # A clock that was set back must not make a time lie in the future.
-        min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0
+        min(time, now)
+        for time in times
+        if time is not None and math.isfinite(time) and time > 0
     ]
     return max(known, default=None)
 

@@ -446,7 +446,9 @@ def _apply_rung_limits(rung: AlertRung, at: float | None, clear: float | None) -
     return AlertRung(
         # The distance between the two limits stays, or a raised limit could end below its own
         # clear.
-        rung.level, raised, raised + (rung.clear - rung.at) if clear is None else clear
+        rung.level,
+        raised,
+        raised + (rung.clear - rung.at) if clear is None else clear,
     )
 
 

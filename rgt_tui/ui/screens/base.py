@@ -255,7 +255,10 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     fleet_state: reactive[FleetState | None] = reactive(
         # always_update: the same state is drawn again as its ages grow. repaint: the widgets
         # repaint themselves where they changed.
-        None, init=False, always_update=True, repaint=False
+        None,
+        init=False,
+        always_update=True,
+        repaint=False,
     )
     """The newest state; set by the app once per redraw tick."""
 
