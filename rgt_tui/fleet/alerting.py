@@ -206,6 +206,7 @@ class AlertFile:
                 != self._stamp
             )
         except OSError:
+            # A file that cannot be read is written again, or its trouble is reported.
             return True
 
     async def close(self) -> None:
@@ -554,6 +555,7 @@ class FleetAlerting:
         """Return a copy that judges independently, by another clock; the state file is shared."""
         made = copy.copy(self)
         made._clock = clock
+        # One level deep: the values are immutable.
         for name, value in vars(self).items():
             if isinstance(value, dict | set):
                 setattr(made, name, value.copy())
@@ -574,6 +576,7 @@ class FleetAlerting:
         platform = box.spec.profile
         if not self._greets or box.link is not LinkState.LIVE or platform in self._file.stored.met:
             return []
+        # Before the events: a second box of the platform must not repeat them.
         self._file.mark_platform_seen(platform, now)
         profile = load_profile(platform)
         told = [clean_text(f"{profile.name}: {text}") for text in first_contact_notices(profile)]

@@ -126,6 +126,7 @@ class Questions:
     def answer_question(self, number: int, text: str | None) -> None:
         """Answer an open question; any other number is ignored."""
         waiting = self._waiting.get(number)
+        # It may have been answered on another screen, or its login has timed out.
         if waiting is not None and not waiting.done():
             waiting.set_result(text)
 
@@ -335,6 +336,7 @@ class Publisher:
             finally:
                 self._finish_publication()  # also when cancelled: publish the pending events
             if not self._changed:
+                # Not with boxes waiting: then the slices above have taken this time already.
                 await asyncio.sleep(PUBLISH_PACES.publish_s)
 
     def _finish_publication(self) -> None:

@@ -115,6 +115,7 @@ def extend_log(
     if kept is not None:
         counted = kept.counted
     else:
+        # Only from the file's first line on are row numbers those of the file.
         counted = frame.start == 0
     if kept is None:
         written = None
@@ -187,9 +188,11 @@ def rewind_run(run: RunState, frame: Scalars, known: FileCursor | None) -> RunSt
         if moved:
             return _reset_run(run)
         return run
+    # With #, the agent has merged the curve from its files: another inode is no new run.
     if frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source):
         return run
     _, found, metric = frame.source.rpartition("#")
+    # The file was truncated or replaced: all of its points are of an earlier run.
     if not found:
         return _reset_run(run)
     # The source has the metric's canonical name, but its points have the name used in the frame.
@@ -308,6 +311,7 @@ def _update_cursors(known: dict[str, FileCursor], frame: Scalars) -> dict[str, F
     cursors = {**known, frame.source: FileCursor(inode=frame.inode, offset=frame.end)}
     most_sources = 10_000
     if len(cursors) > most_sources:
+        # The oldest: a source that grew again would only be read once more.
         del cursors[next(iter(cursors))]
     return cursors
 
@@ -331,6 +335,7 @@ def _update_wait(run: RunState, frame: Scalars) -> TrainingPause | None:
         if frame.wait.what:
             return frame.wait
         return None
+    # A new point is the end of a wait, even if nothing said so.
     if frame.points:
         return None
     return run.wait
@@ -479,6 +484,7 @@ def count_frame(counters: StreamCounters, boot: str, seq: int, skipped: int) -> 
     # Numbers begin again with each boot, so nothing is missing.
     if boot != counters.boot:
         return replace(counters, boot=boot, seq=seq)
+    # The agent sends again what may have been lost with a connection.
     if seq <= counters.seq:
         return replace(counters, duplicates=counters.duplicates + 1)
     missing = max(0, seq - counters.seq - 1 - skipped)
@@ -546,6 +552,7 @@ def _pattern_of(spec: BoxSpec, source: str) -> str:
     path = source_path(source)
     for pattern in spec.runs:
         if pattern.startswith("~"):
+            # The box's home is not known here.
             full = pattern.rstrip("/").replace("~", "*", 1)
         else:
             full = pattern.rstrip("/")

@@ -149,6 +149,7 @@ def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
     if arguments.dry_run and typed:
         print_error("--dry-run arms nothing, so there is nothing to confirm")
         return USAGE
+    # Before anything is asked: a script must not wait for a prompt that nobody answers.
     if not (typed or arguments.dry_run) and not is_interactive():
         print_error(CANNOT_PROMPT)
         return USAGE
@@ -211,6 +212,7 @@ async def _rehearse_and_arm(
             reasons = (translate("{closed}. Nothing was sent.", closed=closed),)
         return _print_refusal(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
+        # The connection broke after the request was sent.
         why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
         return _print_refusal(arguments, spec, wish, (why,), found, UNREACHABLE)
     if arguments.json:

@@ -100,6 +100,7 @@ def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
             ),
         )
         for disk in disks
+        # A read-only file system may be full, and nothing is written to it.
         if not disk.read_only and disk.error is None
         for share, what in ((byte_pct(disk), "bytes"), (inode_pct(disk), "inodes"))
         if share is not None
@@ -120,6 +121,7 @@ def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
 
 def check_clock(at: float, before: float, after: float) -> Judged:
     """Check the box's clock, as precisely as the round trip allows."""
+    # The sample was taken somewhere between: within that, no difference can be told.
     if before <= at <= after:
         skew = 0.0
     else:
@@ -210,6 +212,7 @@ class BoxDoctor:
     async def run_checks(self, seconds: float) -> list[DoctorFinding]:
         """Return a finding for each check, in their order, within `seconds`."""
         try:
+            # Pausable: the time in which a person answers a prompt does not count.
             async with PausableDeadline(seconds):
                 await self._run_steps()
         except TimeoutError:
@@ -239,6 +242,7 @@ class BoxDoctor:
         return [self._found[check] for check in BOX_CHECKS]
 
     def _broke_off(self, text: str, advice: str) -> None:
+        # The first check without a result is the one that was running.
         first = next((check for check in BOX_CHECKS if check not in self._found), None)
         if first is not None:
             self._add_finding(first, DoctorStatus.FAIL, text, advice)
@@ -317,6 +321,7 @@ class BoxDoctor:
                 found = await asyncio.get_running_loop().getaddrinfo(
                     first.host, first.port, type=socket.SOCK_STREAM
                 )
+        # UnicodeError: the IDNA codec refuses names with empty or too long labels.
         except (OSError, TimeoutError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or translate(
                 "no answer within {step_seconds:g} s", step_seconds=STEP_SECONDS
@@ -379,8 +384,10 @@ class BoxDoctor:
     async def _check_banner(self, first: SshHost, where: str) -> None:
         reader, writer = await asyncio.open_connection(first.host, first.port)
         try:
+            # RFC 4253: the identification has at most 255 characters.
             greeting = (await reader.read(255)).decode("ascii", "replace").splitlines()
         finally:
+            # sshd counts a connection that lingers unauthenticated (MaxStartups).
             writer.transport.abort()
         if greeting and greeting[0].startswith("SSH-"):
             self._add_finding("tcp", DoctorStatus.OK, f"{where} answers: {greeting[0]}")
@@ -505,6 +512,7 @@ class BoxDoctor:
         found, lines = [], []
         if replaced:
             found.append(translate("end or replace the login shell, or read its input"))
+            # The shell may read the files of a login, though it is not asked to.
             if trace.ending is None:
                 trace = await _trace_start_up_files(connection, LOGIN_TRACE_COMMAND)
             lines.append(trace.ending or await find_replacing_line(connection))
@@ -538,6 +546,7 @@ class BoxDoctor:
         ]
         if self._spec.gpu_trace:
             words += ["--gpu-trace", self._spec.gpu_trace]
+        # The wall clock: it is compared with the box's.
         before = time.time()
         try:
             done = await run_command(

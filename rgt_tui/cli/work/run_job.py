@@ -96,6 +96,7 @@ def run_run(arguments: RunArguments) -> int:
         if spec.kubectl is not None and spec.kubectl.image is not None:
             return running.run_on_box(spec.name, run_pod_job(arguments, spec, env))
         start = _JobStart(arguments, config.path, spec, choice, tree, env, secrets)
+        # Only to find mistakes before anything is connected.
         start.build_job(None)
     except SourceError as error:
         print_error(error)
@@ -124,8 +125,10 @@ def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | N
     if arguments.smoke is None:
         arguments.smoke = job.smoke
     if arguments.push is None and job.push is not None:
+        # Relative to the file, so that it works from any directory.
         arguments.push = str(Path(arguments.job or "").parent / job.push)
     arguments.workdir = arguments.workdir or job.workdir
+    # The command line comes last, so that it overrides the file.
     arguments.env = [*job.environment, *arguments.env]
     arguments.secret = [*job.secrets, *arguments.secret]
     arguments.keep = arguments.keep or job.results
@@ -155,6 +158,8 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
         found[name] = value
     for name, value in found.items():
         try:
+            # Bytes of the environment that are not UTF-8 are surrogates here, and JSON cannot carry
+            # them.
             value.reveal().encode()
         except UnicodeEncodeError:
             raise ValueError(f"--secret {name}: it is not UTF-8 text") from None
@@ -220,7 +225,9 @@ class _JobStart:
         if gpu is not None and not await allow_cards(spec, gpu, arguments, force=arguments.force):
             return FAILED
         if self._tree is not None:
+            # The digest is enough to find a job of this code; the path is known after the push.
             code = PushedCode(self._tree.tree_digest)
+            # Asked before the push: code of a command that already runs need not be sent.
             known = await self._launch_job(["launch", "--find"], self.build_job(code))
             if known.status != OK or (
                 known.running_jobs and not known.was_begun and not self._confirm_restart(known)
@@ -301,6 +308,7 @@ async def allow_cards(
     for card in rows_of(row, "gpus"):
         total = card.get("vram_total")
         if not isinstance(total, int):
+            # Unknown memory, which must not count as too little.
             total = None
         cards.append((row_text(card, "name"), total))
     verdict, text = judge_cards(gpu, cards)
@@ -387,6 +395,7 @@ async def launch_job(
     asked = False
     try:
         async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+            # From here on the box may have started it, whatever happens to the connection.
             asked = True
             with (
                 wait_indicator(translate("launching on {name} …", name=spec.name))
@@ -478,6 +487,7 @@ async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> i
                     ).last_row
                     if not (frame.get("runner_alive") or frame.get("queued")):
                         return _print_ended(arguments, spec, frame)
+        # Waiting longer does not help against these.
         except (AuthFailed, HostKeyRefused, ConfigError):
             raise
         except Unreachable as error:
