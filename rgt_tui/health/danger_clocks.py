@@ -161,20 +161,29 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
         return None
     notice = box.sample.notice
     left, bound = None, ClockBound.NONE
-    said = translate("{source} takes this machine away at an unknown time", source=notice.source)
+    target = translate("this machine")
+    consequence = translate("the machine is gone, with all that only its disk has")
+    if notice.source == "Slurm":
+        target = translate("a job")
+        consequence = translate("the job ends; steps since the last save are lost")
+    said = translate(
+        "{source} takes {target} away at an unknown time", source=notice.source, target=target
+    )
     if notice.ends is not None:
         # The notice is by the box's clock.
         until = notice.ends - (box.clock_skew or 0.0)
         left, bound = max(0.0, until - now), ClockBound.EXACT
         said = translate(
-            "{left} left: {source} takes this machine away",
+            "{left} left: {source} takes {target} away",
             left=format_duration(left),
             source=notice.source,
+            target=target,
         )
         if not left:
             said = translate(
-                "{source} took this machine away {now} ago",
+                "{source} took {target} away {now} ago",
                 source=notice.source,
+                target=target,
                 now=format_duration(now - until),
             )
     said += f" ({notice.action})"
@@ -191,7 +200,7 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
         seconds_left=left,
         most_left=left,
         bound=bound,
-        consequence=translate("the machine is gone, with all that only its disk has"),
+        consequence=consequence,
         level="error",
         text=said,
         source=notice.source,

@@ -17,7 +17,7 @@ from rgt_box.sampling.cgroup import parse_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 PREEMPTED = 75
 MISSING, NOT_EXECUTABLE = 127, 126
@@ -211,12 +211,15 @@ class CellProcess:
         os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self) -> tuple[int, int | None]:
+    def wait(self, on_stop: Callable[[float], None]) -> tuple[int, int | None]:
         """Wait for the cell to end, and forward stop signals to it.
 
         The signal goes to the cell's main process only: data loader workers killed by it would
         spoil the save. After a stop or a failure, the rest of the process group is killed so that
         it keeps no GPU memory.
+
+        Args:
+            on_stop: Called once with the time (epoch seconds), after a stop signal was forwarded.
 
         Returns:
             (exit status, negative for a signal; the stop signal that the runner received, if any).
@@ -237,6 +240,7 @@ class CellProcess:
                 if got in (signal.SIGHUP, signal.SIGUSR1):
                     got = signal.SIGTERM
                 send_signal(self.pid, got)
+                on_stop(time.time())
             elif time.monotonic() >= deadline or (got is not None and not is_taken_away()):
                 send_signal(-self.pid, signal.SIGKILL)
         if stopped or status:

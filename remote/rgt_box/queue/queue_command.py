@@ -1,98 +1,16 @@
-"""The ``queue`` verb: run, check, status, and ``cell`` for one array task or indexed pod.
-
-A runner that was stopped at its time limit also requeues itself in Slurm.
-
-Slurm requeues jobs that it preempts or loses with a node (``--requeue``). It does not requeue a job
-that reaches its time limit: ``--signal`` notifies the job, which has to call ``scontrol requeue``
-(see sbatch(1) and scontrol(1)). A job that a user cancelled is not requeued: its state is then no
-longer RUNNING.
-
-One task of a job array has the array's own number: ``scontrol requeue`` with it would also stop the
-other tasks, and ``scontrol show job`` lists all of them. A task is therefore named ``ARRAY_TASK``.
-"""
+"""The ``queue`` verb: run, check, status, and ``cell`` for one array task or indexed pod."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 from rgt_box import background, files, jsonline, options, place, procstat
-from rgt_box.queue import queue_check, queue_file, queue_state
+from rgt_box.queue import queue_check, queue_file, queue_state, slurm_job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
-
-PREEMPTED = 75
-STOPPED = (PREEMPTED, 128 + 15, 128 + 10, 128 + 1, 128 + 2)
-"""Exit statuses of a runner that was asked to stop."""
-
-
-def requeue_after(status: int) -> int:
-    """Requeue this Slurm job if its time limit was reached; return the unchanged exit status."""
-    number = os.environ.get("SLURM_JOB_ID", "")
-    if status not in STOPPED or not number.isdigit():
-        return status
-    again = os.environ.get("SLURM_RESTART_COUNT", "0")
-    # Maximum number of restarts; more indicate an error.
-    most = 1000
-    if again.isdigit() and int(again) >= most:
-        print(f"not requeued: Slurm has already restarted this job {again} times", flush=True)
-        return status
-    told = _run_program(["scontrol", "--oneliner", "show", "job", number])
-    found = slurm_record(number, told)
-    if found is None:
-        print(f"not requeued: scontrol show job {number}: {told[:500]}", flush=True)
-        return status
-    name, state = found
-    if state != "RUNNING":
-        print(f"not requeued: job {name} is {state}", flush=True)
-        return status
-    done = _run_program(["scontrol", "requeue", name])
-    print("requeued in Slurm" if done == "" else f"scontrol requeue: {done}", flush=True)
-    return status
-
-
-def slurm_record(number: str, listing: str) -> tuple[str, str] | None:
-    """Return name and state of one job from ``scontrol --oneliner show job``.
-
-    Return None if it is not listed.
-
-    Args:
-        number: The job's own number, ``SLURM_JOB_ID``.
-        listing: One line per job; for the number of an array, one line per task.
-
-    Returns:
-        ``ARRAY_TASK`` for a task that was started, otherwise the number; and its state.
-    """
-    for line in listing.splitlines():
-        found = _RECORD.match(line)
-        if found and found.group("number") == number:
-            array, task = found.group("array"), found.group("task")
-            return (f"{array}_{task}" if array and task else number), found.group("state")
-    return None
-
-
-_RECORD = re.compile(
-    r"JobId=(?P<number>\d+) (?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?:(?P<task>\d+)|\S+) )?"
-    r".*? JobState=(?P<state>\w+)"
-)
-
-
-def _run_program(words: list[str]) -> str:
-    import subprocess  # imported here because check and status start no process
-
-    try:
-        answers_within = 30.0
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            timeout=answers_within, env=dict(os.environ, LC_ALL="C"),
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stdout.decode("utf-8", "replace").strip()
-
 
 USAGE, BUSY = 2, 3
 AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
@@ -145,7 +63,7 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     cell_process.block_signals()
     status = runner.QueueRunner(job, only=name).run()
     held.release()
-    return requeue_after(status)
+    return slurm_job.requeue_after(status)
 
 
 def find_cell_index(given: str | None) -> int | None:
@@ -422,7 +340,7 @@ def run_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     cell_process.block_signals()
     status = runner.QueueRunner(job, checked.first).run()
     held.release()
-    return requeue_after(status)
+    return slurm_job.requeue_after(status)
 
 
 def run_one_cell(job: queue_file.Job, found: dict[str, Any]) -> int:

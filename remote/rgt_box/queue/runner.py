@@ -6,6 +6,7 @@ work.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -22,6 +23,7 @@ from rgt_box.queue import (
     durable_copy,
     queue_file,
     queue_state,
+    slurm_job,
 )
 from rgt_box.queue.queue_file import Job, QueueLine
 from rgt_box.queue.queue_state import QueueJournal, clock_seconds
@@ -150,7 +152,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
     journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks, stopped_by=None)
     journal.save_state()
     child.start_command()
-    status, stopped = child.wait()
+    status, stopped = child.wait(functools.partial(slurm_job.announce_end, job, line.name))
     at = clock_seconds()  # before the copy: files written from now on may be missing in it
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_attempt_time(cell, time.monotonic() - began)

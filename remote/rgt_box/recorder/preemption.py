@@ -1,7 +1,7 @@
 """Notices of a platform that it takes this machine away, and the request to save that follows.
 
 A thread polls the machine's metadata service; a hook that catches a platform's signal calls
-`announce_notice`. Either writes the notice to one file, and only the recorder reports that file, so
+`announce_notice`, and a queue's runner that Slurm ends `announce_job_end`. Each writes the notice to one file, and only the recorder reports that file, so
 a notice is reported once and no run is asked twice, also across two recorders.
 
 Exchanges as documented by the vendors: "Spot Instance interruption notices" (EC2, IMDSv2),
@@ -241,9 +241,39 @@ def announce_notice(
         state_files.write_json(folder, state_files.PREEMPTION, fields)
 
 
+def announce_job_end(folder: str, boot: str, action: str, ends: float | None, run: str) -> None:
+    """Store that Slurm ends the job of a run, which its runner has already asked to save.
+
+    Args:
+        folder: The state directory of a host whose recorder reports it.
+        boot: The boot of that host.
+        action: Why, in a word or two.
+        ends: When (epoch seconds); None = unknown.
+        run: Name of the run. Tasks of one array that end together share one notice.
+    """
+    lock = files.FileLock(os.path.join(folder, "preemption.lock"))
+    is_locked = lock.acquire(1.0)
+    known = state_files.read_json(folder, state_files.PREEMPTION)
+    together_s = 60.0
+    same = all(known.get(key) == value for key, value in (("source", state_files.SLURM), ("action", action)))
+    now, asked = round(time.time(), 3), [run]
+    if same and abs((known.get("ends") or now) - (ends or now)) <= together_s:
+        asked = sorted({*(known.get("asked") or ()), run})
+    fields = dict(make_notice(state_files.SLURM, action, ends), at=now, asked=asked, boot=boot)
+    state_files.write_json(folder, state_files.PREEMPTION, fields)
+    if is_locked:
+        lock.release()
+
+
+def _target_text(notice: Notice) -> str:
+    if notice["source"] == state_files.SLURM:
+        return "a job"
+    return "this machine"
+
+
 def notice_text(notice: Notice) -> str:
     """Return a notice as an event's text."""
-    words = f"{notice['source']} takes this machine away ({notice['action']})"
+    words = f"{notice['source']} takes {_target_text(notice)} away ({notice['action']})"
     if notice["ends"] is not None:
         at = time.strftime("%H:%M:%S", time.gmtime(notice["ends"]))
         words += " at %s UTC, in %d s" % (at, max(0.0, notice["ends"] - time.time()))
@@ -336,7 +366,8 @@ class PreemptionWatch:
         before, self.notice = self.notice, state_files.read_notice(self._folder)
         if self.notice is None:
             if before is not None and not any(self._seen):
-                text = f"{before['source']} no longer takes this machine away ({before['action']})"
+                target = _target_text(before)
+                text = f"{before['source']} no longer takes {target} away ({before['action']})"
                 events.append(("preemption-withdrawn", text, "info"))
             self._reported = None
         elif self._changed_since_report(self.notice):

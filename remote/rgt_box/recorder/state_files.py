@@ -176,6 +176,8 @@ ARMED, STOP_STATE, SINK = "autostop.json", "autostop-state.json", "sink.json"
 """Files of `rgt_box.autostop`, which is loaded if one of them exists."""
 FOUND = "found.json"
 PREEMPTION = "preemption.json"
+SLURM = "Slurm"
+"""Source of a notice that a job ends; the machine stays."""
 KNOWN_QUEUES = "recorder-queues.json"
 """The recorder's last known state of each queue."""
 
@@ -183,18 +185,21 @@ VERSION = 6
 """Increased when the recorder records something new."""
 
 
-def read_notice(folder: str, kept_s: float = 600.0) -> dict[str, Any] | None:
+def read_notice(folder: str, kept_s: float = 600.0, kept_of_job_s: float = 60.0) -> dict[str, Any] | None:
     """Return the stored notice of this boot; None without one, or if it is long over.
 
     Args:
         folder: The state directory.
         kept_s: Seconds after the end for which a notice still counts.
+        kept_of_job_s: The same for a notice of Slurm, after which the machine is still there.
     """
     found = read_json(folder, PREEMPTION)
     if found.get("boot") != place.boot_id():
         return None
     ends, at = found.get("ends"), found.get("at")
     last = max((value for value in (ends, at) if isinstance(value, (int, float))), default=0.0)
+    if found.get("source") == SLURM:
+        kept_s = kept_of_job_s
     if time.time() - last > kept_s:
         return None
     return found

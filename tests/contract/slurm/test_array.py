@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rgt_train import cli
 
+from rgt_tui.model import BoxEvent, Sample
 from tests.contract.slurm.cluster import Cluster, eventually, running
 from tests.process.box.harness import Agent, make_job
 
@@ -88,6 +89,10 @@ def test_a_preempted_array_resumes_to_the_same_bits(
     urgent = slurm.submit(tmp_path, until_seen, "--partition=high", "--exclusive", "--time=10")
     eventually(lambda: slurm.states(urgent) == ["RUNNING"], "the urgent job")
     assert {cell["state"] for cell in cells(agent, job).values()} == {"interrupted"}
+    notice = json.loads((agent.state / "preemption.json").read_bytes())
+    assert (notice["source"], notice["action"]) == ("Slurm", "preempted")
+    assert notice["asked"] == ["a", "b"]
+    assert notice["ends"] - notice["at"] <= 20, "KillWait of the cluster"
     seen.touch()
     eventually(lambda: slurm.states(urgent) == [], "the end of the urgent job")
     eventually(lambda: slurm.states(array) == [], "the end of the array")
@@ -132,6 +137,7 @@ def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
         tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"], detach="slurm", parallel=1 + 1,
         sbatch=["--time=1", "--signal=B:TERM@50"],
     )  # fmt: skip
+    channel = agent.watch(jobs=[str(job)])
     array = detach(agent, job)
 
     def starts(name: str) -> int:
@@ -141,12 +147,21 @@ def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
     eventually(lambda: starts("a") and starts("b"), "two tasks")
     numbers = slurm.ask("squeue", "-h", "-r", "-j", array, "-o", "%A").split()
     assert array in numbers, "one of the two has the number of the array itself"
+    event = channel.expect(lambda frame: isinstance(frame, BoxEvent) and frame.kind == "preemption")
+    assert event.text.startswith("Slurm takes a job away (time limit) at "), event.text
+    sample = channel.expect(
+        lambda frame: isinstance(frame, Sample) and frame.notice and len(frame.notice.asked) == 2
+    )
+    assert sample.notice.asked == ("a", "b")
+    assert 0 < sample.notice.ends - sample.notice.at <= 55, "the seconds of --signal"
     eventually(lambda: starts("a") == starts("b") == 2, "both tasks, back after their time was up")
     assert sorted(markers(job))[:2] == ["FINISHED a exit=75", "FINISHED b exit=75"]
     for index in "01":
         assert "requeued in Slurm" in (job / f"runner.out.{index}").read_text()
     subprocess.run(["scancel", f"{array}_1"], env=slurm.env, check=True)
     eventually(lambda: markers(job).count("FINISHED b exit=75") == 2, "the cancelled one to save")
+    kept = json.loads((agent.state / "preemption.json").read_bytes())
+    assert kept["at"] == sample.notice.at, "a cancel is nobody's preemption"
     (job / "ok.a").touch()
     eventually(lambda: slurm.states(array) == [], "the end of the array")
     after = cells(agent, job)
