@@ -454,6 +454,16 @@ def test_a_preemption_counts_by_the_boxs_clock_and_has_an_alert_of_its_own() -> 
     assert found.text == "EC2 takes this machine away at an unknown time (stop)"
 
 
+def test_slurm_takes_a_job_away_and_not_the_machine() -> None:
+    notice = PreemptionNotice(
+        source="Slurm", action="time limit", ends=NOW + 95.0, at=NOW, boot="", asked=("a", "b")
+    )
+    state = of("generic-ssh", sample=sample(notice=notice))
+    (found,) = clock_readings(load_profile("generic-ssh"), state, NOW)
+    assert found.text == "1m35 left: Slurm takes a job away (time limit); asked to save: a, b"
+    assert found.consequence == "the job ends; steps since the last save are lost"
+
+
 def test_the_soonest_comes_first_and_charges_last() -> None:
     life = MachineLife(existed=True, rested=True, seen_at=NOW, stopped_at=NOW)
     meter = replace(STOPPED, balance=1.0, burn_per_hour=0.1)
