@@ -96,7 +96,9 @@ def slurm_record(number: str, listing: str) -> SlurmRecord | None:
     return None
 
 
-_FIELD = re.compile(r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|EndTime|PreemptTime|Restarts)=(\S+)")
+_FIELD = re.compile(
+    r"(?:^| )(JobId|ArrayJobId|ArrayTaskId|JobState|EndTime|PreemptTime|Restarts)=(\S+)"
+)
 
 
 def _run_program(words: list[str]) -> str:

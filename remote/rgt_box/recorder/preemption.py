@@ -255,7 +255,10 @@ def announce_job_end(folder: str, boot: str, action: str, ends: float | None, ru
     is_locked = lock.acquire(1.0)
     known = state_files.read_json(folder, state_files.PREEMPTION)
     together_s = 60.0
-    same = all(known.get(key) == value for key, value in (("source", state_files.SLURM), ("action", action)))
+    same = all(
+        known.get(key) == value
+        for key, value in (("source", state_files.SLURM), ("action", action))
+    )
     now, asked = round(time.time(), 3), [run]
     if same and abs((known.get("ends") or now) - (ends or now)) <= together_s:
         asked = sorted({*(known.get("asked") or ()), run})

@@ -185,7 +185,9 @@ VERSION = 6
 """Increased when the recorder records something new."""
 
 
-def read_notice(folder: str, kept_s: float = 600.0, kept_of_job_s: float = 60.0) -> dict[str, Any] | None:
+def read_notice(
+    folder: str, kept_s: float = 600.0, kept_of_job_s: float = 60.0
+) -> dict[str, Any] | None:
     """Return the stored notice of this boot; None without one, or if it is long over.
 
     Args:
