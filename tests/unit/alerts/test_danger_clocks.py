@@ -456,9 +456,9 @@ def test_a_preemption_counts_by_the_boxs_clock_and_has_an_alert_of_its_own() -> 
 
 def test_slurm_takes_a_job_away_and_not_the_machine() -> None:
     notice = PreemptionNotice(
-        source="Slurm", action="time limit", ends=NOW + 95.0, at=NOW, boot="", asked=("a", "b")
+        source="Slurm", action="time limit", ends=NOW + 95.5, at=NOW, boot="", asked=("a", "b")
     )
-    state = of("generic-ssh", sample=sample(notice=notice))
+    state = of("generic-ssh", sample=sample(notice=notice), clock_skew=0.0)
     (found,) = clock_readings(load_profile("generic-ssh"), state, NOW)
     assert found.text == "1m35 left: Slurm takes a job away (time limit); asked to save: a, b"
     assert found.consequence == "the job ends; steps since the last save are lost"
