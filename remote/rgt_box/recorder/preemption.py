@@ -2,7 +2,8 @@
 
 A thread polls the machine's metadata service; a hook that catches a platform's signal calls
 `announce_notice`, and a queue's runner that Slurm ends `announce_job_end`. Each writes the notice
-to one file, and only the recorder reports that file, so a notice is reported once and no run is asked twice, also across two recorders.
+to one file, and only the recorder reports that file, so a notice is reported once and no
+run is asked twice, also across two recorders.
 
 Exchanges as documented by the vendors: "Spot Instance interruption notices" (EC2, IMDSv2),
 "Preemptible VM instances" and "Query metadata server for maintenance event notices" (Google),
