@@ -211,7 +211,7 @@ class CellProcess:
         os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self, on_stop: Callable[[float], None]) -> tuple[int, int | None]:
+    def wait(self, on_stop: Callable[[float], None] | None = None) -> tuple[int, int | None]:
         """Wait for the cell to end, and forward stop signals to it.
 
         The signal goes to the cell's main process only: data loader workers killed by it would
@@ -240,7 +240,8 @@ class CellProcess:
                 if got in (signal.SIGHUP, signal.SIGUSR1):
                     got = signal.SIGTERM
                 send_signal(self.pid, got)
-                on_stop(time.time())
+                if on_stop is not None:
+                    on_stop(time.time())
             elif time.monotonic() >= deadline or (got is not None and not is_taken_away()):
                 send_signal(-self.pid, signal.SIGKILL)
         if stopped or status:

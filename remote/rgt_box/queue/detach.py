@@ -17,9 +17,10 @@ from rgt_wire.kubernetes_job import WrongManifest, parse_claim, pod_body
 
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import which
-from rgt_box.queue import queue_check, queue_file, queue_state, slurm_job
+from rgt_box.queue import queue_check, queue_file, queue_state
 from rgt_box.queue.cell_process import stop_grace_seconds
 from rgt_box.queue.queue_file import Job
+from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
             stderr=subprocess.PIPE,
             timeout=answers_within,
             # The messages are compared, so they must not be translated.
-            env=dict(os.environ, LC_ALL="C", **{slurm_job.SUBMITTED_FROM: submitter}),
+            env=dict(os.environ, LC_ALL="C", **{state_files.SUBMITTED_FROM: submitter}),
         )
     except OSError as error:
         raise SlurmRefused(

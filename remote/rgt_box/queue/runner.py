@@ -6,7 +6,6 @@ work.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import time
@@ -23,14 +22,13 @@ from rgt_box.queue import (
     durable_copy,
     queue_file,
     queue_state,
-    slurm_job,
 )
 from rgt_box.queue.queue_file import Job, QueueLine
 from rgt_box.queue.queue_state import QueueJournal, clock_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 
 def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
@@ -103,7 +101,13 @@ BOOKKEEPING = (
 CHANGED = "its config changed between attempts: its result is not comparable"
 
 
-def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJournal) -> int | None:
+def run_attempt(
+    job: Job,
+    line: QueueLine,
+    words: list[str],
+    journal: QueueJournal,
+    on_stop: Callable[[Job, str, float], None] | None = None,
+) -> int | None:
     """Run one attempt.
 
     Args:
@@ -111,6 +115,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
         line: The cell.
         words: Its command, the same for every attempt.
         journal: Where state and markers are written.
+        on_stop: Called with job, cell and time (epoch seconds) once a stop signal was forwarded.
 
     Returns:
         The signal that stopped the runner meanwhile, if any.
@@ -152,7 +157,7 @@ def run_attempt(job: Job, line: QueueLine, words: list[str], journal: QueueJourn
     journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks, stopped_by=None)
     journal.save_state()
     child.start_command()
-    status, stopped = child.wait(functools.partial(slurm_job.announce_end, job, line.name))
+    status, stopped = child.wait(on_stop and (lambda at: on_stop(job, line.name, at)))
     at = clock_seconds()  # before the copy: files written from now on may be missing in it
     del journal.state["cell_pid"], journal.state["cell_ticks"]
     add_attempt_time(cell, time.monotonic() - began)
@@ -356,12 +361,19 @@ class QueueRunner:
 
     Args:
         job: The job, already checked.
+        on_stop: See `run_attempt`.
         first: Number of the first line of the queue to run; cells before it are skipped.
         only: Name of the one cell to run, in its lane; None for all cells.
     """
 
-    def __init__(self, job: Job, first: int = 0, only: str | None = None) -> None:
-        self._job, self._first, self._only = job, first, only
+    def __init__(
+        self,
+        job: Job,
+        first: int = 0,
+        only: str | None = None,
+        on_stop: Callable[[Job, str, float], None] | None = None,
+    ) -> None:
+        self._job, self._first, self._only, self._on_stop = job, first, only, on_stop
         self._journal = QueueJournal(job, only)
 
     def run(self) -> int:
@@ -493,7 +505,7 @@ class QueueRunner:
         # Once for all attempts: a retry must run what failed, even if the job was edited meanwhile.
         words = self._job.command_of(line)
         for number in range(1 + retries):
-            stopped = run_attempt(self._job, line, words, self._journal)
+            stopped = run_attempt(self._job, line, words, self._journal, self._on_stop)
             cell = self._journal.cell_state(line.name)
             if stopped is not None:
                 return 128 + stopped

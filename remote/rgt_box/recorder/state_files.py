@@ -178,6 +178,10 @@ FOUND = "found.json"
 PREEMPTION = "preemption.json"
 SLURM = "Slurm"
 """Source of a notice that a job ends; the machine stays."""
+SUBMITTED_FROM = "RGT_SUBMITTED_FROM"
+"""Variable with boot and state directory of the host that submitted the job: its recorder reports
+the end of the job, too, because people watch the login node, not the node of the job.
+"""
 KNOWN_QUEUES = "recorder-queues.json"
 """The recorder's last known state of each queue."""
 

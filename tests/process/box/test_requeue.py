@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_box.queue import slurm_job
+from rgt_box.queue import queue_command
 
 ARRAY = """\
 JobId=12 ArrayJobId=12 ArrayTaskId=2 ArrayTaskThrottle=2 JobName=rgt-job UserId=root(0) JobState=RUNNING Reason=None
@@ -31,16 +31,18 @@ exit 0
 def test_the_task_that_has_the_number_of_its_array_is_one_of_several(
     number: str, found: tuple[str, str] | None
 ) -> None:
-    record = slurm_job.slurm_record(number, ARRAY)
+    record = queue_command.slurm_record(number, ARRAY)
     assert (record and record[:2]) == found
 
 
 def test_a_job_that_is_no_array() -> None:
-    record = slurm_job.slurm_record("7", "JobId=7 JobName=JobState UserId=a(1) JobState=RUNNING")
+    record = queue_command.slurm_record(
+        "7", "JobId=7 JobName=JobState UserId=a(1) JobState=RUNNING"
+    )
     assert record is not None
     assert record == ("7", "RUNNING", None, False, 0)
     assert (
-        slurm_job.slurm_record("7", "slurm_load_jobs error: Unable to contact slurm controller")
+        queue_command.slurm_record("7", "slurm_load_jobs error: Unable to contact slurm controller")
         is None
     )
 
@@ -59,14 +61,14 @@ def test_only_the_own_task_is_put_back(
     ):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    assert slurm_job.requeue_after(1) == 1  # a failure is none of Slurm's business
+    assert queue_command.requeue_after(1) == 1  # a failure is none of Slurm's business
     assert not (tmp_path / "calls").exists()
-    assert slurm_job.requeue_after(75) == 75
+    assert queue_command.requeue_after(75) == 75
     assert (tmp_path / "calls").read_text().splitlines()[1] == "requeue 12_2"
     assert capsys.readouterr().out == "requeued in Slurm\n"
     monkeypatch.setenv("SLURM_JOB_ID", "14")
-    assert slurm_job.requeue_after(75) == 75
+    assert queue_command.requeue_after(75) == 75
     assert capsys.readouterr().out == "not requeued: job 12_1 is CANCELLED\n"
     (tmp_path / "listing").write_text("slurm_load_jobs error: no\n")
-    assert slurm_job.requeue_after(75) == 75
+    assert queue_command.requeue_after(75) == 75
     assert "scontrol show job 14: slurm_load_jobs error: no" in capsys.readouterr().out
