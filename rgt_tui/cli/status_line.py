@@ -234,7 +234,7 @@ class StatusLine(msgspec.Struct, frozen=True):
 
     box: str
     state: str
-    """One of `rgt_tui.model.box.Health`."""
+    """One of `rgt_tui.model.box.BoxHealth`."""
     reason: str
     age_s: float | None
     """Seconds since the newest sample arrived; None = no sample."""
@@ -388,6 +388,7 @@ def choose_verdict(seen: Assessment, told: Container[str] = frozenset()) -> Stat
     ]
     if seen.health in _ESCALATE or any(calls_for_person(alert) for alert in loud):
         return StatusVerdict.ESCALATE
+    # `beneath` too: a known trouble must not hide that the rest is unknown.
     if {seen.health, seen.beneath} & _UNKNOWN:
         return StatusVerdict.UNKNOWN
     return StatusVerdict.HEALTHY
@@ -404,6 +405,7 @@ def _clean_value(value: Any) -> Any:
     if isinstance(value, float):
         if math.isfinite(value):
             return value
+        # JSON has no NaN and no infinity.
         return str(value)
     if isinstance(value, dict):
         return {clean_text(key): _clean_value(item) for key, item in value.items()}

@@ -112,6 +112,8 @@ def find_name_objection(place: FleetFilePlace, name: str, kind: str) -> str:
         text = ""
         if place.path.exists():
             text = read_source(place.path).data.decode("utf-8")
+        # A trial: whether the name can be added must be known before money is spent. `.invalid`
+        # never resolves (RFC 2606).
         with_boxes(place.path, text, {name: {"host": "new.invalid", "profile": kind}})
     except (FleetFileError, ProfileError) as error:
         return str(error)
@@ -176,6 +178,7 @@ async def add_rented_machine(
         if doubt and place.lies_there:
             print_error(doubt)
     spec = next(spec for spec in read_fleet(place.path).boxes if spec.name == name)
+    # As it is used from now on: an untrusted file's box has less.
     spec = next((one for one in open_place(place, os.environ).boxes if one.name == name), spec)
     code, reasons = await _log_in_first(arguments, spec, arrival, say)
     if not arguments.json:
@@ -209,6 +212,7 @@ def values_of(newcomer: NewRental, machine: Instance) -> dict[str, Any]:
     agreed = msgspec.structs.asdict(agreement(newcomer.offer, newcomer.wish))
     values = box_values(bill, thing)
     if newcomer.identity:
+        # ssh-keygen's naming: the private key's file has no `.pub`.
         private = Path(newcomer.identity).expanduser().absolute().with_suffix("")
     else:
         private = None
@@ -301,6 +305,7 @@ async def _log_in(arguments: UpArguments, spec: BoxSpec) -> tuple[LinkState, str
     def answer_questions(state: FleetState) -> None:
         for question in state.questions:
             if question.id not in asked:
+                # Each state has all open questions, so one would be asked again with every state.
                 asked.add(question.id)
                 answering.add(asyncio.create_task(_answer_question(fleet, questions, question)))
 
@@ -322,10 +327,12 @@ async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
     meet_seconds = 120.0
     again_seconds = 5.0
     until, again = loop.time() + meet_seconds, loop.time() + again_seconds
+    # A person who is asked may take longer.
     while loop.time() < until or link is LinkState.ASKING:
         box = fleet.state.find_box(name)
         if box is not None:
             link, why = box.link, box.reason
+        # A refused host key does not become right by waiting; a refused login may, see above.
         if link in (LinkState.LIVE, LinkState.REFUSED_KEY):
             break
         if link in (LinkState.UNREACHABLE, LinkState.REFUSED_LOGIN) and loop.time() >= again:
@@ -385,6 +392,7 @@ def build_progress_printer(*, as_json: bool) -> Callable[[str], None]:
         print_lines(text)
         sys.stdout.flush()
 
+    # Standard output is for the JSON alone.
     if as_json:
         return print_error
     return print_progress

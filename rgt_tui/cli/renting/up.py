@@ -199,6 +199,7 @@ def public_key(named: str | None, home: Path) -> str:
             f"{path} cannot be read: the machine needs your public key; ssh-keygen -t ed25519 makes one, "
             "--key FILE names another"
         ) from None
+    # It is sent to a platform: a private key given by mistake must not leave this machine.
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:
         raise FleetFileError(
             translate(
@@ -249,7 +250,9 @@ async def _rent_or_resume(
     rental = MachineRental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
     run = _RentCommand(arguments, place, providers, rental)
     try:
+        # First what is open: a second machine must not be rented for the same name.
         left = [one for one in open_creations(journal) if one.first.box == arguments.name]
+        # An intent alone never reached the platform.
         begun = [one for one in left if one.last.state is not ActionState.INTENT]
         if arguments.written_off is not None:
             return await run.write_off(begun)
@@ -352,6 +355,7 @@ class _RentCommand:
                     more=f", {NEXT} for the next one" if more else "",
                 )
             )
+            # A box may be called "next"; then the word rents it.
             if typed == NEXT and more and review.phrase != NEXT:
                 continue
             if typed != review.phrase:
@@ -467,6 +471,7 @@ class _RentCommand:
                 action=describe_open_action(action),
             )
         )
+        # Lists of platforms lag: shortly after the call, the machine may not be in them yet.
         late = SEARCH_PACES.find_s - action.seconds_since_state(
             time.time(), steady_time(), read_boot_id()
         )
@@ -505,6 +510,7 @@ class _RentCommand:
         ref = ref_of(action)
         with self._rental.lock_account(ref, self._name) as creation:
             try:
+                # A person's statement is checked: what exists is billed, whatever was seen.
                 found = await market_of(self._providers, ref).find_by_token(token)
             except ProviderError as error:
                 print_error(

@@ -180,6 +180,7 @@ def run_smoke(arguments: SmokeArguments) -> int:
     words = trainer or arguments.words
     started = words
     if len(words) == 1:
+        # One word is a shell line, as on the box.
         started = [shutil.which("bash") or "/bin/sh", "-c", *words]
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as path:
         folder = Path(path)
@@ -254,6 +255,7 @@ def _smoke_environment(
     }
     full = {**os.environ, **NO_GPU, **LOGGERS_OFF, **own, **env}
     if hooked:
+        # Python imports sitecustomize by itself, in every process of the training.
         shutil.copyfile(Path(__file__).with_name("smoke_hook.py"), hook / "sitecustomize.py")
         full["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hook), full.get("PYTHONPATH"))))
     return full
@@ -283,6 +285,7 @@ def _report_smoke(
 ) -> int:
     """Print how a smoke was limited, how it ended, and the failure; return the exit status."""
     log, reason = folder / LOG, describe_status(status, arguments.seconds)
+    # As of timeout(1); below, 128 + signal as a shell reports it.
     timed_out = 124
     if status is None:
         code = timed_out
@@ -358,6 +361,7 @@ def _read_limits(notes: Path) -> list[FrameworkLimit]:
     except OSError:
         return []
     found = [msgspec.json.decode(line, type=FrameworkLimit) for line in lines]
+    # Each rank or worker notes the same call.
     return list({(each.framework, each.call): each for each in found}.values())
 
 
@@ -420,6 +424,7 @@ def run_limited(
     """
     with (
         log.open("wb") as output,
+        # A file and not a pipe: the command must not wait for rgt, or end with it.
         log.open("rb") as written,
         _collected_signals() as asked,
     ):
@@ -430,6 +435,7 @@ def run_limited(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            # So that the whole group can be ended, and Ctrl-C reaches rgt only.
             start_new_session=True,
         )
         try:
@@ -446,6 +452,7 @@ def run_limited(
             child.wait()
         if show is not None:
             show(written.read())
+    # Only now, when the command is gone and the handlers of before are back.
     if signal.SIGINT in asked:
         raise KeyboardInterrupt
     if asked:
@@ -500,6 +507,8 @@ def _copy_project(workdir: Path, copy: Path) -> Path:
     for left_out in tree.left_out:
         source, target = workdir / left_out.path, copy / left_out.path
         if target.parent.is_dir() and not os.path.lexists(target) and not _has_checkpoint(source):
+            # Data sets and the like are linked: copying them could take longer than the smoke
+            # itself.
             target.symlink_to(source)
     return copy
 
@@ -510,6 +519,7 @@ def _has_checkpoint(path: Path, most: int = 20_000) -> bool:
     if not path.is_symlink():
         for _, folders, files in os.walk(path):
             names += [*folders, *files]
+            # A data set of millions of files would take minutes to search.
             if len(names) > most:
                 break
     found = [name for name in map(read_name, names) if is_weights(name)]
@@ -546,6 +556,7 @@ def _load_passed() -> list[str]:
 
 def _note_passed(digest: str) -> None:
     path = state_directory(os.environ) / PASSED
+    # Only a saving of time: without it, the smoke runs again.
     with contextlib.suppress(OSError), locked_file(path):
         most_passed = 200
         replace_file(path, msgspec.json.encode([*_load_passed(), digest][-most_passed:]))

@@ -135,6 +135,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     PLACE: ClassVar[str] = "tear down"
     KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, *WALK)))
+    # Enter right after opening must do nothing.
     AUTO_FOCUS = "#cancel"
     DEFAULT_CSS = STYLE
 
@@ -244,6 +245,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Request the first review now, and another every `REVIEW_SECONDS`."""
         self.set_class(not current_glyphs().braille, "ascii")
         following = any(
+            # A request of an earlier dialog goes on when that is closed.
             w.group == self.worker_group and not w.is_finished for w in self.app.workers
         )
         self._apply_state(
@@ -289,6 +291,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         ended = self.state.pulling and not self._list_pulled_paths()
         pull = self.pulls.find_pull(self.box_name)
         asks = pull is not None and pull.asks is not None
+        # The question has just appeared: a key pressed now was meant for something else.
         if asks and not self._asks:
             guard = self.now
         else:

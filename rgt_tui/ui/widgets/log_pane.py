@@ -143,6 +143,7 @@ class LogPane(LineWidget):
             self._rows = None
             if logs:
                 self._rows = LogRows([self._make_shown_log(kept) for kept in logs])
+                # Each log keeps its place, so that going back and forth between two loses none.
                 self.cursor = self._cursors.setdefault(logs[0], LogCursor())
         for log in self.shown_logs:
             log.zone.assumed = self.zone
@@ -207,6 +208,8 @@ class LogPane(LineWidget):
                 marks, job = next(todo, (None, None))
                 if marks is None or job is None:
                     break
+                # One job at a time, the newest lines first; between two, new lines and filters are
+                # seen.
                 await asyncio.to_thread(job.run)
                 marks.apply_job(job)
                 rows.update_rows()
@@ -499,6 +502,7 @@ class LogPane(LineWidget):
             parts.append(make_line(dim_span(translate("following"))))
         room = width - 14
         while len(parts) > 1 and sum(map(width_of, parts)) + 3 * (len(parts) - 1) > room:
+            # The last parts are the least important.
             parts.pop()
         out: list[Span] = []
         for part in parts:
@@ -567,6 +571,7 @@ class LogPane(LineWidget):
             head = [make_line(dim_span(translate("··· {older} loads ···", older=self.older)))]
         room = height - len(head)
         if not self.wrap:
+            # The line about earlier ones takes a row, which the cursor may be on.
             if here is not None and here >= first + room:
                 first = here - room + 1
                 head = []
@@ -606,6 +611,7 @@ class LogPane(LineWidget):
         made: list[Line] = []
         top = last
         for row in range(last, -1, -1):
+            # From the end upwards: how many rows a wrapped line takes is known only by wrapping it.
             made = self._wrap_line(rows, row, width, row in chosen) + made
             top = row
             if len(made) >= room:
@@ -626,6 +632,7 @@ class LogPane(LineWidget):
 
     def _wrap_line(self, rows: LogRows, row: int, width: int, chosen: bool) -> list[Line]:
         front, back, tone, text = self._line_parts(rows, row, chosen)
+        # Eight columns at least, or a narrow pane would wrap without end.
         room = max(8, width - width_of(front) - width_of(back))
         if cell_len(text) > room:
             parts = chop_cells(text, room)
@@ -653,6 +660,7 @@ class LogPane(LineWidget):
         if place.number in log.kept.notes:
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number
+        # Not searched yet: the few visible lines are judged at once.
         if log.errors.was_searched(number):
             error = number in log.errors
         else:
@@ -716,6 +724,7 @@ class LogPane(LineWidget):
     def on_click(self, event: events.Click) -> None:
         """Go to the clicked line."""
         rows = self._rows
+        # Wrapped, a row of the screen is no row of the log.
         if rows is None or self.wrap or not 1 <= event.y <= self.height_of_text:
             return
         first = self.cursor.first_row(rows, self.height_of_text)
