@@ -204,6 +204,7 @@ class Teardown:
         waits = await asyncio.to_thread(self._find_waiting_click, box)
         if waits is not None:
             review = replace(review, waits=describe_open_action(waits), waiting=waits.first.verb)
+        # What a person types later agrees to exactly this.
         self._shown[box, verb] = review
         return review
 
@@ -375,6 +376,7 @@ class Teardown:
         session = self._sessions[box]
         session.set_interval(session.state.spec.interval)
         given = await self._read_situation(box, verb, provider)
+        # First the slow list, so that the sample after it is fresh when the gate judges.
         told = await self._collect_results(given, verb)
         since = await self._asking.look(session)
         given = await self._read_situation(box, verb, provider)
@@ -394,6 +396,7 @@ class Teardown:
         if reasons:
             await self._refuse_action(act, tuple(dict.fromkeys(reasons)))
         call = provider.describe_call(verb, evidence.instance)
+        # Before the intent, which names the line: without an audit nothing is sent.
         line = await self._write_audit(act, AuditEvent.REQUESTED, call, required=True)
         await self._write_journal(
             lambda: action.record_intent(call, evidence=facts_digest(evidence), audit=line)
@@ -424,6 +427,8 @@ class Teardown:
                 except BoxError as error:
                     why = str(error)
                     self._unsealable[box] = (session.state.hello, why)
+            # Sealing takes minutes on a slow disk, so everything is judged once more, under the
+            # seal.
             again = await self._read_situation(box, verb, act.provider)
             told = given.told
             if seal is not None and told.results is not None:
@@ -435,6 +440,7 @@ class Teardown:
             if holds:
                 last = apply_seal(last, seal, why, again.ticks)
             verdict = evaluate_evidence(last, again.ticks, seal.nonce if seal is not None else "")
+            # The person has agreed to the earlier facts only.
             if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
                 verdict = Refusal(
                     reasons=("something changed while the box was made to hold still",)
@@ -446,7 +452,9 @@ class Teardown:
                 )
                 await self._refuse_action(act, reasons)
             call = act.provider.describe_call(verb, act.evidence.instance)
+            # The last thing before the call: after a crash it counts as sent.
             await self._write_journal(lambda: act.action.record_sent(call))
+        # Also when cancelled: the box's queue must not stand until the seal expires.
         except BaseException:
             await self._remove_seal(session, seal.nonce if seal is not None else "")
             raise
@@ -478,6 +486,7 @@ class Teardown:
             if step.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF) and not kept:
                 kept = True
                 await self._keep_park(act, permit)
+            # Right after the request the state is still the old one.
             if step.phase is not StopPhase.REQUESTED and not by_click:
                 self._meters.store_reading(session, await act.provider.read(permit.instance))
             await self._finish_receipt(act, step)
@@ -541,6 +550,7 @@ class Teardown:
                 self._meters.store_reading(session, fresh)
                 meter = session.state.meter
             if meter.error is not None or self._ticks() - asked <= LATE_S:
+                # Fast enough, or an error, which the gate refuses in any case.
                 break
         found = await self._asking.addresses(meter)
         unsealed = self._asking.unsealed(session)
@@ -601,6 +611,7 @@ class Teardown:
             task = self._lists[key] = asyncio.create_task(
                 self._collect_results(given, verb), name=name
             )
+        # wait, not wait_for, which would cancel the list: the next review takes it.
         done, _ = await asyncio.wait([task], timeout=patience)
         if not done:
             return CollectedResults(problem="the box is listing it", at=given.ticks)

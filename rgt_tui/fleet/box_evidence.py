@@ -66,6 +66,7 @@ T = TypeVar("T")
 async def wait_for_sample(box: BoxSession) -> float:
     """Wait for a sample taken from now on; return the time from which one counts (steady clock)."""
     if box.state.link is not LinkState.LIVE:
+        # No sample can come; the gate then judges by what the provider says.
         return steady_time()
     return await box.wait_for_sample(max(EVIDENCE_LIMITS.sample_s, stale_after(box.state)))
 
@@ -143,6 +144,7 @@ async def addresses(meter: Meter) -> frozenset[str]:
         resolve_seconds = 3.0
         async with asyncio.timeout(resolve_seconds):
             found = await loop.getaddrinfo(meter.ssh_host, meter.ssh_port, type=socket.SOCK_STREAM)
+    # UnicodeError: the IDNA codec refuses names with empty or too long labels.
     except (OSError, UnicodeError, TimeoutError):
         return frozenset()
     return frozenset(str(entry[4][0]) for entry in found)
@@ -213,6 +215,7 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
         return None, "the provider reports a start before the creation"
     if skew is None or abs(skew) > EVIDENCE_LIMITS.made_before_s:
         return None, "the clock of the box is wrong or unknown"
+    # Into the box's time, and rather too early: a file too many is only shown, one too few is lost.
     return created + min(0.0, skew) - EVIDENCE_LIMITS.made_before_s, ""
 
 
@@ -237,6 +240,7 @@ async def collect_results(
         found = await asking.results(box, what)
     except BoxError as error:
         return CollectedResults(problem=str(error), at=at)
+    # The agent was not told why it got no time.
     if what.no_since and not found.no_since:
         found = msgspec.structs.replace(found, no_since=what.no_since)
     try:
@@ -347,8 +351,10 @@ async def request_seal(
     )
     seal = await _query_agent(connection, deployed, words, Seal, seconds)
     nonce_length = 32
+    # The nonce goes into a command line and into the permit, so the box may not choose its form.
     if len(seal.nonce) != nonce_length or not seal.nonce.isalnum() or not seal.generation:
         raise CommandFailed("invalid seal from the agent; it expires automatically")
+    # NaN would pass every comparison with a deadline.
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
         raise CommandFailed("the agent's seal has no time; it expires automatically")
     if _has_impossible_numbers(seal.skipped):
@@ -393,6 +399,7 @@ def results_arguments(spec: BoxSpec, wanted: ResultsRequest) -> list[str]:
     words += [word for glob in wanted.ignore for word in ("--ignore", glob)]
     words += [word for glob in spec.ignore if glob.startswith("/") for word in ("--disown", glob)]
     words += [word for path in wanted.survives for word in ("--survives", path)]
+    # repr: the shortest text that gives the same float again.
     return words + ([] if wanted.since is None else ["--since", repr(float(wanted.since))])
 
 
@@ -415,6 +422,7 @@ async def _query_agent(
     if done.status != 0 or not lines:
         why = done.words or f"exit {done.status}"
         raise CommandFailed(f"rgt-box {verb}: {why}")
+    # The last: start-up files may print something that looks like a record.
     return decode_answer(lines[-1], kind, f"rgt-box {verb}: the answer")
 
 

@@ -177,10 +177,12 @@ class HappeningList(SelectableList[str]):
             return
         keys = [str(row.n) for row in rows]
         before = self.selected_index
+        # At the end the selection follows new events; elsewhere it stays on its event.
         if before >= len(self._keys) - 1 or self._picked not in keys:
             self._picked = keys[-1] if keys else None
         self._happenings, self._over = rows, find_durations(rows)
         self._keys = keys
+        # Older events were put in front: the same rows stay in sight.
         self._top = max(0, self._top + self.selected_index - before)
         self.redraw()
 
@@ -235,6 +237,7 @@ def find_durations(rows: Iterable[Happening]) -> dict[int, float]:
     for row in rows:
         key = (row.box, row.about)
         if row.level in ("warn", "error"):
+            # From the first: a warning that becomes an error is one trouble.
             held.setdefault(key, row.at)
         elif row.about and key in held:
             found[row.n] = row.at - held.pop(key)
@@ -316,6 +319,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         every_seconds = 5.0
         if self.fleet.chronicle is None:
             self._show_session_events(state)
+        # Not `now - asked >= …`: a clock set back must not stop the reading.
         elif not 0.0 <= now - self._asked_at < every_seconds:
             self._asked_at = now
             self.read_newest(self._wanted)
@@ -389,6 +393,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
     async def read_newest(self, wanted: EventFilter) -> None:
         """Read the events after the newest row."""
         found = await self._read_page(wanted, None)
+        # The filter has changed while this was read.
         if found is None or wanted != self._wanted:
             return
         if self._rows:
@@ -398,6 +403,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         fresh = tuple(row for row in found.rows if row.n > newest)
         joins = not self._rows or not found.rows or found.rows[0].n <= newest or not found.older
         if not self._rows or not joins:
+            # There is a gap between the pages: it starts again from the newest.
             self._rows, self._older = found.rows, found.older
         elif fresh:
             self._rows = (*self._rows, *fresh)

@@ -267,6 +267,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def _change_view(self, change: Callable[[FleetView], FleetView]) -> None:
         """Change how the fleet is shown, and save it."""
         self._view = change(self._view)
+        # As a change and not as a whole: another rgt may have changed the file since.
         self.save_view(change)
         self.redraw_now()
 
@@ -323,6 +324,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def _find_rows(self, state: FleetState) -> AssessedRows:
         """Return the rows of the drawn state; make them now if they were not made in advance."""
         if self._looked.judged is not self._judged:
+            # Not prepared in steps, for example when the screen has just opened: now, at once.
             for _ in self.assess_in_steps(state, self._judged.at):
                 pass
             self._judged = self._ahead
