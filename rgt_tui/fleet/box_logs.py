@@ -148,6 +148,7 @@ class BoxLog:
             piece = await self.read_piece(place.inode, start, place.offset)
             if piece.lines or start == 0 or length >= LARGEST_PIECE:
                 break
+            # A line longer than the piece: further back, until its beginning is found.
             length *= 4
         if kept.oldest_position != known:  # the log was truncated meanwhile
             return kept.first_number
@@ -215,6 +216,8 @@ class BoxLog:
             async with asyncio.timeout(SECONDS):
                 async for item in stream_cat(*self._agent(), *words, silence=SECONDS):
                     if isinstance(item, FileBegins):
+                        # The agent continues with the newer file if the old one is gone, which is
+                        # not what was asked.
                         if item.inode != inode or item.start != begin:
                             raise CatFailed(
                                 "that part of the log is no longer on the box: it was cut or replaced"
@@ -232,7 +235,9 @@ class BoxLog:
             raise Unreachable(str(error)) from error
         first = 0
         if start > 0:
+            # Without any line feed there is no beginning of a line in it.
             first = data.find(b"\n") + 1 or len(data)
+        # The rest is part of a line that ends beyond this piece.
         end = max(first, data.rfind(b"\n") + 1)
         lines = lines_of(bytes(data[first:end]))
         return LogPiece(
@@ -353,6 +358,7 @@ class BoxLog:
                 each(BoxSearch(matches=row_count(row, "matches"), read=row_count(row, "read")))
                 return
             hit = _parse_hit(row)
+            # The box could send more than it was asked for.
             if hit is not None and sent < MOST_HITS:
                 sent += 1
                 each(BoxSearch(hits=(hit,)))

@@ -55,6 +55,7 @@ def block_of(first: int, lines: Iterable[str]) -> LineBlock:
     """Make a block of lines."""
     rows = [line.encode() for line in lines]
     starts = array("I", accumulate((len(row) + 1 for row in rows), initial=0))
+    # The last one is the end of the text, where no line begins.
     starts.pop()
     return LineBlock(first, b"\n".join([*rows, b""]), starts)
 
@@ -157,6 +158,7 @@ class KeptLines:
         if (
             last is None
             or place.inode != last[1].inode
+            # One per block is enough: older lines are loaded in pieces that are larger.
             or place.offset - last[1].offset >= BLOCK_BYTES
         ):
             self._places.append((self.end, place))
@@ -191,6 +193,8 @@ class KeptLines:
     def _note_time(self, number: int, at: float | None) -> None:
         numbers, times = self._came
         value = float("nan") if at is None else at
+        # Within half a second they count as one arrival; NaN is never equal, so it begins a new
+        # one.
         if not times or not (times[-1] == value or 0 <= value - times[-1] < 0.5):
             numbers.append(number)
             times.append(value)
@@ -286,6 +290,7 @@ class KeptLines:
         """Return when a line was received (client clock); None = before the log was followed."""
         numbers, times = self._came
         index = bisect_right(numbers, number) - 1
+        # NaN is the only value that differs from itself.
         if index < 0 or times[index] != times[index]:
             return None
         return times[index]
@@ -342,6 +347,7 @@ class KeptLines:
                 now,
             )
         self.record_position(FilePlace(frame.inode, frame.start))
+        # The first frame has lines that were written before anybody looked.
         self.append_lines(frame.lines, now if begun else None)
         if not begun and (written := written_at(frame, now)) is not None:
             self._written = (self.end, written)

@@ -167,6 +167,7 @@ class OpenActions:
                 if await self._is_open(action):
                     still.append(action)
             except InstanceLocked as held:
+                # Our own action is shown by its dialog.
                 if action.last.pid != os.getpid():
                     self._say_once(
                         f"{action.first.action} held",
@@ -200,6 +201,8 @@ class OpenActions:
             return True
         provider = self._meters.action_provider(session)
         holding = self._journal.lock_instance(first.target, first.box, first.verb)
+        # In a thread, as it waits for the disk; the lock belongs to its descriptor, not to the
+        # thread.
         held = await asyncio.to_thread(holding.__enter__)
         try:
             if held.earlier is None:
@@ -254,6 +257,7 @@ class OpenActions:
             f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: {text}",
             "info" if done else "error",
         )
+        # A confirmed park stays open until a reading says what still bills.
         return state is not ActionState.CONFIRMED
 
     async def _settle_creation(self, action: OpenAction) -> bool:
@@ -334,6 +338,7 @@ class OpenActions:
                 ref is not None and account_target(ref) == own
             ):
                 return box
+        # Of no box: shown with the first one rather than nowhere, as the machine may be billed.
         return next(iter(self._sessions.values()), None)
 
     def _write_audit(self, first: JournalRecord, state: ActionState, text: str) -> str:
@@ -351,6 +356,7 @@ class OpenActions:
             return self._audit.record_entry(entry)
         except AuditFailed as error:
             self._say_once(str(error), str(error), "error")
+            # The outcome is recorded in the journal even if the audit log cannot be written.
             return ""
 
     def _find_session(self, target: InstanceTarget) -> BoxSession | None:
