@@ -246,7 +246,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.set_class(not current_glyphs().braille, "ascii")
         following = any(
             # A request of an earlier dialog goes on when that is closed.
-            w.group == self.worker_group and not w.is_finished for w in self.app.workers
+            w.group == self.worker_group and not w.is_finished
+            for w in self.app.workers
         )
         self._apply_state(
             replace(self.state, elsewhere=following, pulling=bool(self._list_pulled_paths()))
