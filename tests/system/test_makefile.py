@@ -536,6 +536,16 @@ def test_a_package_that_the_distribution_lacks_keeps_no_other_away(clone: Clone)
 # The two passes.
 
 
+NO_HYPOTHESIS = """
+class HealthCheck:
+    too_slow = None
+
+class settings:
+    register_profile = load_profile = staticmethod(lambda *names, **values: None)
+"""
+"""What tests/conftest.py imports of hypothesis: the real one takes as long to import as pytest takes to start."""
+
+
 def run_passes(
     folder: Path,
     ci: str = "",
@@ -549,6 +559,7 @@ def run_passes(
     (folder / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
     shutil.copy(ROOT / "tests/conftest.py", folder)
+    (folder / "hypothesis.py").write_text(NO_HYPOTHESIS)
     (folder / "rest.txt").write_text(rest)
     (folder / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n serial: alone\n full: again\n full_matrix: each value\naddopts = -p xdist\n"
