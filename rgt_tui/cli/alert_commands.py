@@ -120,7 +120,7 @@ def run_mute(arguments: MuteArguments) -> int:
     try:
         config = open_fleet(arguments, trusted=True)
         if arguments.box is None and not arguments.list_only:
-            raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
+            raise FleetFileError(translate("which box? rgt mute BOX, or rgt mute --list"))
         specs = choose_boxes(config, [arguments.box] if arguments.box else [])
         if arguments.what is None:
             what = EVERYTHING

@@ -505,7 +505,9 @@ def run_metrics(arguments: MetricsArguments) -> int:
     """Serve or print; return the exit code."""
     try:
         if arguments.json and not arguments.once:
-            raise FleetFileError("--json needs --once; the server sends only Prometheus text")
+            raise FleetFileError(
+                translate("--json needs --once; the server sends only Prometheus text")
+            )
         config = open_fleet(arguments, trusted=True)
         specs = choose_boxes(config, arguments.boxes)
     except FleetFileError as error:

@@ -19,6 +19,7 @@ from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_count
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     AuthFailed,
@@ -138,10 +139,10 @@ class BoxLog:
             BoxError: the box does not send them.
         """
         if kept.oldest_position is None:
-            raise NothingOlder("it is not known where on the box these lines are")
+            raise NothingOlder(translate("it is not known where on the box these lines are"))
         number, place = known = kept.oldest_position
         if place.offset == 0:
-            raise NothingOlder("this is the beginning of the log")
+            raise NothingOlder(translate("this is the beginning of the log"))
         length = PIECE_BYTES
         while True:
             start = max(0, place.offset - length)
@@ -153,9 +154,11 @@ class BoxLog:
         if kept.oldest_position != known:  # the log was truncated meanwhile
             return kept.first_number
         if not piece.lines:
-            raise NothingOlder("the line before these is too long to be shown")
+            raise NothingOlder(translate("the line before these is too long to be shown"))
         if not kept.replace_before(number, piece.lines, piece.place):
-            raise NothingOlder("no more lines are kept here; a search on the box reads all of them")
+            raise NothingOlder(
+                translate("no more lines are kept here; a search on the box reads all of them")
+            )
         return number
 
     async def load_newer(self, kept: KeptLines) -> int:
@@ -229,7 +232,10 @@ class BoxLog:
                         raise CatFailed("the box sent more of the log than was asked for")
         except TimeoutError:
             raise CommandFailed(
-                f"the box did not send that part of the log within {SECONDS:g} s"
+                translate(
+                    "the box did not send that part of the log within {seconds:g} s",
+                    seconds=SECONDS,
+                )
             ) from None
         except EOFError as error:
             raise Unreachable(str(error)) from error

@@ -53,6 +53,7 @@ from rgt_tui.fleet.reducers import (
     with_log,
     with_samples,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import (
     DEFAULT_PATTERN,
     AccountBill,
@@ -476,7 +477,13 @@ class BoxSession:
             Unreachable: there is none now.
         """
         if self._connection is None:
-            raise Unreachable(f"{self.state.spec.name} is not connected: {self.state.reason}")
+            raise Unreachable(
+                translate(
+                    "{name} is not connected: {reason}",
+                    name=self.state.spec.name,
+                    reason=self.state.reason,
+                )
+            )
         return self._connection
 
     @property
@@ -488,10 +495,20 @@ class BoxSession:
             NoCommands: only a plain shell answers there.
         """
         if self._connection is None or self._channel is None:
-            raise Unreachable(f"{self.state.spec.name} is not connected: {self.state.reason}")
+            raise Unreachable(
+                translate(
+                    "{name} is not connected: {reason}",
+                    name=self.state.spec.name,
+                    reason=self.state.reason,
+                )
+            )
         if self._deployed is None:
             raise NoCommands(
-                f"the agent does not run on {self.state.spec.name}: {'; '.join(self.state.limited)}"
+                translate(
+                    "the agent does not run on {name}: {limited}",
+                    name=self.state.spec.name,
+                    limited="; ".join(self.state.limited),
+                )
             )
         return self._connection, self._deployed
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret
 from rgt_tui.ssh import (
     BoxTransport,
@@ -166,5 +167,7 @@ def decode_answer_line(out: bytes, words: str, kind: type[T]) -> T:
     """
     lines = [line for raw in out.splitlines() if (line := extract_record(raw))]
     if not lines:
-        raise CommandFailed(f"the agent gave no answer: {words or 'it says nothing'}")
+        raise CommandFailed(
+            translate("the agent gave no answer: {words}", words=words or "it says nothing")
+        )
     return decode_answer(lines[-1], kind, "the agent's answer")

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.health import CHECKS
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 
 LOOKS: Mapping[str, frozenset[str]] = {
@@ -115,14 +116,18 @@ async def run_check_command(
             env={**env, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "160"},
         )
     except OSError as error:
-        raise NotRunnable(f"cannot be started: {error.strerror or error}") from error
+        raise NotRunnable(
+            translate("cannot be started: {strerror}", strerror=error.strerror or error)
+        ) from error
     try:
         async with asyncio.timeout(CHECK_LIMITS.run_s):
             assert process.stdout is not None
             await _forward_lines(process.stdout, on_line)
             return await process.wait()
     except TimeoutError:
-        raise NotRunnable(f"ended: it took longer than {CHECK_LIMITS.run_s:g} s") from None
+        raise NotRunnable(
+            translate("ended: it took longer than {run_s:g} s", run_s=CHECK_LIMITS.run_s)
+        ) from None
     finally:
         await asyncio.shield(_end_process(process))
 

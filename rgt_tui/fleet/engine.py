@@ -47,6 +47,7 @@ from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal, Receipt
 from rgt_tui.health import evaluate_checks
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -357,7 +358,9 @@ class Fleet(BaseFleet):
         except Unreachable as error:
             raise NotOffered(str(error)) from error
         if shutil.which(words[0]) is None:
-            raise NotOffered(f"there is no {words[0]} program on this machine: install it")
+            raise NotOffered(
+                translate("there is no {words} program on this machine: install it", words=words[0])
+            )
         return words
 
     def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
@@ -393,20 +396,27 @@ class Fleet(BaseFleet):
         """Run a check's command in a separate process."""
         words = check_arguments(check, box, self._copies)
         if words is None:
-            raise NotRunnable("no command that only looks belongs to it")
+            raise NotRunnable(translate("no command that only looks belongs to it"))
         return await self._run_rgt(words, on_line)
 
     async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         """Run a command that a person has typed in a separate process."""
         if words[0] not in STARTABLE:
-            raise NotRunnable(f"only {', '.join(sorted(STARTABLE))} run here: type it in a shell")
+            raise NotRunnable(
+                translate(
+                    "only {startable} run here: type it in a shell",
+                    startable=", ".join(sorted(STARTABLE)),
+                )
+            )
         return await self._run_rgt(words, on_line)
 
     async def _run_rgt(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
         if self._fleet_file is None:
-            raise NotRunnable("these boxes are in no fleet file; type the command yourself")
+            raise NotRunnable(
+                translate("these boxes are in no fleet file; type the command yourself")
+            )
         if any(session.state.spec.untrusted for session in self._sessions.values()):
-            raise NotRunnable("the fleet file is not trusted: rgt trust")
+            raise NotRunnable(translate("the fleet file is not trusted: rgt trust"))
         return await run_check_command(words, self._fleet_file, on_line, self._env)
 
     def fix_trials(self, box: str) -> FixTrials:

@@ -10,6 +10,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.fleet.connector import endpoint_from
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Meter, clean_decoded
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
@@ -62,7 +63,12 @@ async def connected(
             raise
         words = str(error) or type(error).__name__
         raise Unreachable(
-            f"{spec.transport}: {connection_label(connection)}: the connection was lost: {words}"
+            translate(
+                "{transport}: {connection}: the connection was lost: {words}",
+                transport=spec.transport,
+                connection=connection_label(connection),
+                words=words,
+            )
         ) from error
     finally:
         connection.abort()
@@ -105,7 +111,12 @@ async def _connect_box(spec: BoxSpec, policy: HostKeyPolicy) -> BoxTransport:
                 return await connect_box(spec, policy=policy, default_user=user, elsewhere=place)
             except Unreachable as other:
                 raise Unreachable(
-                    f"{error}; also not at the address from {place.source}: {other}"
+                    translate(
+                        "{error}; also not at the address from {source}: {other}",
+                        error=error,
+                        source=place.source,
+                        other=other,
+                    )
                 ) from other
         if meter.error is not None or isinstance(error, HostKeyRefused):
             raise
@@ -205,7 +216,7 @@ async def remove_agent(
                 connection, command, seconds=command_seconds, name="removing rgt"
             )
     except TimeoutError as error:
-        raise Unreachable(f"not done within {seconds:g} s") from error
+        raise Unreachable(translate("not done within {seconds:g} s", seconds=seconds)) from error
     return parse_removal(done.out, done.words)
 
 
@@ -220,7 +231,9 @@ def parse_removal(out: bytes, words: str) -> RemovalResult:
         things = tuple(msgspec.json.decode(line, type=RemovedItem) for line in lines[:-1])
         end = msgspec.json.decode(lines[-1], type=RemovalResult)
     except (IndexError, msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"invalid answer from the agent: {words or error}") from error
+        raise CommandFailed(
+            translate("invalid answer from the agent: {words}", words=words or error)
+        ) from error
     return clean_decoded(msgspec.structs.replace(end, things=things))
 
 
@@ -245,4 +258,4 @@ async def push_trainer(
         ):
             return await deploy_trainer(way, spec.name, build_trainer(), pythons)
     except TimeoutError as error:
-        raise Unreachable(f"not done within {seconds:g} s") from error
+        raise Unreachable(translate("not done within {seconds:g} s", seconds=seconds)) from error

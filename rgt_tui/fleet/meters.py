@@ -31,6 +31,7 @@ from rgt_tui.gate import (
     describe_open_action,
 )
 from rgt_tui.gate.audit import find_user_and_host
+from rgt_tui.language import translate
 from rgt_tui.model import (
     CLICK,
     FLEET_FILE,
@@ -185,7 +186,9 @@ async def run_on(box: BoxSession, command: str) -> int | None:
     try:
         connection, _ = box.agent
     except BoxError as error:
-        raise ProviderError(f"{error}; nothing was sent", sent=False) from None
+        raise ProviderError(
+            translate("{error}; nothing was sent", error=error), sent=False
+        ) from None
     try:
         # Limit for a command that switches a box off: the connection may be lost meanwhile, or
         # never answer.

@@ -22,6 +22,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb
 from rgt_tui.profiles import how_many
 
@@ -139,7 +140,11 @@ class AuditLog:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
-                f"the audit log {self.path} cannot be written ({why}); free space or fix its permissions"
+                translate(
+                    "the audit log {path} cannot be written ({why}); free space or fix its permissions",
+                    path=self.path,
+                    why=why,
+                )
             ) from error
 
     def read_lines(self) -> Iterator[AuditLine]:
@@ -163,7 +168,11 @@ class AuditLog:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
-                f"the audit log {self.path} cannot be read ({why}); fix its permissions"
+                translate(
+                    "the audit log {path} cannot be read ({why}); fix its permissions",
+                    path=self.path,
+                    why=why,
+                )
             ) from error
 
     def _append_line(self, entry: AuditEntry, *, room: int) -> str:

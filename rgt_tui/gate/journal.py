@@ -34,6 +34,7 @@ from rgt_tui.gate.audit import (
     find_user_and_host,
     verify_hash_chain,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Offer, ProviderRef, RentalRequest, moment, steady_time
 
 JOURNAL = "journal"
@@ -233,11 +234,14 @@ class JournaledAction:
         Refused while an earlier action is open.
         """
         if self._last is not None:
-            raise JournalFailed("this action has already started; nothing was sent")
+            raise JournalFailed(translate("this action has already started; nothing was sent"))
         # Its outcome is unknown: a second call might meet another state than the person was shown.
         if self.earlier is not None:
             raise JournalFailed(
-                f"{describe_open_action(self.earlier)}: settle that first; nothing was sent"
+                translate(
+                    "{earlier}: settle that first; nothing was sent",
+                    earlier=describe_open_action(self.earlier),
+                )
             )
         record = self._journal.build_record(
             self._target, self._box, self._verb, secrets.token_hex(8), ActionState.INTENT, text
@@ -262,7 +266,7 @@ class JournaledAction:
             audit: As in `JournalRecord`.
         """
         if self._last is None:
-            raise JournalFailed("an action begins with its intent; nothing was sent")
+            raise JournalFailed(translate("an action begins with its intent; nothing was sent"))
         self._last = self._journal.append_next_state(self._last, state, text, machine, audit)
 
     def record_sent(self, call: str) -> None:
@@ -274,7 +278,7 @@ class JournaledAction:
     ) -> None:
         """Record how the earlier open action ended; the arguments are those of `record_state`."""
         if self.earlier is None:
-            raise JournalFailed("no earlier action is open")
+            raise JournalFailed(translate("no earlier action is open"))
         last = self._journal.append_next_state(self.earlier.last, state, text, machine, audit)
         if state in SETTLED:
             self.earlier = None
@@ -412,7 +416,13 @@ class Journal:
             JournalFailed: it cannot follow, or cannot be written.
         """
         if state not in FOLLOWS[last.state]:
-            raise JournalFailed(f"{state} cannot follow {last.state}: nothing is sent twice")
+            raise JournalFailed(
+                translate(
+                    "{state} cannot follow {state_2}: nothing is sent twice",
+                    state=state,
+                    state_2=last.state,
+                )
+            )
         record = self.build_record(last.target, last.box, last.verb, last.action, state, text)
         record = msgspec.structs.replace(record, machine=machine or last.machine, audit=audit)
         # No room is required here: `intent` has already checked that later lines fit.
@@ -469,8 +479,12 @@ class Journal:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             number = next(i for i, line in enumerate(lines, 1) if not _is_record(line))
             raise JournalFailed(
-                f"line {number} of the journal {path} cannot be read, so open actions are "
-                "unknown; check the provider's console, then move the file away"
+                translate(
+                    "line {number} of the journal {path} cannot be read, so open actions are unknown; "
+                    "check the provider's console, then move the file away",
+                    number=number,
+                    path=path,
+                )
             ) from None
 
     def _journal_path(self, target: InstanceTarget) -> Path:
@@ -483,7 +497,11 @@ class Journal:
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise JournalFailed(
-                f"the journal {path} cannot be used ({why}); free space or fix its permissions"
+                translate(
+                    "the journal {path} cannot be used ({why}); free space or fix its permissions",
+                    path=path,
+                    why=why,
+                )
             ) from error
 
 

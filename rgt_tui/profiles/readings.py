@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     Checkpoint,
@@ -258,23 +259,24 @@ def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
     Events keep the text, so it has the time instead of the minutes left.
     """
     if wait.what == "mirror":
-        what = "waits for the mirror"
+        what = translate("waits for the mirror")
     else:
-        what = "waits for room to save"
+        what = translate("waits for room to save")
     if wait.unsaved is None:
         unsaved = ""
     else:
-        unsaved = f", {how_many(wait.unsaved, 'step')} not saved"
+        unsaved = translate(", {unsaved} not saved", unsaved=how_many(wait.unsaved, "step"))
     if wait.until is None:
         return f"{what}{unsaved}"
-    return f"{what}{unsaved}, gives up at {time_of_day(wait.until - (skew or 0.0), now)}"
+    at = time_of_day(wait.until - (skew or 0.0), now)
+    return f"{what}{unsaved}" + translate(", gives up at {at}", at=at)
 
 
 def format_time_ago(then: float | None, now: float) -> str:
     """Return e.g. ``3s ago``."""
     if then is None:
-        return "at an unknown time"
-    return f"{format_duration(now - then)} ago"
+        return translate("at an unknown time")
+    return translate("{now} ago", now=format_duration(now - then))
 
 
 def quote_name(text: str, limit: int = 120) -> str:

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.profiles import describe_tier_prices, load_profile
 from rgt_tui.providers.answers import (
@@ -143,7 +144,9 @@ class AutodlAccount(RentedAccount):
         found = next((row for row in rows if row.get("uuid") == instance), None)
         if found is None:
             raise NotFound(
-                f"AutoDL does not list {instance}", console=self.http.console, status=200
+                translate("AutoDL does not list {instance}", instance=instance),
+                console=self.http.console,
+                status=200,
             )
         return await self._parse_with_snapshot(found)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.providers.control_plane import BadAnswer, Unreachable, make_printable
 
 MOST = 16 << 20
@@ -84,7 +85,9 @@ class CommandLine:
                 why = os.strerror(error.errno)
             else:
                 why = str(error)
-            raise Unreachable(f"{full[0]} cannot be started here: {why}", sent=False) from None
+            raise Unreachable(
+                translate("{full} cannot be started here: {why}", full=full[0], why=why), sent=False
+            ) from None
         try:
             async with asyncio.timeout(self._timeout_s):
                 out, err = await asyncio.gather(
@@ -93,7 +96,12 @@ class CommandLine:
                 status = await process.wait()
         except TimeoutError:
             raise Unreachable(
-                f"{words[0]} on {self.location} did not end within {self._timeout_s:.0f} s; its outcome is unknown"
+                translate(
+                    "{words} on {location} did not end within {timeout_s:.0f} s; its outcome is unknown",
+                    words=words[0],
+                    location=self.location,
+                    timeout_s=self._timeout_s,
+                )
             ) from None
         finally:
             if process.returncode is None:
@@ -110,10 +118,22 @@ class CommandLine:
         lost = 255
         if self._via is not None and status == lost:
             raise Unreachable(
-                f"ssh {self.location}: {said or 'no connection'}; the state is unknown"
+                translate(
+                    "ssh {location}: {said}; the state is unknown",
+                    location=self.location,
+                    said=said or "no connection",
+                )
             )
         if self._via is not None and status == 127:
-            raise Unreachable(f"{words[0]} is not installed on {self.location}: {said}", sent=False)
+            raise Unreachable(
+                translate(
+                    "{words} is not installed on {location}: {said}",
+                    words=words[0],
+                    location=self.location,
+                    said=said,
+                ),
+                sent=False,
+            )
         return CommandResult(status, out.decode(errors="replace"), said)
 
 

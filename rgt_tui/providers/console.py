@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BY_HAND,
     CLICK,
@@ -102,7 +103,11 @@ class ConsoleAccount:
     def no_api_error(self, what: str) -> ProviderError:
         """Return the error for a question that only the console answers."""
         return ProviderError(
-            f"{self.profile.name} has no API that reports {what}: check its console",
+            translate(
+                "{name} has no API that reports {what}: check its console",
+                name=self.profile.name,
+                what=what,
+            ),
             console=self.profile.home_url or "",
             sent=False,
         )
@@ -167,7 +172,9 @@ class ConsoleBox:
     async def list(self) -> tuple[Instance, ...]:
         """Raise the error that no API lists machines."""
         raise ProviderError(
-            f"{self._profile.name} has no API that lists machines: check its console",
+            translate(
+                "{name} has no API that lists machines: check its console", name=self._profile.name
+            ),
             console=self.console_url,
             sent=False,
         )
@@ -175,7 +182,10 @@ class ConsoleBox:
     async def start(self) -> str:
         """Raise the error that a person must start it."""
         raise ProviderError(
-            f"{self._profile.name} starts machines only on its console; nothing was sent",
+            translate(
+                "{name} starts machines only on its console; nothing was sent",
+                name=self._profile.name,
+            ),
             console=self.console_url,
             sent=False,
         )
@@ -264,21 +274,31 @@ class SelfStoppingBox(ConsoleBox):
         use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         if self.run is None:
             raise ProviderError(
-                f"there is no connection to the box; run {self.command} on it",
+                translate(
+                    "there is no connection to the box; run {command} on it", command=self.command
+                ),
                 console=self.console_url,
                 sent=False,
             )
         status = await self.run(self.command)
         if status in NEVER_RAN:
             raise ProviderError(
-                f"{self.command} is missing or not executable (exit status {status}): is this an ordinary AutoDL "
-                "instance? Stop it on the console",
+                translate(
+                    "{command} is missing or not executable (exit status {status}): is this an ordinary "
+                    "AutoDL instance? Stop it on the console",
+                    command=self.command,
+                    status=status,
+                ),
                 console=self.console_url,
                 sent=False,
             )
         if status:
             raise ProviderError(
-                f"{self.command} ended with {status} on the box; check whether it stopped",
+                translate(
+                    "{command} ended with {status} on the box; check whether it stopped",
+                    command=self.command,
+                    status=status,
+                ),
                 console=self.console_url,
             )
         if status is None:

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -613,7 +614,10 @@ class DigitalOceanMarket(RentedMarket):
         """Register the public key if it is new. A droplet accepts only registered keys."""
         if not wish.public_key:
             raise ProviderError(
-                "a droplet needs a public key: without one, DigitalOcean creates a password, which rgt cannot use",
+                translate(
+                    "a droplet needs a public key: without one, DigitalOcean creates a password, which "
+                    "rgt cannot use"
+                ),
                 sent=False,
             )
         http = self.account.http

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Leftover, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers.answers import (
     AnswerProof,
@@ -148,7 +149,8 @@ class DstackAccount(RentedAccount):
         if rows:
             return rows[0][1]
         raise NotFound(
-            f"dstack's list lacks {make_printable(instance, 120)}", console=self.http.console
+            translate("dstack's list lacks {instance}", instance=make_printable(instance, 120)),
+            console=self.http.console,
         )
 
     async def fetch_all(self) -> tuple[RentedMachine, ...]:

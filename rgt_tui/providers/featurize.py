@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import CLICK, BillingVerb, Permit, Profile, ProviderRef, steady_time
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers.answers import Answers, as_object, parse_text
@@ -104,7 +105,10 @@ class FeaturizeBox(ConsoleBox):
         use_permit(permit, BillingVerb.DESTROY, self.ref, steady_time())
         if not _ID.fullmatch(self.instance):
             raise PermitRefused(
-                f"{make_printable(self.instance, 80)!r} is not a Featurize id; correct the instance in the fleet file"
+                translate(
+                    "{instance!r} is not a Featurize id; correct the instance in the fleet file",
+                    instance=make_printable(self.instance, 80),
+                )
             )
         answer = await self._http.send("POST", _release_path(self.instance))
         if as_object(answer.data).get("status") != 0:

@@ -17,6 +17,7 @@ import msgspec
 from rgt_wire import USER_AGENT
 
 from rgt_tui import files
+from rgt_tui.language import translate
 from rgt_tui.model import ProviderRef, Secret
 from rgt_tui.providers.control_plane import (
     AccountContext,
@@ -207,7 +208,11 @@ class AccountHttp:
         """
         if self._on_read is not None:
             raise ProviderError(
-                f"only reads are recorded: {method} {make_printable(path, 80)} was not sent",
+                translate(
+                    "only reads are recorded: {method} {path} was not sent",
+                    method=method,
+                    path=make_printable(path, 80),
+                ),
                 sent=False,
             )
         return await self._send_request(method, path, body, silent_s)
@@ -251,7 +256,11 @@ class AccountHttp:
                 return self._parse_answer(response, raw, f"{method} {path}")
         except httpx.InvalidURL:  # e.g. a URL containing the server's own next page
             raise BadAnswer(
-                f"cannot request {make_printable(path, 80)} from {self.host}; nothing was sent",
+                translate(
+                    "cannot request {path} from {host}; nothing was sent",
+                    path=make_printable(path, 80),
+                    host=self.host,
+                ),
                 console=self.console,
                 sent=False,
             ) from None
@@ -259,14 +268,24 @@ class AccountHttp:
             # `from None` throughout: the chained exception contains the request, and with it the
             # key.
             raise Unreachable(
-                f"{self.host} cannot be reached ({type(error).__name__}); nothing was sent; try again",
+                translate(
+                    "{host} cannot be reached ({name}); nothing was sent; try again",
+                    host=self.host,
+                    name=type(error).__name__,
+                ),
                 sent=False,
                 console=self.console,
             ) from None
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(
-                f"{self.host} did not answer {method} {path} ({type(error).__name__}); the state is unknown, "
-                "check the console",
+                translate(
+                    "{host} did not answer {method} {path} ({name}); the state is unknown, check the "
+                    "console",
+                    host=self.host,
+                    method=method,
+                    path=path,
+                    name=type(error).__name__,
+                ),
                 console=self.console,
             ) from None
 
@@ -287,7 +306,11 @@ class AccountHttp:
         # Only gzip was requested; httpx would unpack any list of encodings, one after another.
         if packed not in ("identity", "gzip", "x-gzip"):
             raise BadAnswer(
-                f"{self.host} answered packed as {make_printable(packed, 40)!r}, which was not requested",
+                translate(
+                    "{host} answered packed as {packed!r}, which was not requested",
+                    host=self.host,
+                    packed=make_printable(packed, 40),
+                ),
                 console=self.console,
                 status=response.status_code,
             )
@@ -298,7 +321,12 @@ class AccountHttp:
             # Counted after unpacking: a small body may expand to gigabytes.
             if size > MAX_BODY:
                 raise BadAnswer(
-                    f"{self.host} answered more than {MAX_BODY >> 20} MiB", console=self.console
+                    translate(
+                        "{host} answered more than {max_body} MiB",
+                        host=self.host,
+                        max_body=MAX_BODY >> 20,
+                    ),
+                    console=self.console,
                 )
             chunks.append(chunk)
         return b"".join(chunks)
@@ -342,14 +370,28 @@ class AccountHttp:
             means = wrong.means
         if means in (401, 403):
             return AuthError(
-                f"{self.host} refused the key ({status} {words}); check that it is valid and has the right for this",
+                translate(
+                    "{host} refused the key ({status} {words}); check that it is valid and has the right "
+                    "for this",
+                    host=self.host,
+                    status=status,
+                    words=words,
+                ),
                 console=console,
                 status=status,
             )
         if means == 404:
-            return NotFound(f"{self.host} does not know it: {what}", console=console, status=status)
+            return NotFound(
+                translate("{host} does not know it: {what}", host=self.host, what=what),
+                console=console,
+                status=status,
+            )
         if means == 409:
-            return StateConflict(f"{self.host} refused: {words}", console=console, status=status)
+            return StateConflict(
+                translate("{host} refused: {words}", host=self.host, words=words),
+                console=console,
+                status=status,
+            )
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             if wait is None:
@@ -363,15 +405,30 @@ class AccountHttp:
         # The call may have been carried out before the failure.
         if means >= 500:
             return Unreachable(
-                f"{self.host} failed with {status} {words} on {what}; state unknown, see the console",
+                translate(
+                    "{host} failed with {status} {words} on {what}; state unknown, see the console",
+                    host=self.host,
+                    status=status,
+                    words=words,
+                    what=what,
+                ),
                 console=console,
                 status=status,
             )
         why = ""
         if 300 <= status < 400:
-            why = ", a redirect, which is not followed"
+            why = translate(", a redirect, which is not followed")
         return BadAnswer(
-            f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
+            translate(
+                "{host} answered {status} {words} to {what}{why}",
+                host=self.host,
+                status=status,
+                words=words,
+                what=what,
+                why=why,
+            ),
+            console=console,
+            status=status,
         )
 
     def _blocked_error(self, status: int) -> ProviderError:
@@ -381,8 +438,14 @@ class AccountHttp:
         (2026-05)
         """
         return BadAnswer(
-            f"Cloudflare, in front of {self.host}, refused this program ({status}, error code: 1010) before the key "
-            f"was read: the key is not the cause; a proxy may have changed the User-Agent {USER_AGENT}",
+            translate(
+                "Cloudflare, in front of {host}, refused this program ({status}, error code: 1010) "
+                "before the key was read: the key is not the cause; a proxy may have changed the "
+                "User-Agent {user_agent}",
+                host=self.host,
+                status=status,
+                user_agent=USER_AGENT,
+            ),
             console=self.console,
             status=status,
         )
@@ -394,7 +457,12 @@ class AccountHttp:
             data: object = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise BadAnswer(
-                f"{self.host} answered {what} with something that is not JSON", console=self.console
+                translate(
+                    "{host} answered {what} with something that is not JSON",
+                    host=self.host,
+                    what=what,
+                ),
+                console=self.console,
             ) from None
         return data
 
@@ -421,7 +489,9 @@ class AccountHttp:
         else:
             when = f"in {wait:.0f} s"
         return RateLimited(
-            f"{self.host} allows no more requests now; try again {when}",
+            translate(
+                "{host} allows no more requests now; try again {when}", host=self.host, when=when
+            ),
             retry_after=wait,
             console=self.console,
             status=status,
@@ -518,21 +588,37 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     except ValueError:
         plain = False
     if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
-        raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
+        raise AuthError(
+            translate("base_url must be a plain http(s) address; correct it in the fleet file")
+        )
     owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
     # A shared fleet file could otherwise send a cloud key to its author.
     if owner is not None and not default_env.startswith(f"{owner}_"):
         raise AuthError(
-            f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}"
+            translate(
+                "key_env names a variable of {owner}, whose key is not sent to {hostname}",
+                owner=owner,
+                hostname=parts.hostname,
+            )
         )
     # The vendor itself may get the key under any name that the user chose.
     if base_url.rstrip("/") == vendor.rstrip("/"):
         return
     if parts.scheme != "https" and not is_loopback(base_url):
-        raise AuthError(f"the key is not sent to {parts.hostname} over plain http; use https")
+        raise AuthError(
+            translate(
+                "the key is not sent to {hostname} over plain http; use https",
+                hostname=parts.hostname,
+            )
+        )
     if key_env is None or (key_env == default_env and not is_loopback(base_url)):
         raise AuthError(
-            f"{default_env} is for {vendor} only; name another variable in key_env for {parts.hostname}"
+            translate(
+                "{default_env} is for {vendor} only; name another variable in key_env for {hostname}",
+                default_env=default_env,
+                vendor=vendor,
+                hostname=parts.hostname,
+            )
         )
 
 
@@ -633,13 +719,17 @@ def find_key(
         key, place = store.read_key(name), f"{name} in the keyring"
     if not key:
         raise AuthError(
-            f"no key in {where}; set it, then try again; keys are made in the console",
+            translate(
+                "no key in {where}; set it, then try again; keys are made in the console",
+                where=where,
+            ),
             console=console,
         )
     # A line feed in it would add a header to the request.
     if not key.isascii() or not key.isprintable() or " " in key:
         raise AuthError(
-            f"the key in {where} is not a key (blank or control characters)", console=console
+            translate("the key in {where} is not a key (blank or control characters)", where=where),
+            console=console,
         )
     return Secret(key, place)
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -213,7 +214,9 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
         """Resume a suspended Job."""
         namespace, kind, name = _split_instance_id(self._instance)
         if kind != "job":
-            raise ProviderError("a pod is not started again; create it again", sent=False)
+            raise ProviderError(
+                translate("a pod is not started again; create it again"), sent=False
+            )
         return await self._account.run_action(*_build_suspend_args(namespace, name, False))
 
     async def stop(self, permit: Permit) -> str:
@@ -221,7 +224,9 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
         use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         namespace, kind, name = _refused_parts(self._instance)
         if kind != "job":
-            raise PermitRefused("a bare pod cannot be suspended, only deleted. Nothing was sent.")
+            raise PermitRefused(
+                translate("a bare pod cannot be suspended, only deleted. Nothing was sent.")
+            )
         return await self._account.run_action(*_build_suspend_args(namespace, name, True))
 
     async def destroy(self, permit: Permit) -> str:
@@ -233,9 +238,12 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
             # Its owner would start a new pod, which bills again.
             if owner is not None:
                 raise PermitRefused(
-                    f"the pod belongs to {make_printable(owner.kind, 40)} "
-                    f"{make_printable(owner.name, 120)}, which would "
-                    "recreate it; name that Job as the instance, or scale its owner down. Nothing was sent."
+                    translate(
+                        "the pod belongs to {kind} {name}, which would recreate it; name that Job as the "
+                        "instance, or scale its owner down. Nothing was sent.",
+                        kind=make_printable(owner.kind, 40),
+                        name=make_printable(owner.name, 120),
+                    )
                 )
         return await self._account.run_action(*_build_delete_args(namespace, kind, name))
 

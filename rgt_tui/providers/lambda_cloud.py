@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -401,7 +402,9 @@ class LambdaMarket(RentedMarket):
     async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Return the public key's name in the account, registering it if it is new."""
         if not wish.public_key.strip():
-            raise ProviderError("Lambda launches nothing without a public key", sent=False)
+            raise ProviderError(
+                translate("Lambda launches nothing without a public key"), sent=False
+            )
         http = self.account.http
         await self.account.pace.wait_turn("keys")
         answer = await http.get("/api/v1/ssh-keys")

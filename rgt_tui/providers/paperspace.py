@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -470,7 +471,11 @@ class PaperspaceMarket(RentedMarket):
         regions = [name for code, name in REGIONS.items() if wanted in ("", code, name.lower())]
         if not regions:
             raise ProviderError(
-                f"Paperspace has no region {make_printable(wanted, 60)!r}; it has: {', '.join(REGIONS)}",
+                translate(
+                    "Paperspace has no region {wanted!r}; it has: {regions}",
+                    wanted=make_printable(wanted, 60),
+                    regions=", ".join(REGIONS),
+                ),
                 sent=False,
             )
         templates = [
@@ -568,7 +573,8 @@ class PaperspaceMarket(RentedMarket):
         """Register the script that installs the key at the first boot; return its id."""
         if not wish.public_key:
             raise ProviderError(
-                "a machine needs a public key: without one, only a password works", sent=False
+                translate("a machine needs a public key: without one, only a password works"),
+                sent=False,
             )
         body = {"name": token, "script": build_key_script(wish.public_key), "isRunOnce": True}
         made = parse_text(

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -274,7 +275,9 @@ class RentedAccount(abc.ABC):
     async def list_leftovers(self) -> tuple[Leftover, ...]:
         """List what is billed besides machines; see `Account.leftovers`."""
         raise ProviderError(
-            f"{self.platform}'s API does not list volumes: check its console",
+            translate(
+                "{platform}'s API does not list volumes: check its console", platform=self.platform
+            ),
             console=self.http.console,
             sent=False,
         )
@@ -624,7 +627,9 @@ class RentedBox(OneMachine["RentedAccount"]):
         call = account.build_call(what, self._instance)
         if call is None:
             raise ProviderError(
-                f"{self._why_not(what)}; nothing was sent", console=self.console_url, sent=False
+                translate("{what}; nothing was sent", what=self._why_not(what)),
+                console=self.console_url,
+                sent=False,
             )
         await account.pace.wait_turn(what)
         answer = await account.http.send(call.method, call.path, call.body)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import Lifecycle, Meter, Offer, RentalRequest, RentPermit, steady_time
 from rgt_tui.providers.control_plane import (
     BadAnswer,
@@ -27,7 +28,12 @@ def unknown_gpu(
     """Return the error for a wish that no GPU of a platform fits."""
     names = ", ".join(sorted({make_printable(name, 60) for name in known})[:40])
     return ProviderError(
-        f"{platform} has no GPU that is {make_printable(wish.gpu, 60)!r}; it has: {names or 'none that it names'}",
+        translate(
+            "{platform} has no GPU that is {gpu!r}; it has: {names}",
+            platform=platform,
+            gpu=make_printable(wish.gpu, 60),
+            names=names or "none that it names",
+        ),
         console=console,
     )
 
@@ -45,16 +51,25 @@ def check_wish(platform: str, wish: RentalRequest, *, currency: str, spot: str =
         ProviderError: with what to change; nothing was sent.
     """
     if wish.spot and spot:
-        raise ProviderError(f"{spot}; ask for it without spot", sent=False)
+        raise ProviderError(translate("{spot}; ask for it without spot", spot=spot), sent=False)
     if wish.max_per_hour is not None and wish.currency != currency:
         raise ProviderError(
-            f"{platform} bills in {currency}: give --max-price in {currency}, not in "
-            f"{make_printable(wish.currency, 8)}",
+            translate(
+                "{platform} bills in {currency}: give --max-price in {currency}, not in {currency_2}",
+                platform=platform,
+                currency=currency,
+                currency_2=make_printable(wish.currency, 8),
+            ),
             sent=False,
         )
     if wish.gpu_count < 1 or wish.disk_gb < 0:
         raise ProviderError(
-            f"{wish.gpu_count} GPUs with {wish.disk_gb} GB of disk cannot be rented", sent=False
+            translate(
+                "{gpu_count} GPUs with {disk_gb} GB of disk cannot be rented",
+                gpu_count=wish.gpu_count,
+                disk_gb=wish.disk_gb,
+            ),
+            sent=False,
         )
 
 
@@ -141,7 +156,9 @@ class RentedMarket(abc.ABC):
         try:
             more = await self.prepare_creation(wish, token)
         except ProviderError as error:
-            raise ProviderError(f"nothing was rented: {error}", sent=False) from None
+            raise ProviderError(
+                translate("nothing was rented: {error}", error=error), sent=False
+            ) from None
         body = {**call.body, **more} if isinstance(call.body, dict) else call.body
         try:
             answer = await account.http.send(call.method, call.path, body)

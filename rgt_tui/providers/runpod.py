@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -201,9 +202,12 @@ class RunPodBox(OneMachine["RunPodAccount"]):
             if NO_FREE_GPU not in str(error):
                 raise
             raise StateConflict(
-                f"RunPod cannot start the pod now ({NO_FREE_GPU}): the GPUs of its machine are rented to others. Until "
-                "one is free, perhaps for days, its volume disk cannot be reached; it is billed "
-                "until the pod is terminated",
+                translate(
+                    "RunPod cannot start the pod now ({no_free_gpu}): the GPUs of its machine are rented "
+                    "to others. Until one is free, perhaps for days, its volume disk cannot be reached; "
+                    "it is billed until the pod is terminated",
+                    no_free_gpu=NO_FREE_GPU,
+                ),
                 console=self.console_url,
                 status=error.status,
             ) from None

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Lifecycle,
     Meter,
@@ -281,7 +282,7 @@ def _build_request(offer: Offer, wish: RentalRequest, token: str) -> tuple[str, 
     if not offer.spot:
         return "/v2/pods", body
     if offer.compute_per_hour is None:
-        raise ProviderError("a spot offer without a price cannot be bid for", sent=False)
+        raise ProviderError(translate("a spot offer without a price cannot be bid for"), sent=False)
     return SPOT_PATH, spot_request(body, offer.compute_per_hour / offer.gpu_count)
 
 
@@ -294,7 +295,8 @@ def _build_body(offer: Offer, wish: RentalRequest, token: str) -> dict[str, obje
     found = _OFFER.fullmatch(offer.id)
     if found is None:
         raise ProviderError(
-            f"{make_printable(offer.id, 80)!r} is not an offer from RunPod", sent=False
+            translate("{id!r} is not an offer from RunPod", id=make_printable(offer.id, 80)),
+            sent=False,
         )
     cloud, place, count, gpu = found.groups()
     wanted: dict[str, object] = {"id": gpu, "count": int(count)}
@@ -337,7 +339,7 @@ async def spot_catalogue(
     """
     if wish.region is not None:
         raise ProviderError(
-            "RunPod has no spot prices by region: leave out the region or --spot",
+            translate("RunPod has no spot prices by region: leave out the region or --spot"),
             sent=False,
         )
     wanted = " ".join(

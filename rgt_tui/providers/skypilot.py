@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, clean_text
 from rgt_tui.providers.answers import (
     AnswerProof,
@@ -194,7 +195,8 @@ class SkyPilotAccount(RentedAccount):
             )
         except NotFound:  # The request is unknown, which says nothing about the cluster.
             raise Unreachable(
-                f"SkyPilot lost its request {path}; the state is unknown", console=self.http.console
+                translate("SkyPilot lost its request {path}; the state is unknown", path=path),
+                console=self.http.console,
             ) from None
         failed = failure_of(ended)
         if ended.get("status") != "SUCCEEDED" or failed:
@@ -204,7 +206,8 @@ class SkyPilotAccount(RentedAccount):
                 or "no status"
             )
             raise Unreachable(
-                f"SkyPilot's request {path} ended with {words}", console=self.http.console
+                translate("SkyPilot's request {path} ended with {words}", path=path, words=words),
+                console=self.http.console,
             )
         return ended
 
@@ -275,7 +278,9 @@ class SkyPilotAccount(RentedAccount):
         )
         if found is None:
             raise NotFound(
-                f"SkyPilot knows no cluster {make_printable(instance, 120)}",
+                translate(
+                    "SkyPilot knows no cluster {instance}", instance=make_printable(instance, 120)
+                ),
                 console=self.http.console,
             )
         return found

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Leftover,
@@ -137,13 +138,13 @@ class SlurmBox(OneMachine["SlurmAccount"]):
 
     async def start(self) -> str:
         """Refuse: a job that has ended must be submitted again."""
-        raise ProviderError("Slurm starts no job again; submit it again", sent=False)
+        raise ProviderError(translate("Slurm starts no job again; submit it again"), sent=False)
 
     async def stop(self, permit: Permit) -> str:
         """Refuse: a job cannot be parked."""
         use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         raise PermitRefused(
-            "Slurm has no verb that parks a job: scancel ends it. Nothing was sent."
+            translate("Slurm has no verb that parks a job: scancel ends it. Nothing was sent.")
         )
 
     async def destroy(self, permit: Permit) -> str:
@@ -208,7 +209,8 @@ class SlurmAccount:
     async def list_leftovers(self) -> tuple[Leftover, ...]:
         """Refuse: Slurm does not know what storage is billed."""
         raise ProviderError(
-            "Slurm does not report storage prices; ask your cluster's administrators", sent=False
+            translate("Slurm does not report storage prices; ask your cluster's administrators"),
+            sent=False,
         )
 
     def open_market(self) -> Market | None:
@@ -237,9 +239,18 @@ class SlurmAccount:
         )
         if said.status:
             if "Invalid job id" in said.err:
-                raise NotFound(f"squeue on {self.line.location}: {said.err}")
+                raise NotFound(
+                    translate(
+                        "squeue on {location}: {err}", location=self.line.location, err=said.err
+                    )
+                )
             raise Unreachable(
-                f"squeue on {self.line.location} ended with {said.status}: {said.err}"
+                translate(
+                    "squeue on {location} ended with {status}: {err}",
+                    location=self.line.location,
+                    status=said.status,
+                    err=said.err,
+                )
             )
         jobs = tuple(parse_line(row) for row in said.out.splitlines() if row.strip())
         self._seen.update((job.id, job) for job in jobs)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, urlencode
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Leftover, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.providers.answers import (
     AnswerProof,
@@ -176,7 +177,9 @@ class VastAccount(RentedAccount):
         # vast.ai answers 200 for an instance that does not exist.
         if data["instances"] is None:
             raise NotFound(
-                f"vast.ai has no instance {instance}", console=self.http.console, status=200
+                translate("vast.ai has no instance {instance}", instance=instance),
+                console=self.http.console,
+                status=200,
             )
         box = as_object(data["instances"])
         if not isinstance(box.get("volume_info"), list) and instance not in self._volumes_of:

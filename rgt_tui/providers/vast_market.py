@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 
+from rgt_tui.language import translate
 from rgt_tui.model import Bid, Offer, RentalRequest, RentPermit, steady_time
 from rgt_tui.model.gpu_names import GPUS, MEMORY_TOLERANCE, read_gpu_name, same_gpu
 from rgt_tui.providers.answers import (
@@ -271,7 +272,10 @@ class VastBids:
         account.check_id(offer.id)
         price = offer.compute_per_hour
         if price is None or not LIMITS[0] <= price <= LIMITS[1]:
-            raise ProviderError(f"a bid of {price} is not possible; nothing was sent", sent=False)
+            raise ProviderError(
+                translate("a bid of {price} is not possible; nothing was sent", price=price),
+                sent=False,
+            )
         await account.pace.wait_turn("bid")
         use_rent_permit(permit, offer, token, account.ref, steady_time())
         call = self._build_bid_call(offer.id, price)

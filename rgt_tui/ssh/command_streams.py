@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.remote_command import (
@@ -422,7 +423,11 @@ async def feed_command(
         async with asyncio.timeout(silence):
             await asyncio.shield(session.ended)
     except TimeoutError:
-        raise CommandFailed(f"{name}: the box has accepted no data for {silence:g} s") from None
+        raise CommandFailed(
+            translate(
+                "{name}: the box has accepted no data for {silence:g} s", name=name, silence=silence
+            )
+        ) from None
     except BrokenPipeError:
         pass  # it ended without reading everything: its status says why
     except (asyncssh.Error, OSError) as error:

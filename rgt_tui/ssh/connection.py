@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, HopOpener, HopStep, keepalive
@@ -119,8 +120,12 @@ def resolve_hops(
             check_user(spec.user)
     if spec.untrusted and spec.host not in scan_config(around).aliases:
         raise ConfigError(
-            f"{spec.name} is not connected: the fleet file is not trusted (rgt trust), and your "
-            f"ssh_config has no Host {spec.host}"
+            translate(
+                "{name} is not connected: the fleet file is not trusted (rgt trust), and your "
+                "ssh_config has no Host {host}",
+                name=spec.name,
+                host=spec.host,
+            )
         )
     wanted = HostRequest(spec.host, port=spec.port, user=spec.user, default_user=default_user)
     *jumps, last = resolve_route(wanted, around)
@@ -138,8 +143,13 @@ def resolve_hops(
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
         if not elsewhere.is_usable:
             raise ConfigError(
-                f"boxes.{spec.name}: {elsewhere.source} reports {elsewhere.host!r}, port {elsewhere.port}, "
-                "which is not an address"
+                translate(
+                    "boxes.{name}: {source} reports {host!r}, port {port}, which is not an address",
+                    name=spec.name,
+                    source=elsewhere.source,
+                    host=elsewhere.host,
+                    port=elsewhere.port,
+                )
             )
         moved = MovedHost(elsewhere.source, last.known_as)
         # Keys of the old name still count (`MovedHost.old`), next to those of the new address.
@@ -168,7 +178,14 @@ def _blame_fleet_key(spec: BoxSpec, key: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ConfigError(f"boxes.{spec.name}.{key} in the fleet file: {error}") from error
+        raise ConfigError(
+            translate(
+                "boxes.{name}.{key} in the fleet file: {error}",
+                name=spec.name,
+                key=key,
+                error=error,
+            )
+        ) from error
 
 
 def _hop_label(host: SshHost) -> str:
@@ -241,7 +258,7 @@ async def connect(
             connection.abort()
         raise
     if connection is None:
-        raise Unreachable(f"ssh: no route to {spec.host}")
+        raise Unreachable(translate("ssh: no route to {host}", host=spec.host))
     return connection
 
 
@@ -347,14 +364,24 @@ def _list_host_options(step: HopStep) -> list[tuple[str, str]]:
 
 def _checked_line(host: SshHost, text: str) -> str:
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} cannot be written on one line")
+        raise ConfigError(
+            translate(
+                "ssh_config, for {alias}: {words!r} cannot be written on one line",
+                alias=host.alias,
+                words=text,
+            )
+        )
     return text
 
 
 def _quoted_word(host: SshHost, text: str) -> str:
     if _ODD.search(text):
         raise ConfigError(
-            f"ssh_config, for {host.alias}: {text!r} has characters that ssh_config cannot contain"
+            translate(
+                "ssh_config, for {alias}: {words!r} has characters that ssh_config cannot contain",
+                alias=host.alias,
+                words=text,
+            )
         )
     if " " in text:
         return f'"{text}"'
@@ -363,5 +390,11 @@ def _quoted_word(host: SshHost, text: str) -> str:
 
 def _quoted_path(host: SshHost, text: str) -> str:
     if "${" in text:
-        raise ConfigError(f"ssh_config, for {host.alias}: {text!r} has characters that ssh expands")
+        raise ConfigError(
+            translate(
+                "ssh_config, for {alias}: {words!r} has characters that ssh expands",
+                alias=host.alias,
+                words=text,
+            )
+        )
     return _quoted_word(host, text.replace("%", "%%"))

@@ -13,6 +13,7 @@ import shlex
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text, is_exact_path
 from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
@@ -121,7 +122,7 @@ async def deploy_agent(
     if pythons == (NO_AGENT,):
         # A login that runs no commands is to be reported even if no agent is wanted.
         await run_first_script(connection)
-        raise NoPython('nothing is put on this box, because `python` is "none"')
+        raise NoPython(translate('nothing is put on this box, because `python` is "none"'))
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
     script = _PROBE.format(
         candidates=candidates(pythons),
@@ -136,7 +137,12 @@ async def deploy_agent(
     if row is None:
         named = "".join(f"{python}, " for python in pythons)
         raise NoPython(
-            f"no Python 3.8 or newer on the box (looked for: {named}{SAID}); set `python` for this box"
+            translate(
+                "no Python 3.8 or newer on the box (looked for: {named}{said}); set `python` for this "
+                "box",
+                named=named,
+                said=SAID,
+            )
         )
     python, path, said = row
     exists, _, why = said.partition(" ")
@@ -151,7 +157,11 @@ async def deploy_agent(
     row = _find_answer(written.out)
     if written.status != 0 or row is None:
         raise DeployFailed(
-            f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}"
+            translate(
+                "cannot write the agent to {path}: {words}",
+                path=path,
+                words=written.words or f"exit {written.status}",
+            )
         )
     path, why, kind = row
     return DeployedAgent(python, path, _describe_fallback(path, kind, why), ALONE)
@@ -189,7 +199,11 @@ def _find_answer(out: bytes) -> tuple[str, str, str] | None:
         if clean_text(word) != word:
             shown = clean_text(word)[:200]
             raise DeployFailed(
-                f"the box names a path with characters that cannot be shown, and rgt does not use it: {shown}"
+                translate(
+                    "the box names a path with characters that cannot be shown, and rgt does not use it: "
+                    "{shown}",
+                    shown=shown,
+                )
             )
     return values[0], values[1], values[2]
 

@@ -31,6 +31,7 @@ from asyncssh.public_key import (
     get_public_key_algs,
 )
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh.known_hosts import (
@@ -108,7 +109,12 @@ def _known_algorithms(
     kept = [name for name in value.split(",") if name in known]
     if not kept:
         raise ConfigError(
-            f"ssh_config, for {host.alias}: {option} {value}: rgt supports none of them"
+            translate(
+                "ssh_config, for {alias}: {option} {value}: rgt supports none of them",
+                alias=host.alias,
+                option=option,
+                value=value,
+            )
         )
     return kept
 
@@ -177,9 +183,11 @@ def failure_reason_text(error: asyncssh.Error | OSError, seconds: float, *, reac
     if isinstance(error, asyncssh.Error):
         return clean_text(str(error.reason))
     if isinstance(error, TimeoutError):
-        return f"{'the login took longer than' if reached else 'no answer within'} {seconds:g} s"
+        if reached:
+            return translate("the login took longer than {seconds:g} s", seconds=seconds)
+        return translate("no answer within {seconds:g} s", seconds=seconds)
     if isinstance(error, ConnectionRefusedError):
-        return "refused the connection"
+        return translate("refused the connection")
     return error.strerror or str(error)
 
 
@@ -193,41 +201,60 @@ async def unreachable_message(
     """Return the message for an unreachable server: route, reason, and what to do next."""
     if proxy is not None:
         words = await proxy.last_words()
-        return (
-            f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
-            "run the command separately to test it"
+        return translate(
+            "ssh: {label}: the ProxyCommand {proxy_command!r} failed to connect: {words}; run the "
+            "command separately to test it",
+            label=step.label,
+            proxy_command=step.host.proxy_command,
+            words=words or reason,
         )
     through = ""
     if tunnel is not None:
-        through = f"not reached through {tunnel.get_extra_info('rgt_label')}: "
+        hop = tunnel.get_extra_info("rgt_label")
+        through = translate("not reached through {hop}: ", hop=hop)
     return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
 
 
 def refused_login_message(step: HopStep, login: Login) -> str:
     """Return the message for a refused login: accepted methods, what was tried, what to do."""
-    methods = ", ".join(login.methods) or "no method that rgt has"
+    methods = ", ".join(login.methods) or translate("no method that rgt has")
     tried = login.keyring.tried
     if tried:
-        keys = f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})"
+        keys = translate(
+            "{keys} tried ({names})", keys=how_many(len(tried), "key"), names=", ".join(tried[:5])
+        )
     else:
-        keys = "no key to try"
+        keys = translate("no key to try")
     said = [
-        f"ssh: {step.label} refused the login of {step.host.user}: it accepts {methods}; {keys}"
+        translate(
+            "ssh: {label} refused the login of {user}: it accepts {methods}; {keys}",
+            label=step.label,
+            user=step.host.user,
+            methods=methods,
+            keys=keys,
+        )
     ]
     said += login.keyring.notes[:5]
     if login.has_expired:
         said.append(
-            "the password has expired, and rgt types nothing into a prompt for a new one: change it with "
+            translate(
+                "the password has expired, and rgt types nothing into a prompt for a new one: change it with "
+            )
             + shlex.join(["ssh", "-t", *step.by_hand])
         )
     elif login.unanswered:
         said.append(
-            f"asked for the {login.unanswered[0]} and got no answer: open the dashboard (rgt) and answer there, "
-            "or put a key on the box"
+            translate(
+                "asked for the {what} and got no answer: open the dashboard (rgt) and answer there, "
+                "or put a key on the box",
+                what=login.unanswered[0],
+            )
         )
     elif "publickey" in login.methods:
         said.append(
-            "put your public key on the box (or its provider's console), or name the right `identity`"
+            translate(
+                "put your public key on the box (or its provider's console), or name the right `identity`"
+            )
         )
     return clean_text("; ".join(said))
 
@@ -235,9 +262,13 @@ def refused_login_message(step: HopStep, login: Login) -> str:
 def too_many(step: HopStep, login: Login) -> str:
     """Return the message for a server that refused further keys."""
     tried = len(login.keyring.tried)
-    return (
-        f"ssh: {step.label} refused the login of {step.host.user}: too many keys for it ({tried} tried); name the "
-        "right one with `identity` in the fleet file, or IdentityFile and IdentitiesOnly in ssh_config"
+    return translate(
+        "ssh: {label} refused the login of {user}: too many keys for it ({tried} tried); name "
+        "the right one with `identity` in the fleet file, or IdentityFile and IdentitiesOnly "
+        "in ssh_config",
+        label=step.label,
+        user=step.host.user,
+        tried=tried,
     )
 
 
@@ -330,15 +361,22 @@ class HopOpener:
         if login.offered is None:
             at = ", ".join(entry.location for entry in (*known.revoked, *known.authorities))
             raise HostKeyRefused(
-                f"ssh: {step.label}: the host key is not trusted: {clean_text(reason)}"
-                + (f" (see {at})" if at else "")
+                translate(
+                    "ssh: {label}: the host key is not trusted: {reason}",
+                    label=step.label,
+                    reason=clean_text(reason),
+                )
+                + (translate(" (see {at})", at=at) if at else "")
             )
         kind, key, *_ = login.offered.export_public_key().decode().split()
         offered = OfferedKey(kind, key)
         if pinned is not None:
             raise HostKeyRefused(
-                f"ssh: {step.label}: it showed another host key than before your answer; someone "
-                "may be intercepting the connection"
+                translate(
+                    "ssh: {label}: it showed another host key than before your answer; someone may be "
+                    "intercepting the connection",
+                    label=step.label,
+                )
             )
         if any((entry.type, entry.key) == (kind, key) for entry in keys_without_port(step.host)):
             return offered
@@ -602,7 +640,11 @@ async def open_proxy(command: str, env: Mapping[str, str]) -> ProxyProcess:
     except OSError as error:
         near.close()
         raise Unreachable(
-            f"ssh: the ProxyCommand {command!r} cannot be started: {error.strerror}"
+            translate(
+                "ssh: the ProxyCommand {command!r} cannot be started: {strerror}",
+                command=command,
+                strerror=error.strerror,
+            )
         ) from error
     finally:
         # The child has its copy; with ours open, the end of the child would not be the end of the

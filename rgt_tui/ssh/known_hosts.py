@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import lock_file
+from rgt_tui.language import translate
 from rgt_tui.model import QuestionKind
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.ssh_errors import HostKeyRefused
@@ -197,7 +198,11 @@ def read_files(paths: Sequence[str]) -> list[KnownHostsFile]:
             continue
         except OSError as error:
             raise HostKeyRefused(
-                f"ssh: {path} cannot be read ({error.strerror}), so no host key can be trusted"
+                translate(
+                    "ssh: {path} cannot be read ({strerror}), so no host key can be trusted",
+                    path=path,
+                    strerror=error.strerror,
+                )
             ) from error
     return found
 
@@ -279,12 +284,20 @@ def revocation_list(path: str | None) -> tuple[KnownHostLine, ...]:
         data = Path(path).read_bytes()
     except OSError as error:
         raise HostKeyRefused(
-            f"ssh: RevokedHostKeys {path} cannot be read ({error.strerror}), so no host key can be trusted"
+            translate(
+                "ssh: RevokedHostKeys {path} cannot be read ({strerror}), so no host key can be "
+                "trusted",
+                path=path,
+                strerror=error.strerror,
+            )
         ) from error
     if data.startswith(b"SSHKRL\n\0"):
         raise HostKeyRefused(
-            f"ssh: RevokedHostKeys {path} is a binary revocation list, which rgt cannot read; name a file with one "
-            "public key a line for this host"
+            translate(
+                "ssh: RevokedHostKeys {path} is a binary revocation list, which rgt cannot read; name "
+                "a file with one public key a line for this host",
+                path=path,
+            )
         )
     lines = (f"* {line.strip()}" for line in data.decode("utf-8", "replace").split("\n"))
     return parse_known_hosts(path, "\n".join(lines))
@@ -325,7 +338,12 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
             if entry.key == key:
                 return entry
             raise HostKeyRefused(
-                f"ssh: {entry.location} now has another {kind} key of {name}; rgt did not connect"
+                translate(
+                    "ssh: {location} now has another {kind} key of {name}; rgt did not connect",
+                    location=entry.location,
+                    kind=kind,
+                    name=name,
+                )
             )
         if not text or text.endswith("\n"):
             gap = ""
@@ -347,8 +365,12 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
 
 def _unwritten(path: str, error: OSError) -> HostKeyRefused:
     return HostKeyRefused(
-        f"ssh: the accepted host key cannot be written to {path} ({error.strerror or error}); fix "
-        "that, or name another file with known_hosts in the fleet file"
+        translate(
+            "ssh: the accepted host key cannot be written to {path} ({strerror}); fix that, or "
+            "name another file with known_hosts in the fleet file",
+            path=path,
+            strerror=error.strerror or error,
+        )
     )
 
 
@@ -480,13 +502,23 @@ async def judge_host_key(
         else:
             why = "its key is unknown, and unknown keys are refused"
         raise HostKeyRefused(
-            f"ssh: {label}: {why} (shown: {shown}); {_describe_acceptance(host, known.keys, by_hand, person.box)}"
+            translate(
+                "ssh: {label}: {why} (shown: {shown}); {host}",
+                label=label,
+                why=why,
+                shown=shown,
+                host=_describe_acceptance(host, known.keys, by_hand, person.box),
+            )
         )
     if rule is HostKeyPolicy.ASK and not await _ask_to_accept(
         host, label, offered, shown, others, person, moved
     ):
         raise HostKeyRefused(
-            f"ssh: {label}: its host key is unknown and was not accepted (shown: {shown}); "
+            translate(
+                "ssh: {label}: its host key is unknown and was not accepted (shown: {shown}); ",
+                label=label,
+                shown=shown,
+            )
             + _describe_acceptance(host, known.keys, by_hand, person.box)
         )
     path = file_for_new_keys(host)
@@ -556,11 +588,14 @@ def _changed_key_message(
     lines = "; ".join(
         f"{entry.location} has {entry.type} {fingerprint(entry.key_blob)}" for entry in known
     )
-    return (
-        f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Someone may be "
-        "intercepting the connection, or the machine was reinstalled: ask the provider, and only if it was, forget the "
-        "old key: " + _forget_command(host, known)
-    )
+    return translate(
+        "ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but "
+        "{lines}. Someone may be intercepting the connection, or the machine was reinstalled: "
+        "ask the provider, and only if it was, forget the old key: ",
+        label=label,
+        shown=shown,
+        lines=lines,
+    ) + _forget_command(host, known)
 
 
 def _describe_acceptance(
@@ -592,11 +627,26 @@ def _describe_acceptance(
             way = by_ssh
         else:
             way = f"accept it {by_ssh}"
-        return f"{closed} for it in ssh_config, so rgt does not ask: {_COMPARE}, then {way}"
+        return translate(
+            "{closed} for it in ssh_config, so rgt does not ask: {compare}, then {way}",
+            closed=closed,
+            compare=_COMPARE,
+            way=way,
+        )
     asking = f"`rgt doctor {shlex.quote(box)}` on a terminal or the dashboard (rgt), which ask"
     if others:
-        return f"{_COMPARE}, then accept it in {asking}, or {by_ssh}"
-    return f"{_COMPARE}, then accept it in {asking}, with --accept-new-host-key, or {by_ssh}"
+        return translate(
+            "{compare}, then accept it in {asking}, or {by_ssh}",
+            compare=_COMPARE,
+            asking=asking,
+            by_ssh=by_ssh,
+        )
+    return translate(
+        "{compare}, then accept it in {asking}, with --accept-new-host-key, or {by_ssh}",
+        compare=_COMPARE,
+        asking=asking,
+        by_ssh=by_ssh,
+    )
 
 
 _COMPARE = "compare it with what the provider shows"

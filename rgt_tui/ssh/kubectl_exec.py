@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import asyncssh
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, SessionFactory
 from rgt_tui.ssh.login_shell import set_plain_commands
@@ -46,8 +47,11 @@ def find_kubectl(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> str:
     found = shutil.which("kubectl", path=env.get("PATH"))
     if found is None:
         raise ConfigError(
-            f"boxes.{spec.name}.kubectl: there is no kubectl in PATH on this machine; install it: "
-            "https://kubernetes.io/docs/tasks/tools/"
+            translate(
+                "boxes.{name}.kubectl: there is no kubectl in PATH on this machine; install it: "
+                "https://kubernetes.io/docs/tasks/tools/",
+                name=spec.name,
+            )
         )
     return found
 
@@ -330,11 +334,21 @@ class KubectlTransport:
         except TimeoutError:
             channel.abort()
             raise Unreachable(
-                f"kubectl: no command begins in {self._info['rgt_label']} within {begin_within_s:g} s: "
-                "the cluster or the pod's node does not answer"
+                translate(
+                    "kubectl: no command begins in {info} within {begin_within_s:g} s: the cluster or the "
+                    "pod's node does not answer",
+                    info=self._info["rgt_label"],
+                    begin_within_s=begin_within_s,
+                )
             ) from None
         except OSError as error:
-            raise ConfigError(f"{self._program} cannot be started: {error.strerror}") from error
+            raise ConfigError(
+                translate(
+                    "{program} cannot be started: {strerror}",
+                    program=self._program,
+                    strerror=error.strerror,
+                )
+            ) from error
         except BaseException:
             channel.abort()
             raise
@@ -365,7 +379,11 @@ class KubectlTransport:
         said = ""
         if lines and lines[-1].startswith(("error: ", "Error from", "Unable to")):
             said = f" ({clean_text(lines[-1])[:200]})"
-        return Unreachable(f"kubectl: {self._info['rgt_label']}: the stream was cut{said}")
+        return Unreachable(
+            translate(
+                "kubectl: {info}: the stream was cut{said}", info=self._info["rgt_label"], said=said
+            )
+        )
 
     def forget_channel(self, channel: KubectlChannel) -> None:
         """Forget a command that has ended."""
@@ -400,8 +418,11 @@ async def open_pod(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> Kubect
     """
     if spec.untrusted:
         raise ConfigError(
-            f"{spec.name} is not connected: the fleet file is not trusted (rgt trust), and rgt runs "
-            "kubectl only for a trusted one"
+            translate(
+                "{name} is not connected: the fleet file is not trusted (rgt trust), and rgt runs "
+                "kubectl only for a trusted one",
+                name=spec.name,
+            )
         )
     program = find_kubectl(spec, env)
     pod = await find_pod(spec, program, env)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import QuestionKind
 from rgt_tui.ssh.login_shell import EXPIRED
 from rgt_tui.ssh.person import PausableDeadline, Person, PromptWaiter
@@ -466,7 +467,7 @@ class Keyring:
     def _certificate(self, path: str) -> asyncssh.SSHCertificate | None:
         found = read_certificate(path)
         if found is None:
-            self.notes.append(f"{path}: no certificate could be read")
+            self.notes.append(translate("{path}: no certificate could be read", path=path))
         return found
 
     async def _agent_keys(self) -> list[asyncssh.SSHKeyPair]:
@@ -478,19 +479,29 @@ class Keyring:
                 return list(await self._agent.get_keys())
         except TimeoutError:
             self.notes.append(
-                f"the SSH agent at {self._host.agent} has not answered for {AGENT_SECONDS:g} s"
+                translate(
+                    "the SSH agent at {agent} has not answered for {seconds:g} s",
+                    agent=self._host.agent,
+                    seconds=AGENT_SECONDS,
+                )
             )
             self.close()
             return []
         except (OSError, ValueError, asyncssh.Error) as error:
-            self.notes.append(f"the SSH agent at {self._host.agent} does not answer ({error})")
+            self.notes.append(
+                translate(
+                    "the SSH agent at {agent} does not answer ({error})",
+                    agent=self._host.agent,
+                    error=error,
+                )
+            )
             return []
 
     async def _key_of_file(self, path: str, loaded: LoadedIdentity) -> asyncssh.SSHKeyPair | None:
         if loaded.problem is not None:
             self.notes.append(loaded.problem)
         if loaded.missing and self._host.identities_given and loaded.public is None:
-            self.notes.append(f"{path}: no such key file")
+            self.notes.append(translate("{path}: no such key file", path=path))
         key = loaded.key if loaded.key is not None else self._person.answers.find_unlocked_key(path)
         if key is None and loaded.sealed and loaded.public is not None:
             return SealedKey(loaded.public, path, self._unlock_once)
@@ -523,14 +534,18 @@ class Keyring:
                 self._refused.add(path)
                 self.locked.append(path)
                 self.notes.append(
-                    f"{path} is encrypted and no passphrase was given; ssh-add {shlex.quote(path)}"
+                    translate(
+                        "{path} is encrypted and no passphrase was given; ssh-add {quoted}",
+                        path=path,
+                        quoted=shlex.quote(path),
+                    )
                 )
                 raise ValueError("no passphrase")
             try:
                 key = await asyncio.to_thread(asyncssh.read_private_key, path, phrase)
             except (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
                 self._refused.add(path)
-                self.notes.append(f"{path}: wrong passphrase")
+                self.notes.append(translate("{path}: wrong passphrase", path=path))
                 raise ValueError("wrong passphrase") from None
             answers.keep_key(path, key)
             return key

@@ -18,6 +18,7 @@ from typing import Any
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.ssh_errors import BoxError, CommandNotRun, PasswordExpired
@@ -190,9 +191,12 @@ def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxErro
     if EXPIRED.search("\n".join(lines)):
         by_hand: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
         return PasswordExpired(
-            "the password has expired, and the box runs nothing until you change it: run "
-            f"{shlex.join(['ssh', '-t', *by_hand])} (rgt types nothing into that prompt); "
-            f"its output: {text}"
+            translate(
+                "the password has expired, and the box runs nothing until you change it: run {value} "
+                "(rgt types nothing into that prompt); its output: {words}",
+                value=shlex.join(["ssh", "-t", *by_hand]),
+                words=text,
+            )
         )
     if start_up_cost(connection) is None:
         message = (
@@ -248,7 +252,9 @@ async def open_in_login_shell(
     if done and marked[-1].started.result():
         return channel
     channel.abort()
-    raise CommandNotRun("the box runs no commands: no shell answers on its standard input")
+    raise CommandNotRun(
+        translate("the box runs no commands: no shell answers on its standard input")
+    )
 
 
 def has_begun(channel: BoxChannel) -> bool:

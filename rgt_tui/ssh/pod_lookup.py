@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
 
@@ -117,13 +118,21 @@ async def run_kubectl(
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
-        raise ConfigError(f"{program} cannot be started: {error.strerror}") from error
+        raise ConfigError(
+            translate(
+                "{program} cannot be started: {strerror}", program=program, strerror=error.strerror
+            )
+        ) from error
     try:
         async with asyncio.timeout(seconds):
             out, errors = await process.communicate(data)
     except TimeoutError:
         raise Unreachable(
-            f"kubectl: the cluster of context {spec.kubectl.context} did not answer within {seconds:g} s"
+            translate(
+                "kubectl: the cluster of context {context} did not answer within {seconds:g} s",
+                context=spec.kubectl.context,
+                seconds=seconds,
+            )
         ) from None
     finally:
         if process.returncode is None:
@@ -159,7 +168,9 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
         else:
             pods = msgspec.json.decode(done.out, type=KubectlPods).items
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Unreachable(f"kubectl printed something that is not a pod: {error}") from error
+        raise Unreachable(
+            translate("kubectl printed something that is not a pod: {error}", error=error)
+        ) from error
     return _choose_pod(spec, route, pods).metadata.name
 
 
@@ -169,8 +180,14 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]
     if len(running) > 1:
         some = ", ".join(clean_text(pod.metadata.name) for pod in running[:5])
         raise ConfigError(
-            f"boxes.{spec.name}.kubectl: {len(running)} running pods have {route.pod_selector} ({some}): "
-            "name one with `pod`, or narrow `selector`"
+            translate(
+                "boxes.{name}.kubectl: {running} running pods have {pod_selector} ({some}): name one "
+                "with `pod`, or narrow `selector`",
+                name=spec.name,
+                running=len(running),
+                pod_selector=route.pod_selector,
+                some=some,
+            )
         )
     if not running:
         raise Unreachable(_describe_absence(spec, route, pods))
@@ -178,8 +195,14 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]
     names = [container.name for container in pod.spec.containers]
     if route.container is not None and names and route.container not in names:
         raise ConfigError(
-            f"boxes.{spec.name}.kubectl.container: pod {pod.metadata.name} has no container "
-            f"{route.container}; it has {clean_text(', '.join(names))}"
+            translate(
+                "boxes.{name}.kubectl.container: pod {name_2} has no container {container}; it has "
+                "{names}",
+                name=spec.name,
+                name_2=pod.metadata.name,
+                container=route.container,
+                names=clean_text(", ".join(names)),
+            )
         )
     return pod
 
@@ -239,38 +262,82 @@ def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
     low = text.lower()
     if re.search(r'context "?[^"]*"? does not exist|context was not found', low):
         return ConfigError(
-            f"{key}.context: kubeconfig has no context {route.context}; kubectl config get-contexts lists them"
+            translate(
+                "{key}.context: kubeconfig has no context {context}; kubectl config get-contexts "
+                "lists them",
+                key=key,
+                context=route.context,
+            )
         )
     if denied is not None:
         return AuthFailed(
-            f"{key}: the cluster does not let you {denied[1]} {denied[2]} in namespace {route.namespace}: ask for "
-            f"a role with that right (kubectl auth can-i {denied[1]} {denied[2]} {options})"
+            translate(
+                "{key}: the cluster does not let you {denied} {denied_2} in namespace {namespace}: "
+                "ask for a role with that right (kubectl auth can-i {denied} {denied_2} {options})",
+                key=key,
+                denied=denied[1],
+                denied_2=denied[2],
+                namespace=route.namespace,
+                options=options,
+            )
         )
     if "must be logged in" in low or "unauthorized" in low:
         return AuthFailed(
-            f"{key}.context: the cluster does not accept the login of context {route.context}: log in again"
+            translate(
+                "{key}.context: the cluster does not accept the login of context {context}: log in "
+                "again",
+                key=key,
+                context=route.context,
+            )
         )
     if "forbidden" in low:
-        return AuthFailed(f"{key}: the cluster refuses: {said}")
+        return AuthFailed(translate("{key}: the cluster refuses: {said}", key=key, said=said))
     if re.search(r'namespaces "[^"]*" not found', low):
         return ConfigError(
-            f"{key}.namespace: there is no namespace {route.namespace} in {route.context}"
+            translate(
+                "{key}.namespace: there is no namespace {namespace} in {context}",
+                key=key,
+                namespace=route.namespace,
+                context=route.context,
+            )
         )
     if re.search(r'pods "[^"]*" not found|pod does not exist', low):
         return Unreachable(
-            f"kubectl: pod {pod} does not exist in namespace {route.namespace}: it was deleted, evicted or never "
-            f"created; kubectl get pods {options} shows those that exist; correct {key}.pod"
+            translate(
+                "kubectl: pod {pod} does not exist in namespace {namespace}: it was deleted, evicted "
+                "or never created; kubectl get pods {options} shows those that exist; correct "
+                "{key}.pod",
+                pod=pod,
+                namespace=route.namespace,
+                options=options,
+                key=key,
+            )
         )
     if "completed pod" in low:
         return Unreachable(
-            f"kubectl: pod {pod} has ended; kubectl describe pod {pod} {options} says why"
+            translate(
+                "kubectl: pod {pod} has ended; kubectl describe pod {pod} {options} says why",
+                pod=pod,
+                options=options,
+            )
         )
     if "container not found" in low or "is not valid for pod" in low:
         return Unreachable(
-            f"kubectl: the container does not run in pod {pod} now ({said}); correct {key}.container if it never does"
+            translate(
+                "kubectl: the container does not run in pod {pod} now ({said}); correct "
+                "{key}.container if it never does",
+                pod=pod,
+                said=said,
+                key=key,
+            )
         )
     if "executable file not found" in low or "no such file or directory" in low:
         return NoCommands(
-            f"the container has no sh, so rgt cannot run anything in it ({said}); name another one with {key}.container"
+            translate(
+                "the container has no sh, so rgt cannot run anything in it ({said}); name another one "
+                "with {key}.container",
+                said=said,
+                key=key,
+            )
         )
     return Unreachable(f"kubectl: {said}")

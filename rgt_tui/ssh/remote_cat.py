@@ -15,6 +15,7 @@ from typing import TypeVar
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.deployment import DeployedAgent
@@ -292,8 +293,11 @@ async def _await_within(coming: Awaitable[T], silence: float | None) -> T:
         if not late.expired():
             raise
         raise Unreachable(
-            f"the box has sent nothing for {silence:g} s, though the connection is up: a disk or network file system "
-            "there may hang"
+            translate(
+                "the box has sent nothing for {silence:g} s, though the connection is up: a disk or "
+                "network file system there may hang",
+                silence=silence,
+            )
         ) from None
 
 

@@ -11,6 +11,7 @@ import asyncssh
 import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
+from rgt_tui.language import translate
 from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.login_shell import (
@@ -63,7 +64,9 @@ def decode_answer(line: bytes, kind: type[T], what: str) -> T:
     try:
         return clean_decoded(msgspec.json.decode(line, type=kind))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise CommandFailed(f"{what} cannot be used: {error}") from error
+        raise CommandFailed(
+            translate("{what} cannot be used: {error}", what=what, error=error)
+        ) from error
 
 
 class LineSplitter:
@@ -189,14 +192,25 @@ def channel_open_error(
         return connection_lost_error(connection)
     if error.code == OPEN_RESOURCE_SHORTAGE:
         return Unreachable(
-            f"ssh: {_connection_label(connection)} is out of resources: {clean_text(str(error.reason))}"
+            translate(
+                "ssh: {connection} is out of resources: {reason}",
+                connection=_connection_label(connection),
+                reason=clean_text(str(error.reason)),
+            )
         )
     if no_further(connection, error):
         return NoCommands(
-            f"the box allows no more sessions on this connection ({clean_text(str(error.reason))}): "
-            "its sshd may be at its limit; raise MaxSessions in its sshd_config"
+            translate(
+                "the box allows no more sessions on this connection ({reason}): its sshd may be at "
+                "its limit; raise MaxSessions in its sshd_config",
+                reason=clean_text(str(error.reason)),
+            )
         )
-    return NoCommands(f"the box refuses {what}: {clean_text(str(error.reason))}")
+    return NoCommands(
+        translate(
+            "the box refuses {what}: {reason}", what=what, reason=clean_text(str(error.reason))
+        )
+    )
 
 
 def _is_connection_gone(connection: BoxTransport, error: asyncssh.ChannelOpenError) -> bool:
@@ -206,7 +220,13 @@ def _is_connection_gone(connection: BoxTransport, error: asyncssh.ChannelOpenErr
 def connection_lost_error(connection: BoxTransport) -> Unreachable:
     """Return the error for a connection that was lost."""
     name = transport_name(connection)
-    return Unreachable(f"{name}: {_connection_label(connection)}: the connection was lost")
+    return Unreachable(
+        translate(
+            "{name}: {connection}: the connection was lost",
+            name=name,
+            connection=_connection_label(connection),
+        )
+    )
 
 
 def _connection_label(connection: BoxTransport) -> str:
@@ -329,16 +349,28 @@ async def run_command(
     except TimeoutError:
         if channel is not None and not has_begun(channel):
             raise CommandFailed(
-                f"{name} did not begin within {seconds:g} s on the box: the start-up files of its login shell "
-                "(~/.bashrc, /etc/profile.d) wait for something, or print without end"
+                translate(
+                    "{name} did not begin within {seconds:g} s on the box: the start-up files of its "
+                    "login shell (~/.bashrc, /etc/profile.d) wait for something, or print without end",
+                    name=name,
+                    seconds=seconds,
+                )
             ) from None
-        raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
+        raise CommandFailed(
+            translate(
+                "{name} did not end within {seconds:g} s on the box", name=name, seconds=seconds
+            )
+        ) from None
     if collector.status is None and connection.is_closed():
         # A server that disconnects cleanly raises nothing; the output is then incomplete.
         raise connection_lost_error(connection)
     if collector.overflow:
         raise CommandFailed(
-            f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off"
+            translate(
+                "{name} printed more than {most_bytes:g} MiB on the box; it was cut off",
+                name=name,
+                most_bytes=most_bytes / 2**20,
+            )
         )
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
     # The last lines: a start-up file's warnings come first.
@@ -470,7 +502,10 @@ async def _run_checked(
         if done.status in (126, 127):
             raise _ShNotFound(f"the box's login shell cannot start sh; its output: {done.words}")
         raise CommandNotRun(
-            "the box runs no commands: its start-up files start a program that reads the input of every command"
+            translate(
+                "the box runs no commands: its start-up files start a program that reads the input of "
+                "every command"
+            )
         )
     return done
 

@@ -18,6 +18,7 @@ from importlib.resources import files
 import asyncssh
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     DEFAULT_PATTERN,
     PROTOCOL_VERSION,
@@ -261,8 +262,11 @@ async def _start_script(shell: ProbeShell, terminal: bool) -> None:
     tries = 3
     if terminal and (question := await shell.find_question(STEP_SECONDS / tries)):
         raise NoCommands(
-            f"the terminal of the box shows no shell but {question!r}, and rgt types nothing into that: "
-            "answer it with ssh -t"
+            translate(
+                "the terminal of the box shows no shell but {question!r}, and rgt types nothing into "
+                "that: answer it with ssh -t",
+                question=question,
+            )
         )
     for _ in range(tries if terminal else 1):
         if terminal:
@@ -272,7 +276,12 @@ async def _start_script(shell: ProbeShell, terminal: bool) -> None:
             return
         if shell.ended.done():
             break
-    raise NoCommands(f"the box offers no shell; its output: {shell.shell_message()}")
+    raise NoCommands(
+        translate(
+            "the box offers no shell; its output: {shell_message}",
+            shell_message=shell.shell_message(),
+        )
+    )
 
 
 async def _send_script(shell: ProbeShell, script: str) -> None:
@@ -296,10 +305,15 @@ async def _expect_marker(shell: ProbeShell, wanted: str) -> None:
     while mark == READY:  # the start line was typed twice
         mark = await shell.wait_for_marker(STEP_SECONDS)
     if mark == DAMAGED:
-        raise ProbeFailed("the script for a box without the agent arrived damaged; connect again")
+        raise ProbeFailed(
+            translate("the script for a box without the agent arrived damaged; connect again")
+        )
     if mark != wanted:
         raise ProbeFailed(
-            f"the shell on the box stopped answering; its output: {shell.shell_message()}"
+            translate(
+                "the shell on the box stopped answering; its output: {shell_message}",
+                shell_message=shell.shell_message(),
+            )
         )
 
 
@@ -401,7 +415,11 @@ class ShellProbe:
                     await asyncio.wait_for(self._kick.wait(), max(0.0, pause))
         except TimeoutError:
             raise ProbeFailed(
-                f"the shell on the box has not answered for {answer_seconds:g} s; a disk or driver may hang"
+                translate(
+                    "the shell on the box has not answered for {answer_seconds:g} s; a disk or driver may "
+                    "hang",
+                    answer_seconds=answer_seconds,
+                )
             ) from None
 
     def _begin_numbering(self, hello: ProbeGreeting) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_named
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ssh.ssh_errors import ConfigError
 
@@ -174,7 +175,7 @@ class _ConfigScanner:
             )
         except FileNotFoundError:
             if source.must_exist and depth == 0:
-                raise ConfigError(f"{path}: no such ssh_config file") from None
+                raise ConfigError(translate("{path}: no such ssh_config file", path=path)) from None
             self._stamps[str(path),] = None
             return
         except OSError as error:
@@ -182,8 +183,11 @@ class _ConfigScanner:
         exposed = status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022
         if source.private and stat.S_ISREG(status.st_mode) and exposed:
             raise ConfigError(
-                f"{path}: others may write to it, and it can name commands to run; "
-                f"chmod go-w {shlex.quote(str(path))}"
+                translate(
+                    "{path}: others may write to it, and it can name commands to run; chmod go-w {path_2}",
+                    path=path,
+                    path_2=shlex.quote(str(path)),
+                )
             )
         self._stamps[str(path), status.st_ino, status.st_mtime_ns, status.st_size] = None
         self._changing = self._changing or changing
@@ -206,7 +210,9 @@ class _ConfigScanner:
             try:
                 expanded = expand_path(pattern, {"%": "%", "d": around.home}, around.env)
             except ValueError as error:
-                raise ConfigError(f"{at}: include: {error}") from error
+                raise ConfigError(
+                    translate("{at}: include: {error}", at=at, error=error)
+                ) from error
             if source.base != around.ssh_folder and not Path(expanded).is_absolute():
                 self._notes.append(f"{at}: a relative Include is looked for in ~/.ssh")
             yield from (Path(found) for found in sorted(glob.glob(str(source.base / expanded))))  # noqa: PTH207
@@ -253,7 +259,7 @@ def query_settings(
         return {}
     found = scan_config(around)
     if host.startswith("-"):  # it must not be parsed as an option of ssh
-        raise ConfigError(f"{host!r} is not a valid host name")
+        raise ConfigError(translate("{host!r} is not a valid host name", host=host))
     lines = [f'Include "{glob.escape(str(source.path))}"' for source in around.sources]
     lines += [
         "Host *",
@@ -370,7 +376,12 @@ def _run_ssh_g(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> A
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise ConfigError(
-            f"ssh_config, for {host}: ssh -G did not end within {SECONDS:g} s; a command of Match exec may hang"
+            translate(
+                "ssh_config, for {host}: ssh -G did not end within {seconds:g} s; a command of Match "
+                "exec may hang",
+                host=host,
+                seconds=SECONDS,
+            )
         ) from None
     if process.returncode != 0:
         words = [
@@ -378,7 +389,8 @@ def _run_ssh_g(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> A
         ]
         said = "; ".join(words[:3]) or "ssh -G failed"
         raise ConfigError(
-            f"ssh_config, for {host}: {said}" + (OF_ITS_OWN if "jumphost loop" in said else "")
+            translate("ssh_config, for {host}: {said}", host=host, said=said)
+            + (OF_ITS_OWN if "jumphost loop" in said else "")
         )
     answer: dict[str, tuple[str, ...]] = {}
     for line in out.splitlines():
@@ -400,7 +412,9 @@ def _read_by_asyncssh(
             None, paths, False, False, False, around.local_user, given.get("-l", ()), host, port
         )
     except (ConfigParseError, OSError) as error:
-        raise ConfigError(f"ssh_config, for {host}: {error}") from error
+        raise ConfigError(
+            translate("ssh_config, for {host}: {error}", host=host, error=error)
+        ) from error
     found = {"User": default_user or around.local_user, **read.get_options(False)}
     answer: dict[str, tuple[str, ...]] = {NOTES: (NO_SSH,)}
     words = {True: "yes", False: "no", None: "none"}

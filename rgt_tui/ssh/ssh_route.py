@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.ssh.ssh_config import (
     NO_FILE,
     NO_KEY,
@@ -199,7 +200,13 @@ def _resolve_route(
         (host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above
     ):
         circle = " → ".join(hop.alias for hop in (*above, host))
-        raise ConfigError(f"ssh_config: ProxyJump has a loop: {circle}{OF_ITS_OWN}")
+        raise ConfigError(
+            translate(
+                "ssh_config: ProxyJump has a loop: {circle}{of_its_own}",
+                circle=circle,
+                of_its_own=OF_ITS_OWN,
+            )
+        )
     if not host.jumps:
         return (host,)
     first, *others = host.jumps
@@ -223,7 +230,9 @@ def resolve_host(wanted: HostRequest, around: Surroundings) -> SshHost:
             wanted, query_settings(wanted.host, options, wanted.default_user, around), around
         ).read_host()
     except ValueError as error:
-        raise ConfigError(f"ssh_config, for {wanted.host}: {error}") from error
+        raise ConfigError(
+            translate("ssh_config, for {host}: {error}", host=wanted.host, error=error)
+        ) from error
 
 
 class _SettingsReader:
@@ -251,7 +260,9 @@ class _SettingsReader:
             if self._name.lower() != self._wanted.host.lower():
                 raise
             # The requested name is wrong, not a file.
-            raise ConfigError(f"{error}, and ssh_config has no HostName for it") from error
+            raise ConfigError(
+                translate("{error}, and ssh_config has no HostName for it", error=error)
+            ) from error
         check_user(self._user)
         around, wanted = self._around, self._wanted
         named = [path for path in self._answer.get("identityfile", ()) if path != NO_KEY]

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from rgt_tui.files import find_fault, open_regular, state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import CopyProof, ResultGroup, steady_time
 from rgt_tui.profiles import how_many
 
@@ -141,7 +142,11 @@ def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None
             # With write access to the ledger, a proof could be forged that lets a box be deleted.
             why = find_fault(path, os.fstat(file.fileno()), file.fileno())
             if why is not None:
-                raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
+                raise LedgerError(
+                    translate(
+                        "{words}, so it proves nothing; {cure}", words=why.words, cure=why.cure
+                    )
+                )
             for line in file:
                 try:
                     row = decode(line)
@@ -158,7 +163,9 @@ def _iterate_rows(path: Path, decode: Callable[[bytes], R]) -> Iterator[R | None
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
+        raise LedgerError(
+            translate("cannot read {path}: {strerror}", path=path, strerror=error.strerror or error)
+        ) from error
 
 
 def has_copy_below(folder: str, env: Mapping[str, str] = os.environ) -> bool:
@@ -298,7 +305,13 @@ class Ledger:
             # A row is a proof: it must not be lost after the box was deleted because of it.
             os.fsync(handle)
         except OSError as error:
-            raise LedgerError(f"cannot write {self.path}: {error.strerror or error}") from error
+            raise LedgerError(
+                translate(
+                    "cannot write {path}: {strerror}",
+                    path=self.path,
+                    strerror=error.strerror or error,
+                )
+            ) from error
         for row in rows:
             self._apply_row(row)
 

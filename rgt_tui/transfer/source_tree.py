@@ -24,6 +24,7 @@ from rgt_tui.files import (
     state_directory,
     written_notes,
 )
+from rgt_tui.language import translate
 from rgt_tui.transfer.copying import PARTS
 from rgt_tui.transfer.ledger import has_copy_below
 from rgt_tui.transfer.verified_record import RECORDS
@@ -126,7 +127,7 @@ def read_tree(
     if top.name == "..":
         top = top.resolve()
     if not top.exists():
-        raise SourceError(f"{path} does not exist")
+        raise SourceError(translate("{path} does not exist", path=path))
     if top.is_dir():
         walk = _TreeWalk(top, own, secrets_too, mend)
         walk.walk_tree(rules)
@@ -134,10 +135,12 @@ def read_tree(
         walk = _TreeWalk(top.parent, own, secrets_too, mend)
         walk.add_single(top.name)
     else:
-        raise SourceError(f"{path} is neither a directory nor a regular file")
+        raise SourceError(translate("{path} is neither a directory nor a regular file", path=path))
     if not walk.files and not walk.links and not may_be_empty:
         why = "; ".join(f"{each.path}: {each.why}" for each in walk.left_out[:3])
-        raise SourceError(f"all files of {path} are excluded" + (f" ({why})" if why else ""))
+        raise SourceError(
+            translate("all files of {path} are excluded", path=path) + (f" ({why})" if why else "")
+        )
     return SourceTree(
         name=box_name(name or (top.name if top.is_dir() else top.stem)),
         files=tuple(sorted(walk.files, key=lambda file: file.path)),
@@ -156,7 +159,10 @@ def box_name(name: str) -> str:
     found = _NOT_A_NAME.sub("_", name).lstrip(".")[:80]
     if not found.strip("_") or not found.isascii():
         raise SourceError(
-            f"{name!r} gives no plain name for a directory on the box: choose one with --name"
+            translate(
+                "{name!r} gives no plain name for a directory on the box: choose one with --name",
+                name=name,
+            )
         )
     return found
 
@@ -271,7 +277,10 @@ class _TreeWalk:
             after.st_size,
         ) or size != after.st_size:
             raise SourceError(
-                f"{source} is being written to: push when it is done, or leave it out (--exclude)"
+                translate(
+                    "{source} is being written to: push when it is done, or leave it out (--exclude)",
+                    source=source,
+                )
             )
         mended = None
         if windows:

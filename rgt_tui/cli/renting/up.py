@@ -96,7 +96,11 @@ def _apply_job_file(arguments: UpArguments) -> None:
     arguments.name = arguments.name or job.name or path.stem
     if arguments.gpu is None:
         if job.resources is None:
-            raise JobFileError(f"{path}: resources.gpu: missing; name the card to rent, or --gpu")
+            raise JobFileError(
+                translate(
+                    "{path}: resources.gpu: missing; name the card to rent, or --gpu", path=path
+                )
+            )
         arguments.gpu = (job.resources.gpu.wish_text, job.resources.gpu.count)
     if arguments.disk is None:
         arguments.disk = job.disk_gb
@@ -160,7 +164,7 @@ def wish_of(arguments: UpArguments, home: Path) -> RentalRequest:
         FleetFileError: No GPU is named, or there is no public key.
     """
     if arguments.gpu is None:
-        raise FleetFileError("name the GPU: --gpu A100, or --gpu A100:2 for two of them")
+        raise FleetFileError(translate("name the GPU: --gpu A100, or --gpu A100:2 for two of them"))
     model, count = arguments.gpu
     if arguments.disk is None:
         disk_gb = 100
@@ -196,8 +200,11 @@ def public_key(named: str | None, home: Path) -> str:
             text = file.read(key_bytes).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise FleetFileError(
-            f"{path} cannot be read: the machine needs your public key; ssh-keygen -t ed25519 makes one, "
-            "--key FILE names another"
+            translate(
+                "{path} cannot be read: the machine needs your public key; ssh-keygen -t ed25519 "
+                "makes one, --key FILE names another",
+                path=path,
+            )
         ) from None
     # It is sent to a platform: a private key given by mistake must not leave this machine.
     if "PRIVATE" in text or len(text.splitlines()) != 1 or len(text.split()) < 2:

@@ -119,7 +119,11 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
             _copy_code(tree, code)
         except OSError as error:
             raise SourceError(
-                f"no copy for --smoke-here: {error.filename}: {error.strerror}"
+                translate(
+                    "no copy for --smoke-here: {filename}: {strerror}",
+                    filename=error.filename,
+                    strerror=error.strerror,
+                )
             ) from error
         workdir = code / (arguments.workdir or "")
         if not workdir.is_dir():

@@ -118,7 +118,11 @@ def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | N
     """
     if job.cells and not arguments.words:
         raise JobFileError(
-            f"{arguments.job}: cells: this is a sweep: rgt queue {arguments.box} run --job {arguments.job}"
+            translate(
+                "{job}: cells: this is a sweep: rgt queue {box} run --job {job}",
+                job=arguments.job,
+                box=arguments.box,
+            )
         )
     arguments.words = arguments.words or job.command_words
     arguments.name = arguments.name or job.name or None

@@ -23,6 +23,7 @@ from rgt_tui.fleet.config.loading import (
     parse_fleet,
     read_source,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
 
@@ -66,20 +67,38 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
+        raise FleetFileError(
+            translate(
+                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
+            )
+        ) from error
     present = before.get("boxes", {})
     if not isinstance(present, dict):
         line = Positions(text).line_number_of(("boxes",))
-        raise FleetFileError(f"{path}:{line}: boxes must be tables; write each box as [boxes.NAME]")
+        raise FleetFileError(
+            translate(
+                "{path}:{line}: boxes must be tables; write each box as [boxes.NAME]",
+                path=path,
+                line=line,
+            )
+        )
     for name in tables:
         if not NAME.fullmatch(name):
             raise FleetFileError(
-                f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'"
+                translate(
+                    "{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
+                    name=name,
+                )
             )
         if name in present:
             line = Positions(text).line_number_of(("boxes", name))
             raise FleetFileError(
-                f"{path}:{line}: boxes.{name} already exists; choose another name, or edit it"
+                translate(
+                    "{path}:{line}: boxes.{name} already exists; choose another name, or edit it",
+                    path=path,
+                    line=line,
+                    name=name,
+                )
             )
     newline = "\r\n" if "\r\n" in text else "\n"
     if not text or text.endswith("\n"):
@@ -95,7 +114,13 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     except tomllib.TOMLDecodeError as error:
         line = Positions(text).line_number_of(("boxes",))
         raise FleetFileError(
-            f"{path}:{line}: a table cannot be added here ({error}); write each box as [boxes.NAME]"
+            translate(
+                "{path}:{line}: a table cannot be added here ({error}); write each box as "
+                "[boxes.NAME]",
+                path=path,
+                line=line,
+                error=error,
+            )
         ) from error
     assert {**present, **{name: after["boxes"][name] for name in tables}} == after["boxes"]
     parse_fleet(path, result)
@@ -111,9 +136,13 @@ def without_box(path: Path, text: str, name: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
+        raise FleetFileError(
+            translate(
+                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
+            )
+        ) from error
     if name not in before.get("boxes", {}):
-        raise FleetFileError(f"{path} has no box {name!r}")
+        raise FleetFileError(translate("{path} has no box {name!r}", path=path, name=name))
     line = Positions(text).line_number_of(("boxes", name))
     quoted = "|".join(re.escape(form) for form in (name, f'"{name}"', f"'{name}'"))
     own = re.compile(rf"[ \t]*\[[ \t]*boxes[ \t]*\.[ \t]*(?:{quoted})[ \t]*[\].]")
@@ -143,7 +172,12 @@ def without_box(path: Path, text: str, name: str) -> str:
         same = False
     if not same:
         raise FleetFileError(
-            f"{path}:{line}: boxes.{name} is not a separate table; remove it by hand"
+            translate(
+                "{path}:{line}: boxes.{name} is not a separate table; remove it by hand",
+                path=path,
+                line=line,
+                name=name,
+            )
         )
     return result
 
@@ -228,9 +262,13 @@ def rewrite_file(
             write_atomically(path, mark + result)
             written(before, FleetFileSource(path, path.resolve(), (mark + result).encode()))
     except OSError as error:
-        raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
+        raise FleetFileError(
+            translate("cannot write {path}: {strerror}", path=path, strerror=error.strerror)
+        ) from error
     except UnicodeDecodeError as error:
-        raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        raise FleetFileError(
+            translate("{path} is not UTF-8 text (byte {start})", path=path, start=error.start)
+        ) from error
     return result
 
 
@@ -340,10 +378,14 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     try:
         before = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(f"{path} is not valid TOML and was not changed: {error}") from error
+        raise FleetFileError(
+            translate(
+                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
+            )
+        ) from error
     table = before.get("boxes", {}).get(name)
     if not isinstance(table, dict):
-        raise FleetFileError(f"{path} has no box {name!r}")
+        raise FleetFileError(translate("{path} has no box {name!r}", path=path, name=name))
     shared = before.get("defaults", {}).get(key, [])
     present = table.get(key, shared)
     if entry in present:
@@ -377,7 +419,14 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
         same = False
     if not same:
         raise FleetFileError(
-            f"{path}:{line}: boxes.{name} is not a separate table: add {word} to its {key} by hand"
+            translate(
+                "{path}:{line}: boxes.{name} is not a separate table: add {word} to its {key} by hand",
+                path=path,
+                line=line,
+                name=name,
+                word=word,
+                key=key,
+            )
         )
     parse_fleet(path, result)
     return result

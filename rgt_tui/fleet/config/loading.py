@@ -19,6 +19,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.config.pod_keys import KUBECTL, SSH_KEYS, implied_keys
+from rgt_tui.language import translate
 from rgt_tui.model import (
     IGNORED_RULE,
     AlertSettings,
@@ -527,7 +528,11 @@ class FleetFileSource(msgspec.Struct, frozen=True):
         try:
             return self.data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            raise FleetFileError(f"{self.path} is not UTF-8 text (byte {error.start})") from error
+            raise FleetFileError(
+                translate(
+                    "{path} is not UTF-8 text (byte {start})", path=self.path, start=error.start
+                )
+            ) from error
 
 
 def read_source(path: Path) -> FleetFileSource:
@@ -542,15 +547,30 @@ def read_source(path: Path) -> FleetFileSource:
             wrong = files.find_fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
-                    f"{wrong.words}, and a fleet file controls which programs run and where keys are sent: {wrong.cure}"
+                    translate(
+                        "{words}, and a fleet file controls which programs run and where keys are sent: "
+                        "{cure}",
+                        words=wrong.words,
+                        cure=wrong.cure,
+                    )
                 )
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise FleetFileError(f"cannot read {path}: {error.strerror}") from error
+        raise FleetFileError(
+            translate("cannot read {path}: {strerror}", path=path, strerror=error.strerror)
+        ) from error
     except RuntimeError as error:
-        raise FleetFileError(f"cannot read {path}: its links form a loop") from error
+        raise FleetFileError(
+            translate("cannot read {path}: its links form a loop", path=path)
+        ) from error
     if len(data) > MAX_BYTES:
-        raise FleetFileError(f"{path} is not a fleet file: it is larger than {MAX_BYTES >> 20} MiB")
+        raise FleetFileError(
+            translate(
+                "{path} is not a fleet file: it is larger than {max_bytes} MiB",
+                path=path,
+                max_bytes=MAX_BYTES >> 20,
+            )
+        )
     return FleetFileSource(path, real, data)
 
 
@@ -595,7 +615,10 @@ class _FleetFileReader:
             )
         if not isinstance(boxes, dict) or not boxes:
             raise FleetFileError(
-                f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'
+                translate(
+                    '{path} names no box; add a table such as [boxes.lab] with host = "lab-a100"',
+                    path=self._path,
+                )
             )
         defaults = self._read_defaults(data.get("defaults", {}))
         specs = tuple(self._read_box(name, table, defaults) for name, table in boxes.items())

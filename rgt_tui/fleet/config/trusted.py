@@ -18,6 +18,7 @@ import msgspec
 
 from rgt_tui.files import find_fault, locked_file, open_regular, replace_file, state_directory
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFileSource, parse_fleet
+from rgt_tui.language import translate
 from rgt_tui.model import AlertSettings, BoxSpec, SinkSettings
 from rgt_tui.ssh import NO_AGENT, NO_FILE, expand_path
 
@@ -83,23 +84,37 @@ def read_book(path: Path) -> TrustBook:
         return TrustBook()
     except OSError as error:
         raise FleetFileError(
-            f"cannot read {path}, the list of trusted files: {error.strerror}"
+            translate(
+                "cannot read {path}, the list of trusted files: {strerror}",
+                path=path,
+                strerror=error.strerror,
+            )
         ) from error
     with book_file as file:
         wrong = find_fault(path, os.fstat(file.fileno()), file.fileno()) or find_fault(
             path.parent, path.parent.stat()
         )
         if wrong is not None:
-            raise FleetFileError(f"{wrong.words}, so no file is trusted: {wrong.cure}")
+            raise FleetFileError(
+                translate(
+                    "{words}, so no file is trusted: {cure}", words=wrong.words, cure=wrong.cure
+                )
+            )
         data = file.read(MAX_BYTES)
     try:
         book = msgspec.json.decode(data, type=TrustBook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FleetFileError(
-            f"{path} is damaged ({error}), so no file is trusted: remove it"
+            translate(
+                "{path} is damaged ({error}), so no file is trusted: remove it",
+                path=path,
+                error=error,
+            )
         ) from error
     if book.version > VERSION:
-        raise FleetFileError(f"{path} was written by a newer rgt: update this one")
+        raise FleetFileError(
+            translate("{path} was written by a newer rgt: update this one", path=path)
+        )
     return book
 
 
@@ -184,7 +199,11 @@ def _update_book(
             book = read_book(path)
             replace_file(path, msgspec.json.encode(replace(book, files=change(book.files))))
     except OSError as error:
-        raise FleetFileError(f"cannot write {path}: {error.strerror or error}") from error
+        raise FleetFileError(
+            translate(
+                "cannot write {path}: {strerror}", path=path, strerror=error.strerror or error
+            )
+        ) from error
 
 
 def apply_trust(

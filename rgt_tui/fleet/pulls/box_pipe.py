@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rgt_tui.fleet.errands import connected_agent
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, clean_text
 from rgt_tui.ssh import (
     BoxError,
@@ -49,8 +50,11 @@ ENDING_S = 5.0
 def silence_error(seconds: float = SILENCE_S) -> Unreachable:
     """Return the error for a box that has sent nothing for too long."""
     return Unreachable(
-        f"the box has sent nothing for {seconds:g} s, though the connection is up: a disk or network file system "
-        "there may hang"
+        translate(
+            "the box has sent nothing for {seconds:g} s, though the connection is up: a disk or "
+            "network file system there may hang",
+            seconds=seconds,
+        )
     )
 
 
@@ -225,15 +229,19 @@ class SshPipe:
         last = clean_text(text.rpartition("\n")[2])[:300]
         if refuses_host(text):
             return HostKeyRefused(
-                "the box showed one host key when rgt logged in, and another one to ssh just now: someone may be "
-                "intercepting the connection; nothing more was taken"
+                translate(
+                    "the box showed one host key when rgt logged in, and another one to ssh just now: "
+                    "someone may be intercepting the connection; nothing more was taken"
+                )
             )
         # ssh's own exit status; any other is the remote command's.
         not_connected = 255
         if not self.line_bytes and self.process.returncode == not_connected:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
         return Unreachable(
-            f"the connection was lost ({last})" if last else "the connection was lost"
+            translate("the connection was lost ({last})", last=last)
+            if last
+            else translate("the connection was lost")
         )
 
     def kill(self) -> None:
@@ -354,7 +362,11 @@ class ChannelPipe:
         text = ""
         if self._channel is not None:
             text = self._channel.last_error_line
-        return Unreachable(f"the agent ended: {text}" if text else "the agent ended")
+        return Unreachable(
+            translate("the agent ended: {words}", words=text)
+            if text
+            else translate("the agent ended")
+        )
 
     def kill(self) -> None:
         """End it."""

@@ -15,6 +15,7 @@ import msgspec
 
 from rgt_tui.fleet.box_evidence import ResultsRequest
 from rgt_tui.fleet.pulls.box_pipe import CHECK_S, SILENCE_S, BoxConnection, BoxPipe, silence_error
+from rgt_tui.language import translate
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -151,7 +152,11 @@ async def _keep_receiving(
         except StreamError as error:
             invalid += 1
             if invalid == most_invalid:
-                fetcher.fail(PullFailed(f"the box sent what its agent does not send: {error}"))
+                fetcher.fail(
+                    PullFailed(
+                        translate("the box sent what its agent does not send: {error}", error=error)
+                    )
+                )
         except BoxError as error:
             now = time.monotonic()
             if fetcher.received_bytes > before or not lost_at:

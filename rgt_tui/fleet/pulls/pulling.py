@@ -30,6 +30,7 @@ from rgt_tui.fleet.pulls.box_lists import (
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
 from rgt_tui.fleet.transfer_diary import noted_transfer
+from rgt_tui.language import translate
 from rgt_tui.model import BoxResults, BoxSpec, Meter, ResultGroup, SkippedFiles
 from rgt_tui.profiles import (
     TransferCost,
@@ -200,12 +201,18 @@ def _locked_box(box: str, path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = path.with_suffix(".lock").open("ab")
     except OSError as error:
-        raise PullFailed(f"cannot write to {path.parent}: {error.strerror or error}") from error
+        raise PullFailed(
+            translate(
+                "cannot write to {parent}: {strerror}",
+                parent=path.parent,
+                strerror=error.strerror or error,
+            )
+        ) from error
     with lock:
         try:
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PullFailed(f"another rgt pulls from {box} right now") from None
+            raise PullFailed(translate("another rgt pulls from {box} right now", box=box)) from None
         yield
 
 
@@ -271,7 +278,12 @@ async def _run_pull(
     _check_free_space(destination, todo)
     # After all checks and before the first byte: a refusal costs nothing.
     if todo.steps and not traffic.free and not await agree(traffic):
-        raise PullFailed(f"nothing was fetched: you did not agree to {traffic.size_and_price}")
+        raise PullFailed(
+            translate(
+                "nothing was fetched: you did not agree to {size_and_price}",
+                size_and_price=traffic.size_and_price,
+            )
+        )
     try:
         fetched = await fetch(connection, request, todo, ledger, instance, on_progress)
     finally:
@@ -360,7 +372,13 @@ def _prepare_destination(destination: Path) -> bool:
         remove_left_parts(destination)
         return folds_case(parts_folder(destination))
     except OSError as error:
-        raise PullFailed(f"cannot write to {destination}: {error.strerror or error}") from error
+        raise PullFailed(
+            translate(
+                "cannot write to {destination}: {strerror}",
+                destination=destination,
+                strerror=error.strerror or error,
+            )
+        ) from error
 
 
 def _check_free_space(destination: Path, todo: PullPlan) -> None:
@@ -368,9 +386,14 @@ def _check_free_space(destination: Path, todo: PullPlan) -> None:
     free = shutil.disk_usage(destination).free
     if todo.needed_bytes > free:
         raise PullFailed(
-            f"no room under {destination}: {todo.needed_bytes:,} bytes are needed, {free:,} are "
-            "free; nothing was fetched. "
-            "Make room, name another --dest, or pull it in parts, by naming paths"
+            translate(
+                "no room under {destination}: {needed_bytes:,} bytes are needed, {free:,} are free; "
+                "nothing was fetched. Make room, name another --dest, or pull it in parts, by naming "
+                "paths",
+                destination=destination,
+                needed_bytes=todo.needed_bytes,
+                free=free,
+            )
         )
 
 

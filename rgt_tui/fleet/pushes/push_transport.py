@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from rgt_wire.block_packing import BlockPacker
 
 from rgt_tui.fleet.pulls.box_pipe import round_trip_s
+from rgt_tui.language import translate
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent, feed_command
 from rgt_tui.transfer import SourceFile
 
@@ -63,7 +64,9 @@ async def send_files(
         connection, command, _iterate_pieces(wanted, tell, packer), name="pushing"
     )
     if done.status != 0:
-        raise PushAgentFailed(f"the box refused it: {done.words or f'exit {done.status}'}")
+        raise PushAgentFailed(
+            translate("the box refused it: {words}", words=done.words or f"exit {done.status}")
+        )
     if packer is None:
         return 0
     return packer.saved_bytes

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import PushAgentFailed, send_files
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Exact, Profile, is_exact_path
 from rgt_tui.profiles import size
 from rgt_tui.ssh import (
@@ -139,7 +140,11 @@ def data_place(profile: Profile) -> str:
         PushRefused: no such directory is known for the platform.
     """
     if profile.overrides.data_dir is None:
-        raise PushRefused(f"no data directory is known for {profile.name}: name one with --to DIR")
+        raise PushRefused(
+            translate(
+                "no data directory is known for {name}: name one with --to DIR", name=profile.name
+            )
+        )
     return profile.overrides.data_dir
 
 
@@ -230,7 +235,11 @@ async def push_tree(
         names = {}
     shown = ", ".join(names.get(digest, digest[:12]) for digest in damaged[:3])
     raise PushRefused(
-        f"the copies repeatedly differ from the sources: {shown}; is a program writing to them here?"
+        translate(
+            "the copies repeatedly differ from the sources: {shown}; is a program writing to them "
+            "here?",
+            shown=shown,
+        )
     )
 
 
@@ -287,7 +296,7 @@ async def _request_publish(
     )
     found = _decode_answer(done.out, done.status, done.words, _Published)
     if not found.damaged and not _is_usable_path(found.path):
-        raise CommandFailed("invalid answer from the agent: it has no path")
+        raise CommandFailed(translate("invalid answer from the agent: it has no path"))
     return found
 
 
@@ -298,7 +307,9 @@ def _is_usable_path(path: str) -> bool:
 def _decode_answer(out: bytes, status: int | None, words: str, kind: type[T]) -> T:
     lines = [line for raw in out.splitlines() if (line := extract_record(raw))]
     if status != 0 or not lines:
-        raise PushAgentFailed(f"the box refused it: {words or f'exit {status}'}")
+        raise PushAgentFailed(
+            translate("the box refused it: {words}", words=words or f"exit {status}")
+        )
     return decode_answer(lines[-1], kind, "the agent's answer")
 
 
@@ -310,11 +321,11 @@ def _files_to_send(plan: _PushPlan, tree: SourceTree) -> list[tuple[SourceFile, 
         file = known.get(digest)
         if file is None or not 0 <= have <= file.size:
             raise CommandFailed(
-                "invalid answer from the agent: it requests files that are not pushed"
+                translate("invalid answer from the agent: it requests files that are not pushed")
             )
         found.append((file, have))
     if not _is_usable_path(plan.staging):
-        raise CommandFailed("invalid answer from the agent: it has no path")
+        raise CommandFailed(translate("invalid answer from the agent: it has no path"))
     return found
 
 
@@ -328,19 +339,33 @@ def _raise_if_refused(plan: _PushPlan, tree: SourceTree) -> None:
         raise PushRefused(plan.blocked)
     room = plan.room
     if room is None:
-        raise CommandFailed("invalid answer from the agent: it has no free space")
+        raise CommandFailed(translate("invalid answer from the agent: it has no free space"))
     if room.error is not None:
-        raise PushRefused(f"the free space of {plan.place} is unknown: {room.error}")
+        raise PushRefused(
+            translate(
+                "the free space of {place} is unknown: {error}", place=plan.place, error=room.error
+            )
+        )
     mount = room.mount
     if room.needed_bytes > room.free_bytes:
         raise PushRefused(
-            f"no space on {mount}: {size(room.needed_bytes)} needed, {size(room.free_bytes)} free; "
-            f"{_suggest_exclusions(tree, room.needed_bytes - room.free_bytes)}"
+            translate(
+                "no space on {mount}: {needed_bytes} needed, {free_bytes} free; {tree}",
+                mount=mount,
+                needed_bytes=size(room.needed_bytes),
+                free_bytes=size(room.free_bytes),
+                tree=_suggest_exclusions(tree, room.needed_bytes - room.free_bytes),
+            )
         )
     if room.free_inodes is not None and room.needed_inodes > room.free_inodes:
         raise PushRefused(
-            f"no inodes on {mount}: {room.needed_inodes:,} needed, {room.free_inodes:,} free; "
-            "push an archive of the small files, or to another disk with --to"
+            translate(
+                "no inodes on {mount}: {needed_inodes:,} needed, {free_inodes:,} free; push an "
+                "archive of the small files, or to another disk with --to",
+                mount=mount,
+                needed_inodes=room.needed_inodes,
+                free_inodes=room.free_inodes,
+            )
         )
 
 

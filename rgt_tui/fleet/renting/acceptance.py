@@ -18,6 +18,7 @@ from rgt_tui import files
 from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.health import LIMITS
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import load_profile, pct, size
@@ -249,7 +250,9 @@ async def measure_box(
                 name="measuring",
             )
     except TimeoutError as error:
-        raise Unreachable(f"not done within {seconds + login_seconds:g} s") from error
+        raise Unreachable(
+            translate("not done within {seconds:g} s", seconds=seconds + login_seconds)
+        ) from error
     for line in reversed(done.out.splitlines()):
         if told := extract_record(line):
             try:
@@ -257,7 +260,10 @@ async def measure_box(
             except CommandFailed:
                 break
     raise CommandFailed(
-        f"the agent's answer cannot be used: {done.words[:200] or 'it said nothing'}"
+        translate(
+            "the agent's answer cannot be used: {words}",
+            words=done.words[:200] or "it said nothing",
+        )
     )
 
 

@@ -33,6 +33,7 @@ from rgt_tui.gate import (
     rent_permit,
     rent_review,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Offer,
     ProviderRef,
@@ -561,7 +562,10 @@ def market_of(providers: Providers, ref: ProviderRef) -> Market:
     market = providers.find_account(ref).open_market()
     if market is None:
         raise ProviderError(
-            f"{ref.kind} rents no machines by its API; use its console, then rgt add", sent=False
+            translate(
+                "{kind} rents no machines by its API; use its console, then rgt add", kind=ref.kind
+            ),
+            sent=False,
         )
     return market
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ssh import (
     BoxTransport,
@@ -84,12 +85,18 @@ async def query_agent(
             finally:
                 channel.close()
     except TimeoutError:
-        raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
+        raise CommandFailed(
+            translate(
+                "{name} did not end within {seconds:g} s on the box", name=name, seconds=seconds
+            )
+        ) from None
     if lines.oversized:
-        raise CommandFailed(f"{name} printed a line that is too long to be an answer")
+        raise CommandFailed(
+            translate("{name} printed a line that is too long to be an answer", name=name)
+        )
     if channel.status is None:
         raise CommandFailed(
-            f"{name} was killed on the box"
+            translate("{name} was killed on the box", name=name)
             + (f": {channel.last_error_line}" if channel.last_error_line else "")
         )
     return AgentAnswer(channel.status, channel.last_error_line, tuple(rows))

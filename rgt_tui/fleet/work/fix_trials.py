@@ -9,6 +9,7 @@ import msgspec
 from rgt_tui.fleet.work.agent_answers import AgentAnswer, Row, query_agent, row_text
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import LookTrial, RemovalTrial, find_removal_objection, paths_to_keep
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, BoxState, clean_decoded, clean_text
 from rgt_tui.profiles import how_many, size
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent
@@ -181,10 +182,10 @@ class FixTrials:
             found = clean_decoded(msgspec.convert(answer.last_row, RemovalPreview))
         except msgspec.ValidationError as error:
             raise CommandFailed(
-                f"the agent's answer cannot be used: {answer.words or error}"
+                translate("the agent's answer cannot be used: {words}", words=answer.words or error)
             ) from error
         if found.path != path:
-            raise CommandFailed("the agent's answer is about another path")
+            raise CommandFailed(translate("the agent's answer is about another path"))
         return found
 
     async def _query_agent(

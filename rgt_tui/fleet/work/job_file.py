@@ -14,6 +14,7 @@ import msgspec
 
 from rgt_tui.files import open_regular
 from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, parse_lines
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.model.gpu_names import (
     MEMORY_TOLERANCE,
@@ -117,12 +118,18 @@ class PortableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         try:
             lines = parse_lines(text, "cells")
         except NoQueue as error:
-            raise JobFileError(f'{error}; cells = ["configs/a.yaml", …] in the job file') from None
+            raise JobFileError(
+                translate('{error}; cells = ["configs/a.yaml", …] in the job file', error=error)
+            ) from None
         known = [line.name for line in lines]
         missing = [name for name in names if name not in known]
         if missing:
             raise JobFileError(
-                f"--names: no cell is called {', '.join(missing)}; there are: {', '.join(known)}"
+                translate(
+                    "--names: no cell is called {missing}; there are: {known}",
+                    missing=", ".join(missing),
+                    known=", ".join(known),
+                )
             )
         return tuple(line for line in lines if not names or line.name in names)
 
@@ -147,9 +154,17 @@ def read_job_file(path: Path) -> PortableJob:
             most_bytes = 1 << 20
             body = tomllib.loads(file.read(most_bytes).decode("utf-8"))
     except OSError as error:
-        raise JobFileError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise JobFileError(
+            translate(
+                "{path}: cannot be read: {strerror}", path=path, strerror=error.strerror or error
+            )
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JobFileError(f"{path}: not TOML: {error}; docs/job.md has an example") from None
+        raise JobFileError(
+            translate(
+                "{path}: not TOML: {error}; docs/job.md has an example", path=path, error=error
+            )
+        ) from None
     # The disk may be written at the top, too.
     resources = body.get("resources")
     if "disk" in body and isinstance(resources, dict):
@@ -162,7 +177,12 @@ def read_job_file(path: Path) -> PortableJob:
     except msgspec.ValidationError as error:
         reason, _, key = str(error).partition(" - at `$")
         raise JobFileError(
-            f"{path}: {key.strip('`.') or 'job'}: {reason}; docs/job.md lists the keys"
+            translate(
+                "{path}: {strip}: {reason}; docs/job.md lists the keys",
+                path=path,
+                strip=key.strip("`.") or "job",
+                reason=reason,
+            )
         ) from None
     _refuse_wrong_values(path, job)
     return job
@@ -186,7 +206,9 @@ def _refuse_unknown_keys(path: Path, body: dict[str, Any], kind: Any, above: str
             hint = f"known keys: {', '.join(fields)}"
             if near:
                 hint = f"did you mean {near[0]}?"
-            raise JobFileError(f"{path}: {where}: unknown key; {hint}")
+            raise JobFileError(
+                translate("{path}: {where}: unknown key; {hint}", path=path, where=where, hint=hint)
+            )
         if key in tables and isinstance(value, dict):
             _refuse_unknown_keys(path, value, tables[key], f"{where}.")
 
@@ -228,8 +250,12 @@ def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
     for kind in job.candidates:
         if kind not in KINDS and kind not in all_profiles():
             raise JobFileError(
-                f"{path}: candidates: there is no platform {clean_text(kind)!r};"
-                f" rgt rents at {', '.join(KINDS)}"
+                translate(
+                    "{path}: candidates: there is no platform {kind!r}; rgt rents at {kinds}",
+                    path=path,
+                    kind=clean_text(kind),
+                    kinds=", ".join(KINDS),
+                )
             )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from rgt_wire.kubernetes_job import parse_claim, pod_body
 
 from rgt_tui.fleet.work.launching import CannotRun
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
 from rgt_tui.ssh import ConfigError, describe_kubectl_error, find_kubectl, quote_words, run_kubectl
 
@@ -149,8 +150,12 @@ class KubernetesJob:
             if "(AlreadyExists)" in done.errors:
                 name, job = self._spec.name, self._route.job
                 raise CannotRun(
-                    f"the Job {job} exists already, and nothing was created: rgt logs {name} shows it; for another "
-                    f"command set another `job`, or delete it first: rgt down {name} --destroy"
+                    translate(
+                        "the Job {job} exists already, and nothing was created: rgt logs {name} shows it; for "
+                        "another command set another `job`, or delete it first: rgt down {name} --destroy",
+                        job=job,
+                        name=name,
+                    )
                 )
             raise describe_kubectl_error(self._spec, done.errors, "")
         return done.out
@@ -172,7 +177,9 @@ class KubernetesJob:
             pods = msgspec.json.decode(out, type=_PodsWithImages).items
         except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(
-                f"kubectl printed something that is not a list of pods: {error}"
+                translate(
+                    "kubectl printed something that is not a list of pods: {error}", error=error
+                )
             ) from error
         digests = set()
         for pod in pods:
@@ -188,8 +195,14 @@ class KubernetesJob:
         if digests:
             seen = f"the pods of the namespace run {len(digests)} different images of that name"
         raise CannotRun(
-            f"boxes.{self._spec.name}.kubectl.image: {clean_text(image)} is a tag, which may name another image later; "
-            f"{seen}. Name it by its digest, IMAGE@sha256:…; docker buildx imagetools inspect IMAGE prints it"
+            translate(
+                "boxes.{name}.kubectl.image: {image} is a tag, which may name another image later; "
+                "{seen}. Name it by its digest, IMAGE@sha256:…; docker buildx imagetools inspect "
+                "IMAGE prints it",
+                name=self._spec.name,
+                image=clean_text(image),
+                seen=seen,
+            )
         )
 
     async def create_job(self, manifest: Mapping[str, Any]) -> None:
@@ -211,7 +224,9 @@ class KubernetesJob:
         try:
             conditions = msgspec.json.decode(out, type=_CreatedJob).status.conditions
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ConfigError(f"kubectl printed something that is not a Job: {error}") from error
+            raise ConfigError(
+                translate("kubectl printed something that is not a Job: {error}", error=error)
+            ) from error
         for condition in conditions:
             if condition.status == "True" and condition.type in ("Complete", "Failed"):
                 text = clean_text(": ".join(filter(None, (condition.type, condition.message))))

@@ -14,6 +14,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.work.agent_answers import Row, row_text
+from rgt_tui.language import translate
 from rgt_tui.model import QueueCell, QueueState
 from rgt_tui.profiles import format_duration, how_many
 
@@ -81,12 +82,22 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
             len(words) == 3 and not (words[2].isdecimal() and int(words[2]) > 0)
         ):
             raise NoQueue(
-                f"{where}:{place}: {row.strip()!r} is not a cell; write <cfg> <task> [epochs]"
+                translate(
+                    "{where}:{place}: {strip!r} is not a cell; write <cfg> <task> [epochs]",
+                    where=where,
+                    place=place,
+                    strip=row.strip(),
+                )
             )
         name = cell_name(words[0])
         if name in found:
             raise NoQueue(
-                f"{where}:{place}: the name {name!r} is used by a line above; rename the config"
+                translate(
+                    "{where}:{place}: the name {name!r} is used by a line above; rename the config",
+                    where=where,
+                    place=place,
+                    name=name,
+                )
             )
         if len(words) == 3:
             epochs = int(words[2])
@@ -94,7 +105,7 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
             epochs = DEFAULT_EPOCHS
         found[name] = QueueLine(row.strip(), name, words[1], epochs)
     if not found:
-        raise NoQueue(f"{where}: has no cell; write <cfg> <task> [epochs]")
+        raise NoQueue(translate("{where}: has no cell; write <cfg> <task> [epochs]", where=where))
     return tuple(found.values())
 
 

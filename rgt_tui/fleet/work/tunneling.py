@@ -11,6 +11,7 @@ import asyncssh
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected
+from rgt_tui.language import translate
 from rgt_tui.model import LOOPBACK, BoxSpec, Tunnel
 from rgt_tui.ssh import (
     AuthFailed,
@@ -136,7 +137,10 @@ class BoxTunnels:
                     if not isinstance(connection, asyncssh.SSHClientConnection):
                         label = connection_label(connection)
                         raise ConfigError(
-                            f"rgt forwards ports over SSH only; use kubectl port-forward for {label}"
+                            translate(
+                                "rgt forwards ports over SSH only; use kubectl port-forward for {label}",
+                                label=label,
+                            )
                         )
                     await self._socks_of(connection)
                     self._connection = connection

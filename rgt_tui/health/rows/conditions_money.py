@@ -112,11 +112,13 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
         wasted = meter.per_hour * waited / 3600.0
     spent = ""
     if wasted is not None:
-        spent = f": {format_money(wasted, meter.currency, meter.at_least)} wasted"
+        spent = translate(
+            ": {money} wasted", money=format_money(wasted, meter.currency, meter.at_least)
+        )
     if view.box.queues:
-        length = f"{format_duration(waited)} ago"
+        length = translate("{now} ago", now=format_duration(waited))
     else:
-        length = f"for {format_duration(waited)}"
+        length = translate("for {time}", time=format_duration(waited))
     return translate(
         "{what} {length}, still billed {rate}/h{spent} ({source})",
         what=what,

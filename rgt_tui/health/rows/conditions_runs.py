@@ -230,7 +230,7 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     if run.ended is None:
         when = ""
     else:
-        when = f" {format_duration(max(0.0, view.box_now - run.ended))} ago"
+        when = " " + translate("{now} ago", now=format_duration(max(0.0, view.box_now - run.ended)))
     # If the end lies in an interval longer than this, both limits are shown.
     long_s = 900.0
     if run.ended is not None and run.seen is not None and run.ended - run.seen > long_s:
@@ -467,7 +467,8 @@ def check_checkpoint_age(view: BoxFacts) -> Verdict:
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.to_client_time(point.at)
     old = view.now - (at or view.now)
-    text = f"{run} {saved_point(point)}, {size(point.bytes)}, {format_duration(old)} ago"
+    age = translate("{now} ago", now=format_duration(old))
+    text = f"{run} {saved_point(point)}, {size(point.bytes)}, {age}"
     if old > LIMITS.checkpoint_old_s:
         return warn_verdict(text, at)
     return passed_verdict(text, at)

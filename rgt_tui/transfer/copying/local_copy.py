@@ -27,6 +27,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.transfer.copying.box_listing import LONGEST_NAME
 from rgt_tui.transfer.ledger import FileRow, FileStamp, sha256_of
 
@@ -58,9 +59,14 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
     """Return the error for a file of the box that could not be written."""
     if error.errno in FULL:
         return LandingFailed(
-            f"the disk under {destination} is full: {path} needs {needed:,} bytes, "
-            f"{free_space_text(destination)} are free; make "
-            "room and pull again: what has arrived is kept"
+            translate(
+                "the disk under {destination} is full: {path} needs {needed:,} bytes, {destination_2} "
+                "are free; make room and pull again: what has arrived is kept",
+                destination=destination,
+                path=path,
+                needed=needed,
+                destination_2=free_space_text(destination),
+            )
         )
     blocking = _file_in_the_path(error)
     if blocking is not None:
@@ -68,14 +74,25 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
             ["mv", "-n", blocking, version_path(blocking, sha256_of(Path(blocking))[0])]
         )
         return LandingFailed(
-            f"cannot write {path}: {blocking} is a file here and a directory on the box now; it is kept. To go on, "
-            f"move it with `{aside}` and pull again"
+            translate(
+                "cannot write {path}: {blocking} is a file here and a directory on the box now; it is "
+                "kept. To go on, move it with `{aside}` and pull again",
+                path=path,
+                blocking=blocking,
+                aside=aside,
+            )
         )
     where = ""
     if error.filename:
         where = f" ({error.filename})"
     return LandingFailed(
-        f"cannot write {path} below {destination}{where}: {error.strerror or error}"
+        translate(
+            "cannot write {path} below {destination}{where}: {strerror}",
+            path=path,
+            destination=destination,
+            where=where,
+            strerror=error.strerror or error,
+        )
     )
 
 

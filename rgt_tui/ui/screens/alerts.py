@@ -117,6 +117,10 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
     )
 
 
+def _time_and_age(at: float, now: float) -> str:
+    return translate("{at}, {age} ago", at=clock_or_dash(at), age=compact_time(now - at))
+
+
 def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[Line]:
     """Return what an alert's line leaves out: since when, what to do, the place, the proof.
 
@@ -132,9 +136,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     else:
         out = label_lines("now" if row.ended_at is None else "was", alert.text, width, most=4)
     if row.began_at is not None:
-        out += label_lines(
-            "since", f"{clock_or_dash(row.began_at)}, {compact_time(now - row.began_at)} ago", width
-        )
+        out += label_lines("since", _time_and_age(row.began_at, now), width)
     if row.before[0]:
         times = how_many(row.before[0], "time")
         out += label_lines(
@@ -147,9 +149,7 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
             width,
         )
     if row.ended_at is not None:
-        out += label_lines(
-            "ended", f"{clock_or_dash(row.ended_at)}, {compact_time(now - row.ended_at)} ago", width
-        )
+        out += label_lines("ended", _time_and_age(row.ended_at, now), width)
     elif row.finding is not None:
         return [*out, *finding_details(row.finding, width, said=said)]
     if row.advice:

@@ -68,7 +68,13 @@ class StepTrial(msgspec.Struct):
 
     def make_lines(self, number: int, width: int, now: float) -> list[Line]:
         """Return the step with what came out of it."""
-        out = label_lines(f"fix {number}", translate(self.step.text), width, Tone.STRONG, most=12)
+        out = label_lines(
+            translate("fix {number}", number=number),
+            translate(self.step.text),
+            width,
+            Tone.STRONG,
+            most=12,
+        )
         if self.step.command is not None:
             out += command_lines(self.step.command, width)
         most_rows = 10

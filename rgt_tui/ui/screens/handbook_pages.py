@@ -128,7 +128,9 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
     steps = steps_of(page, found)
     rows = label_lines("never", translate(page.never), width, Tone.WARN, most=6)
     for number, fix in enumerate(steps, 1):
-        rows += label_lines(f"fix {number}", translate(fix.text), width, most=8)
+        rows += label_lines(
+            translate("fix {number}", number=number), translate(fix.text), width, most=8
+        )
         if fix.command is not None:
             rows += label_lines("", f"$ {fix.command}", width, Tone.ACCENT, most=6)
     made.append(PaneSection(make_line(translate("fix")), rows))

@@ -315,7 +315,11 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     if pull.began_at is not None:
         out += label_lines(
             "since",
-            f"{_format_when(pull.began_at, now)}, {compact_time(now - pull.began_at)} ago",
+            translate(
+                "{at}, {age} ago",
+                at=_format_when(pull.began_at, now),
+                age=compact_time(now - pull.began_at),
+            ),
             width,
         )
     if pull.plan:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from textual.widget import Widget
 
+from rgt_tui.language import translate
 from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip_line, make_line, width_of
@@ -136,10 +137,10 @@ def _wall_line(row: Line, width: int, side: str, tone: Tone) -> Line:
 def out_of_sight(above: int, below: int) -> Line:
     """Return the count of lines out of sight; empty if none are."""
     if below > 0:
-        words = [f"{current_glyphs().more} {below} more"]
+        words = [f"{current_glyphs().more} {translate('{below} more', below=below)}"]
     else:
         words = []
-    words += [f"{above} above"] if above > 0 else []
+    words += [translate("{above} above", above=above)] if above > 0 else []
     if words:
         return make_line(Span("  ".join(words), Tone.STRONG))
     return EMPTY

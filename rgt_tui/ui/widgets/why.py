@@ -49,6 +49,7 @@ from rgt_tui.ui.widgets.spans import (
     Span,
     Tone,
     dim_span,
+    fit_text,
     label_lines,
     make_line,
     spread_line,
@@ -273,12 +274,22 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     return out
 
 
+def _shown_resource(resource: str) -> str:
+    """Return a resource in the person's language; its English is a key."""
+    what, _, mount = resource.partition(" of ")
+    if what == "inodes":
+        return translate("inodes of {mount}", mount=mount)
+    if what == "bytes":
+        return translate("bytes of {mount}", mount=mount)
+    return resource
+
+
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
     age = ""
     if finding.since:
-        age = compact_time(now - finding.since) + " ago"
-    name = make_line(Span(f"{glyph} {finding.resource}", tone))
+        age = translate("{now} ago", now=compact_time(now - finding.since))
+    name = make_line(Span(f"{glyph} {_shown_resource(finding.resource)}", tone))
     reading = finding.reading or translate(finding.title)
     tail = make_line(
         dim_span(
@@ -320,12 +331,12 @@ def _fix_lines(finding: Finding, width: int, marked: str) -> list[Line]:
         steps += label_lines("now", translate("the cause is fixed; no progress yet"), width)
     for place, fix in enumerate(finding.fixes, 1):
         if len(finding.fixes) > 1:
-            label = f"fix {place}"
+            label = translate("fix {number}", number=place)
         else:
-            label = "fix"
+            label = translate("fix")
         made = label_lines(label, translate(fix.text), width, Tone.STRONG, most=WHOLE)
         if not finding.cleared and fix.command and fix.command == marked:
-            made[0] = make_line(Span(f"{label:<7}", Tone.ACCENT), *made[0][1:])
+            made[0] = make_line(Span(fit_text(label, 7), Tone.ACCENT), *made[0][1:])
         steps += made
         if fix.command:
             steps += command_lines(fix.command, width)
@@ -525,8 +536,8 @@ class CopyableFix(NamedTuple):
     def pane_label(self) -> str:
         """Its label in the pane."""
         if len(self.finding.fixes) > 1:
-            return f"fix {self.place}"
-        return "fix"
+            return translate("fix {number}", number=self.place)
+        return translate("fix")
 
     @property
     def copy_text(self) -> ClipboardText:

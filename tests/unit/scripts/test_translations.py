@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from rich.cells import cell_len
 
 from rgt_tui import language as texts
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
-from scripts.translations import list_faults
+from scripts.translations import list_catalogues, list_faults, read_catalogue
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize(
@@ -43,3 +48,27 @@ def test_titles_of_columns_fit_their_columns_in_wide_characters() -> None:
     for column in COLUMNS:
         if column.width:
             assert cell_len(translated(column.title.strip())) <= column.width, column.key
+
+
+def test_the_catalogue_keeps_to_the_terms_of_the_documentation() -> None:
+    """What one term is called twice reads like two things."""
+    (path,) = list_catalogues()
+    rows = (ROOT / "docs" / "translating.md").read_text("utf-8").split("## Chinese terms")[1]
+    last_cells = [row.split("|")[-2].strip() for row in rows.splitlines() if row.startswith("| ")]
+    avoided = [word for cell in last_cells[1:] for word in cell.split(", ") if word]
+    assert "供应商" in avoided
+    assert [
+        message.string
+        for message in read_catalogue(path)
+        if message.id and any(word in str(message.string) for word in [*avoided, "您"])
+    ] == []
+
+
+def test_chinese_and_latin_letters_have_a_space_between_them() -> None:
+    (path,) = list_catalogues()
+    tight = re.compile(
+        r"[\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9][\u4e00-\u9fff]|[\u4e00-\u9fff][,;?!]"
+    )
+    assert [
+        one.string for one in read_catalogue(path) if one.id and tight.search(str(one.string))
+    ] == []
