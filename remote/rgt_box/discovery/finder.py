@@ -46,6 +46,7 @@ def update_run_paths(
     )
     inside = procstat.process_root_prefix(run.pid)
     logs = [
+        # A deleted file's path is already one of /proc, which needs no prefix of another root.
         inside + path if path.startswith("/") and path not in streams.deleted else path
         for path in streams.logs
     ]
@@ -82,6 +83,7 @@ def _possible_readers(
     at = 0
     if run.pid in nodes:
         at = nodes[run.pid].ppid
+    # `sh -c "python … | tee log"`: the reader of the pipe is a child of the shell.
     while at in nodes and nodes[at].kind == "wrapper":
         found += below.get(at, [])
         at = nodes[at].ppid
@@ -93,6 +95,7 @@ def _possible_writers(run: FoundRun, nodes: Mapping[int, ProcessNode]) -> list[i
     first = [
         pid
         for pid in run.pids
+        # The same words as the parent's: a fork, such as a DataLoader worker.
         if pid == run.pid or nodes[nodes[pid].ppid].words != nodes[pid].words
     ]
     # Processes of a run whose files are read per poll: the ranks, rarely more on one box.
@@ -162,6 +165,7 @@ def poll_period() -> float:
         seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
     except ValueError:
         return PERIOD
+    # Not NaN, which min and max would pass on.
     if seconds == seconds:
         return min(max(seconds, SOONEST), LATEST)
     return PERIOD
@@ -228,6 +232,7 @@ class TrainingFinder:
         for run in self._live_runs():
             known = self._table.find_process(run.pid)
             gone = known is None or known.stat.start != run.ticks
+            # Asked once more: the table may have read /proc while the process was being replaced.
             over = self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks))
             if over and not self._awaits_queue(run):
                 self._end_run(run)
@@ -249,6 +254,7 @@ class TrainingFinder:
     def _leave_to_queues(self, cells: Mapping[int, str]) -> None:
         """Drop runs found before their job was named: the queue now reports them and their exit."""
         for run in self._live_runs() if cells else ():
+            # A queue has taken it over since, and reports it by itself.
             if cells_of.cell_session(run.pid, cells) is not None:
                 del self._runs[run.name]
         if self._queued is not None:
@@ -314,6 +320,7 @@ class TrainingFinder:
         runner_writes_s = 5.0
         if age > max(runner_writes_s, self._every):
             return False
+        # Its runner will name it in a moment; until then it is not shown as a run of its own.
         return not RUNNERS.isdisjoint(found_run.read_environment(root) or {})
 
     def _awaits_queue(self, run: FoundRun) -> bool:
@@ -331,6 +338,7 @@ class TrainingFinder:
             again = float(cell.get("started") or 0.0) > run.seen
             return not again and time.time() - run.seen < ASK_END
         if cell.get("signal"):
+            # 128 + number, as a shell reports a signal.
             number = getattr(signal, str(cell["signal"]), None)
             run.exit_code = 128 + number if number else 1
         elif cell.get("exit_code") is not None:
@@ -376,6 +384,7 @@ class TrainingFinder:
     def _update_run(
         self, run: FoundRun, nodes: Mapping[int, ProcessNode], below: Mapping[int, list[int]]
     ) -> None:
+        # So it is only until its first update.
         new = run.seen == run.started
         pids = process_tree.run_members(run.pid, below, nodes)
         run.pids = pids[:MAX_PIDS]
@@ -416,6 +425,7 @@ class TrainingFinder:
                 procstat.process_root_prefix(run.pid),
             )
             given = run.pid, known.words, run.cwd, env, inside
+            # Never again: a script is read once per process.
             once = float("inf")
             self._scripts[key] = background.Background(
                 lambda: script_look.inspect_script(*given), once, once

@@ -139,6 +139,7 @@ class FoundRun:
         dirs = [
             path
             for path in self.dirs
+            # A home or working directory holds much that is not the run's.
             if not _is_of_process(path) and os.path.realpath(path) not in here
         ]
         return dirs, [path for path in [*self.files, *self.logs] if not _is_of_process(path)]
@@ -171,6 +172,7 @@ def load_run(raw: Any) -> FoundRun | None:
     )
     for field in FIELDS:
         have, value = getattr(run, field), raw.get(field)
+        # The file may be of another version: a value of another type is left out.
         if value is not None and (
             have is None or isinstance(value, type(have)) or isinstance(have, float)
         ):
@@ -243,6 +245,7 @@ def find_session(pid: int, chain: list[list[str]]) -> ProcessSession:
     if "SCREEN" in above or "screen" in above:
         return ProcessSession("screen", own.get("STY"))
     container = _CONTAINER.search(groups)
+    # In the same container as the agent, it lives in nothing else.
     if container and container.group(1) not in mine:
         return ProcessSession("container", container.group(1)[:12])
     service = _SERVICE.search(groups)
@@ -270,6 +273,7 @@ def _session_without_manager(pid: int) -> ProcessSession:
     status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
     ignored = re.search(rb"^SigIgn:\s*([0-9a-f]+)", status, re.M)
     try:
+        # After the last ")": a program's name may contain blanks and brackets (proc(5), tty_nr).
         terminal = int(text[text.rindex(b")") + 2 :].split()[4])
     except (ValueError, IndexError):
         return ProcessSession("unknown", None)
@@ -285,6 +289,7 @@ def _session_without_manager(pid: int) -> ProcessSession:
 def _terminal_name(number: int) -> str | None:
     """Return the name of a pseudo terminal (majors 136 to 143) by its device number."""
     major, minor = os.major(number), os.minor(number)
+    # The majors of Unix98 pseudo terminals, 256 minors each (Linux, devices.txt).
     if 136 <= major <= 143:
         return "pts/%d" % (minor + 256 * (major - 136))
     return None
@@ -369,6 +374,7 @@ def _piped_files(
     queue = list(below.get(at, []))
     for pid in queue:
         files = process_tree.read_open_files(pid) or []
+        # It lives in a pane itself, so it is not the program behind tmux's pipe.
         if any(item.target.startswith("/dev/pts/") for item in files):
             continue
         queue += below.get(pid, [])[: max(0, 64 - len(queue))]

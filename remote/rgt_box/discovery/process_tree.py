@@ -106,6 +106,7 @@ def run_members(
         ]
     found, seen = list(tops), set(tops)
     for pid in found:
+        # By number: usually the order in which they were started.
         for child in sorted(below.get(pid, ())):
             if child not in seen:
                 seen.add(child)
@@ -193,6 +194,7 @@ class ProcessTable:
 
     def _read_process(self, pid: int, known: KnownProcess | None, full: bool) -> None:
         stat = procstat.read_stat(pid)
+        # A zombie has no command line and no files, and trains nothing.
         if stat is None or stat.state in "ZX":
             self._known.pop(pid, None)
             return
@@ -203,6 +205,7 @@ class ProcessTable:
             words = procstat.read_cmdline(pid)
             kthreadd = 2
             if not words and kthreadd in (pid, stat.ppid):
+                # Remembered, and never read again: a box may have hundreds of kernel threads.
                 self._kernel.add(pid)
                 return
             if known is None or known.words != words:
@@ -384,6 +387,7 @@ def follow_streams(
         words_of: pid → name of its program.
     """
     found = OutputStreams()
+    # stdout first: the first log is the one that is shown.
     for wanted in (1, 2):
         for item in files:
             if item.fd == wanted:
@@ -429,6 +433,7 @@ def _find_pipe_reader(pid: int, pipe: str, near: list[int]) -> tuple[int, list[O
     for other in near:
         if other != pid:
             files = read_open_files(other) or []
+            # Both ends have the same name; the reader is the one that cannot write.
             if any(item.target == pipe and not item.writes for item in files):
                 return other, files
     return None
@@ -504,6 +509,7 @@ def why_it_trains(
     if found or command.kind == "kernel":
         return found
     age = time.time() - (boot + stat.start / procstat.CLOCK_TICKS)
+    # Only of Python: many other programs keep a core busy.
     if age >= BUSY_AFTER_S and cpu / age >= BUSY_CORES:
         return "it has kept %.1f cores busy for %d s" % (cpu / age, age)
     return ""

@@ -53,6 +53,7 @@ class FileClaims:
 
         It does if it opened the file, was given its directory, or is the only candidate.
         """
+        # A job's own directory: its queue reports these files.
         if any(is_below(path, folder) for folder in self._taken):
             return False
         sure = self._sure_owner(path)
@@ -62,6 +63,7 @@ class FileClaims:
         late = 30.0
         if not run.was_running_at(mtime, SLACK, late):
             return False
+        # Once assigned, it stays: the next run that starts there must not take over its curve.
         owner = self._owned.get(path)
         if owner is not None:
             return owner == run.name
@@ -71,6 +73,7 @@ class FileClaims:
             if other.cwd and is_below(path, other.cwd) and other.was_running_at(mtime, SLACK, late)
         ]
         deepest = max((len(other.cwd or "") for other in near), default=0)
+        # The deepest directory wins: a run in a project's root does not own its subprojects.
         near = [other for other in near if len(other.cwd or "") == deepest]
         if near == [run]:
             self._owned[path] = run.name
@@ -199,6 +202,7 @@ class RunSources:
         """Return (kind, mtime) of a file; its content is inspected until the kind is known."""
         try:
             status = os.stat(path)
+            # Opening a pipe or a device could block.
             if not stat.S_ISREG(status.st_mode):
                 return None
             version = (status.st_ino, status.st_size)
@@ -206,6 +210,7 @@ class RunSources:
             if (
                 known is None
                 or known[0][0] != version[0]
+                # A file without a known format may get one when it grows; a known format stays.
                 or (known[1] is None and known[0] != version)
             ):
                 known = self._kinds[path] = version, identify_kind(path, kinds)
