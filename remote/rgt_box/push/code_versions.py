@@ -136,6 +136,7 @@ def publish_version(manifest: PushManifest) -> str:
     """
     tree = os.path.join(manifest.staging_folder, TREE)
     push_staging.remove_folder(tree)
+    # The only way to read the umask is to set it.
     mask = os.umask(0)
     os.umask(mask)
     os.mkdir(tree, 0o777 & ~mask)
@@ -152,10 +153,12 @@ def publish_version(manifest: PushManifest) -> str:
         os.symlink(link, os.path.join(tree, path))
     sync_tree(tree)
     version, number = manifest.version_name, 1
+    # A version of this hash that was changed since stays, as a process may use it.
     while os.path.lexists(os.path.join(manifest.place, version)):
         number += 1
         version = "%s.%d" % (manifest.version_name, number)
     told = dict(manifest.told, version=version, pushed=time.time())
+    # Before the directory: without its record a version would be unknown, and never removed.
     files.replace_file(record_path(manifest.place, version), jsonline.encode_line(told), sync=True)
     os.rename(tree, os.path.join(manifest.place, version))
     hashing.sync_folder(manifest.place)
@@ -183,6 +186,7 @@ def switch_link(manifest: PushManifest, version: str) -> None:
         return
     part = os.path.join(manifest.staging_folder, "link")
     files.unlink_if_exists(part)
+    # Made aside and renamed: at no moment is there no link.
     os.symlink(version, part)
     os.rename(part, path)
     hashing.sync_folder(manifest.place)
@@ -220,6 +224,7 @@ def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list
         ]
         why += [f"it contains files that were not pushed: {', '.join(added[:3])}"] if added else []
         why += [shared] if shared else []
+        # What could not be checked counts as use.
         why += held.doubts
         rows.append(
             {
@@ -286,10 +291,13 @@ def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> li
         told = files.read_json(record_path(place, row["version"]), push_staging.MOST)
         aside = os.path.join(place, FOLDER, f"out-{row['version']}")
         try:
+            # Moved first, then checked again: no process can start in it any more.
             os.rename(row["path"], aside)
         except OSError as error:
             row["kept"] = "it could not be removed: %s" % (error.strerror or error)
             continue
+        # Under both names: a user of before has it under the new one, a job file still says the
+        # old.
         held = find_users([row["path"], aside], jobs)
         why = held.users_of(aside) + held.users_of(row["path"]) + held.doubts
         if told is None or find_extra_files(aside, told):
@@ -332,8 +340,11 @@ def _size_and_newest(path: str) -> tuple[int, float]:
         for name in [".", *names]:
             seen = os.lstat(os.path.join(folder, name))
             newest = max(
+                # Only staged files show progress: others have the time that they have on the
+                # sender's side.
                 newest, seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0
             )
+            # st_blocks counts 512 bytes, whatever the file system's block size is.
             total += seen.st_blocks * 512
     return total, newest
 
@@ -416,6 +427,7 @@ def _process_paths(pid: int) -> Iterator[tuple[str, str]]:
         try:
             yield _without_deleted_mark(os.readlink(folder + name)), how
         except FileNotFoundError:
+            # A kernel thread has no exe; without a cwd the process has ended.
             if name == "cwd":
                 raise
     for name in os.listdir(folder + "fd"):
@@ -498,6 +510,7 @@ def _named_in(job: str, path: str) -> bool:
             continue
         if name.search(text):
             return True
+        # The rest is unknown, which must not count as unused.
         if len(text) > remove.LONGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), file)
     return False

@@ -187,6 +187,7 @@ def publish_push(found: dict[str, Any]) -> int:
     if not code:
         going = set(sort_data(manifest, cache).going)
     digests = list({row[2]: 0 for row in manifest.files if row[0] in going})
+    # Staged files may have been damaged or cut since; the client then sends them again.
     answer["damaged"] = [digest for digest, _ in push_staging.list_wanted(manifest, digests, cache)]
     if answer["damaged"]:
         push_staging.print_answer(answer)
@@ -287,6 +288,7 @@ def sort_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFiles:
             continue
         if seen.st_size == size and push_staging.is_right(target, digest, cache):
             found.same.append(path)
+        # Perhaps a result, or an edit on the box.
         elif seen.st_mtime_ns > mtime and not manifest.replace:
             found.refused.append((path, "the file on the box is newer and differs"))
         else:
@@ -309,6 +311,7 @@ def _in_use(manifest: PushManifest, replaced: list[tuple[str, str]]) -> list[tup
     held = code_versions.find_open_paths([target for _, target in replaced])
     found = []
     for path, target in replaced:
+        # A known use always protects; --replace only overrules what could not be checked.
         why = held.users_of(target) or ([] if manifest.replace else held.doubts)
         if why:
             found.append((path, why[0]))
@@ -318,6 +321,7 @@ def _in_use(manifest: PushManifest, replaced: list[tuple[str, str]]) -> list[tup
 def _why_unwritable(place: str, target: str, link: str | None = None) -> str:
     """Return why nothing can be written at a path; "" if a file may be."""
     folder = os.path.dirname(target)
+    # Both resolved: a link on the box must not lead the push out of its directory.
     real, inside = os.path.realpath(folder), os.path.realpath(place)
     if not files.is_below(real, inside):
         return f"{folder} is a link to a target outside {place}"
@@ -360,6 +364,7 @@ def publish_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFile
             push_staging.blob_path(manifest, digest),
         )
         os.makedirs(os.path.dirname(target), exist_ok=True)
+        # Several files may have one content: the last one takes the staged file, others get copies.
         left[digest] -= 1
         source = waiting
         if left[digest]:
@@ -368,6 +373,7 @@ def publish_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFile
                 raise OSError(5, "what arrived differs from what was sent", path)
         os.chmod(source, (0o777 if executable else 0o666) & ~mask)
         os.utime(source, ns=(mtime, mtime))
+        # Before the rename: after a crash, the name must not have a file without content.
         files.sync_path(source)
         os.rename(source, target)
     refused = {path for path, _ in found.refused}

@@ -108,8 +108,10 @@ class RgtDeepSpeed:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)  # type: ignore[union-attr]
             for number, batch in enumerate(loader, epoch * per_epoch):
+                # Read and thrown away, so that the order of the data continues where it was.
                 if number < used:
                     continue
+                # Only now: making the skipped batches has used up random numbers.
                 self._restore_random()
                 yield batch
                 if self.step_now >= self._total:
@@ -136,6 +138,7 @@ class RgtDeepSpeed:
         wish = 0
         if self._stop.requested:
             wish = launch.STOP
+        # A signal may reach one rank only, or at different steps; a save needs all of them.
         stopping = self._ranks.agree_on_flags(wish) & launch.STOP
         if stopping or self._last % self._every == 0:
             self.save_checkpoint()
@@ -194,6 +197,7 @@ class RgtDeepSpeed:
     def _load_checkpoint(self, path: str) -> None:
         try:
             loaded, client = self._engine.load_checkpoint(self.out, tag=os.path.basename(path))
+        # DeepSpeed raises assertions, KeyErrors and torch's errors for one and the same mistake.
         except Exception as error:
             raise exits.UsageError(
                 f"DeepSpeed cannot load {path}: {type(error).__name__}: {error}. With ZeRO it takes the number of "

@@ -171,6 +171,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         if self._recorder is not None:
             self._recorder.poll_mirror()
             if self._recorder.stop_signal:
+                # The Trainer saves at the end of this step, and then ends its loop by itself.
                 control.should_save = control.should_training_stop = True
         if not control.should_log:  # otherwise the point is written and sent first
             self._note_next_phase(control)
@@ -188,6 +189,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
                 int(state.max_steps),
                 self._recorder.stop_signal,
             )
+            # Before an exception: `train` may be called again in this process.
             recorder, self._recorder = self._recorder, None
             recorder.record_end(step, last, asked if step < last else None)
             if asked and step < last:

@@ -79,6 +79,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             NotStarted: There are checkpoints, and none is known to be good (exit code 2).
         """
         pattern = os.path.join(glob.escape(os.fspath(out)), "**", "*.ckpt")
+        # `save_last="link"` makes a link to another checkpoint, which is in the list already.
         there = (path for path in glob.iglob(pattern, recursive=True) if not os.path.islink(path))
         return newest_good(out, there, mirror, zipfile.is_zipfile)
 
@@ -112,6 +113,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Restore the trainer's own `save_checkpoint`."""
+        # The instance's attribute only: the class's method shows again.
         vars(trainer).pop("save_checkpoint", None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -145,6 +147,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if self._losses is not None or not trainer.is_global_zero:
             return
         batch = _batch_size(trainer)
+        # Set by `seed_everything`, which has no other trace.
         seed = os.environ.get("PL_GLOBAL_SEED", "")
         facts = {
             "seed": int(seed) if seed.isdigit() else None,
@@ -196,6 +199,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Append the values that the validation logged."""
         self._phases.beat.enter_phase(DATA)
+        # The sanity check runs a few batches before the training; its values are no results.
         if self._recorder is None or trainer.sanity_checking:
             return
         self._recorder.record_point(
@@ -232,6 +236,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         )
         for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
             if older != path:
+                # After the new one is recorded, so that there is always one.
                 os.unlink(older)
         raise exits.TrainingStop(exits.PREEMPTED, asked)
 
@@ -309,6 +314,7 @@ def _kept_checkpoints(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
             found = os.lstat(path)
         except OSError:
             continue
+        # A link's target is listed by its own name.
         if not stat.S_ISLNK(found.st_mode):
             yield path, (found.st_ino, found.st_mtime_ns, found.st_size)
 

@@ -78,10 +78,13 @@ def record_checksums(
     for file in found.values():
         fd = os.open(file, os.O_RDONLY)
         try:
+            # The trainer does not: after a crash of the machine, the checksums would be of lost
+            # bytes.
             os.fsync(fd)
         finally:
             os.close(fd)
         folders.add(os.path.dirname(file))
+    # The deepest first: a name is durable only in a folder that is.
     for folder in sorted(folders, reverse=True):
         fsync_dir(folder)
     about = {
@@ -210,6 +213,7 @@ def _fetch_newer(
         place = open_place(mirror)
         holder = mirror_worker.check_owner(place, os.fspath(out), os.urandom(8).hex(), held=False)
         for item in reversed(step_items(place.list_names())):
+            # Newest first, so the rest is older still.
             if found is not None and item.step <= found[0]:
                 break
             try:
