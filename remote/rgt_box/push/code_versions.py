@@ -296,8 +296,7 @@ def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> li
         except OSError as error:
             row["kept"] = "it could not be removed: %s" % (error.strerror or error)
             continue
-        # Under both names: a user of before has it under the new one, a job file still says the
-        # old.
+        # Under both names: /proc shows open files under the new one, a job still names the old.
         held = find_users([row["path"], aside], jobs)
         why = held.users_of(aside) + held.users_of(row["path"]) + held.doubts
         if told is None or find_extra_files(aside, told):
