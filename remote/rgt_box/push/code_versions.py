@@ -341,7 +341,8 @@ def _size_and_newest(path: str) -> tuple[int, float]:
             newest = max(
                 # Only staged files show progress: others have the time that they have on the
                 # sender's side.
-                newest, seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0
+                newest,
+                seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0,
             )
             # st_blocks counts 512 bytes, whatever the file system's block size is.
             total += seen.st_blocks * 512
