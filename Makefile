@@ -76,8 +76,9 @@ format: ready ## format the code and apply the safe fixes
 bench: ready ## run every benchmark (ARGS="--quick", ARGS="startup idle")
 	@exec .venv/bin/python -m benchmarks $(ARGS)
 
-screenshots: ready ## drive the real app on the real demo and write screenshots/
+screenshots: ready ## drive the real app on the real demo and write screenshots/ and docs/screens/walk.md
 	@.venv/bin/python -m scripts.screenshots $(ARGS)
+	@.venv/bin/python -m scripts.walk
 	@exec .venv/bin/python -m scripts.night
 
 clean: ## remove caches and build outputs

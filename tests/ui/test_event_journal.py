@@ -28,7 +28,7 @@ from rgt_tui.ui.screens import (
     pack_words,
 )
 from rgt_tui.ui.screens.event_journal import row_lines
-from rgt_tui.ui.widgets import READ_FROM, Line, RowChosen, text_of, width_of
+from rgt_tui.ui.widgets import READ_FROM, FittedLines, Line, RowChosen, Tone, text_of, width_of
 from tests.ui.boxes import demo_state
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import HOUR, STORY, keep_night
@@ -145,6 +145,9 @@ async def test_enter_on_a_stop_opens_its_receipt_and_d_there_the_dialog(path: Pa
         page = app.screen.query_one("#page")
         assert str(page.border_title) == "vast-demo: parked"
         assert "D ends what still bills" in str(page.border_subtitle)
+        rows = app.screen.query_one(FittedLines).shown_lines
+        (bills,) = [line for line in rows if text_of(line).startswith("still bills")]
+        assert bills[1].tone is Tone.STRONG, "one of the rows to read first"
         await pilot.press("D")
         await until(pilot, lambda: isinstance(app.screen, TeardownScreen))
 

@@ -22,7 +22,7 @@ from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
 
 NAMES = 13
 """Width of the column of labels."""
-STRONG = frozenset({"ended", "still billed", "to end that", "given up"})
+STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
 """Labels of texts that must not be missed."""
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
@@ -57,7 +57,7 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", translate("unknown: it was not stopped from here, so its files are unknown")),
-        ("still billed", f"{hour}{LEFT[meter.kind]}"),
+        ("still bills", f"{hour}{LEFT[meter.kind]}"),
     )
 
 
