@@ -172,3 +172,4 @@ async def test_a_box_without_a_finding_has_no_dialog() -> None:
 async def test_at_every_size_the_word_to_type_is_visible(size: tuple[int, int]) -> None:
     async with running(TrialFleet(), size=size, keys=("exclamation_mark",)) as (app, _, _):
         assert "type viz" in screen_text(app)
+        assert "disk then" in screen_text(app), "and what the removal changes"
