@@ -6,6 +6,7 @@ the box.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -212,7 +213,8 @@ def _change_index(keep: Any, added: dict[str, Any] | None) -> None:
     folder = place.state_dir()
     ownership.ensure_private_folder(folder)
     held = files.FileLock(os.path.join(folder, LOCK))
-    held.acquire(10.0)
+    if not held.acquire(10.0):
+        raise OSError(errno.EAGAIN, "another command changes the list of secrets; try again", INDEX)
     try:
         before = list_secrets()
         rows = [row for row in keep(before) if row != added] + ([added] if added else [])

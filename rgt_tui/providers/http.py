@@ -394,9 +394,7 @@ class AccountHttp:
             )
         if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
-            if wait is None:
-                wait = None
-            else:
+            if wait is not None:
                 wait = min(wait, LONGEST_PAUSE)
             # Seconds without requests after a 429 that does not say how long to wait.
             back_off = 15.0

@@ -326,6 +326,7 @@ def _check_id(instance: str) -> None:
         raise BadAnswer(
             f"{make_printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
             console=CONSOLE,
+            sent=False,
         )
 
 

@@ -89,7 +89,7 @@ MOST_LINE = 1 << 16
 
 _FULL_SCREEN = b"\x1b[?1049h"
 """Switches to the alternate screen, as tmux, screen and menus do."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\\\)")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _QUESTION = re.compile(r"[:?：？]$|\[[yY]/[nN]\]$|\((?:yes/no|y/n)[^)]*\)$")
 """Ends of a line that waits for an answer, in any language: of passwd, of a menu."""
 

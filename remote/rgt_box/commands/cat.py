@@ -94,7 +94,6 @@ class ExactReader:
         Returns:
             None, or why the text after the cursor is gone: ``truncated`` or ``replaced``. The file
                 at the path is then read from its first byte.
-            path is then read from its first byte.
 
         Raises:
             UnreadableFileError: when there is no file to read.

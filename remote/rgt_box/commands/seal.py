@@ -7,6 +7,7 @@ sealed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -98,7 +99,11 @@ def main(argv: list[str]) -> int:
     os.nice(results.NICE)
     answer = results.find_results(found)
     nonce = os.urandom(16).hex()
-    hold_locks_in_child([own, *locks], nonce, seconds)
+    try:
+        hold_locks_in_child([own, *locks], nonce, seconds)
+    except OSError as error:
+        print(f"cannot be sealed: {error_text(error)}", file=sys.stderr)
+        return UNUSABLE
     seal = {
         "nonce": nonce,
         "generation": answer["generation"],
@@ -220,15 +225,21 @@ def find_unexplained_gpus(gpus: list[dict[str, Any]], known: set[int]) -> Iterat
 
 
 def hold_locks_in_child(locks: list[files.FileLock], nonce: str, seconds: float) -> None:
-    """Fork a background process that holds the locks, so that this process may exit."""
+    """Fork a background process that holds the locks, so that this process may exit.
+
+    Raises:
+        OSError: That process ended before it was ready: nothing is sealed.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child:
         os.close(write)
         # Only the first child: the one that holds the locks is adopted by pid 1.
         os.waitpid(child, 0)
-        os.read(read, 1)  # wait until the child handles signals
+        ready = os.read(read, 1)  # wait until the child handles signals
         os.close(read)
+        if not ready:
+            raise OSError(errno.ECHILD, "the process that holds the seal ended at once")
         return
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -337,7 +337,10 @@ def _size_and_newest(path: str) -> tuple[int, float]:
     total, newest = 0, os.lstat(path).st_mtime
     for folder, _, names in os.walk(path):
         for name in [".", *names]:
-            seen = os.lstat(os.path.join(folder, name))
+            try:
+                seen = os.lstat(os.path.join(folder, name))
+            except FileNotFoundError:  # a push that runs now has moved it to its place
+                continue
             newest = max(
                 # Only staged files show progress: others have the time that they have on the
                 # sender's side.

@@ -66,14 +66,12 @@ def add_lines(job: Job, data: bytes) -> dict[str, Any]:
 
 def _append_lines(path: str, rows: list[bytes]) -> None:
     """Append with one write: a concurrent reader sees either none or all of the lines."""
-    before = files.read_file(path) or b""
-    if not before or before.endswith(b"\n"):
-        glue = b""
-    else:
-        glue = b"\n"
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(fd).st_size
+        glue = b""
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            glue = b"\n"
         try:
             files.write_all(fd, glue + b"\n".join(rows) + b"\n")
         except OSError:

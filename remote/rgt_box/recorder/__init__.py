@@ -7,5 +7,5 @@ next to it, including the list of launched jobs.
 
 from __future__ import annotations
 
-__all__ = ["control", "record_command", "ring", "ring_history", "state_files"]
+__all__ = ["control", "preemption", "record_command", "ring", "ring_history", "state_files"]
 """Modules that other packages may use."""

@@ -184,7 +184,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._step = step
         self._record_checkpoints(trainer)
         self._recorder.poll_mirror()
-        if self._recorder.stop_signal and step < self._planned_steps(trainer):
+        planned = self._planned_steps(trainer)
+        # At the last step it ends by itself; an endless run has no planned steps.
+        if self._recorder.stop_signal and not 0 < planned <= step:
             self._save_and_stop(trainer, self._recorder, self._recorder.stop_signal)
         if step % max(1, int(trainer.log_every_n_steps)):
             return

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rgt_box.sampling import gpu_without_nvml
 
 from rgt_tui.model import WatchConfig, clean_decoded, clean_text
-from rgt_tui.ssh.sh_probe import build_script, cksum_of, wanted_mounts
+from rgt_tui.ssh.sh_probe import ProbeShell, build_script, cksum_of, wanted_mounts
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, parse_greeting, parse_sample
 
 V2 = """\
@@ -205,3 +205,10 @@ def test_no_process_of_a_shell_is_unknown_never_none(line: str, words: str) -> N
     assert found.procs == ()
     assert "cannot see" in (found.unseen or "")
     assert words in (found.unseen or "")
+
+
+@pytest.mark.parametrize("end", [b"\x07", b"\x1b\\"], ids=["bell", "string terminator"])
+async def test_the_title_of_a_terminal_is_no_part_of_its_question(end: bytes) -> None:
+    shell = ProbeShell()
+    shell.data_received(b"hello\r\n\x1b]0;root@box" + end + b"Which image? ", None)
+    assert await shell.find_question(5.0) == "Which image?"
