@@ -49,11 +49,18 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
 
 TEXTS_OF_TABLES = {
     "ACTION_WORDS": "values",
+    "DONE": "values",
+    "NEXT_STEPS": "values",
+    "PHASES": "values",
+    "READY": "values",
+    "UNDO": "values",
+    "_ENDED": "values",
+    "_FREE_AGAIN": "values",
     "GROUPS": "keys",
     "NEARLY": "values",
     "TITLES": "values",
 }
-"""Module-level dictionary → which side of it a person reads."""
+"""Module-level table → which side of it a person reads; of a tuple, every text."""
 
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
@@ -63,12 +70,15 @@ TEXTS_OF_PAGES = ("title", "never")
 
 
 def list_literals(node: ast.expr) -> Iterator[str]:
-    """Yield the text of a literal, or of both sides of a conditional expression."""
+    """Yield the text of a literal, or those of a tuple or of both sides of a conditional expression."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.IfExp):
         yield from list_literals(node.body)
         yield from list_literals(node.orelse)
+    elif isinstance(node, ast.Tuple):
+        for one in node.elts:
+            yield from list_literals(one)
 
 
 def read_noun(call: ast.Call) -> Iterator[tuple[int, str]]:
@@ -98,9 +108,13 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = {one.id for one in targets if isinstance(one, ast.Name)}
             for table in names & TEXTS_OF_TABLES.keys():
-                if not isinstance(node.value, ast.Dict):
-                    continue
-                side = node.value.values if TEXTS_OF_TABLES[table] == "values" else node.value.keys
+                side: Iterable[ast.expr | None] = ()
+                if isinstance(node.value, ast.Tuple):
+                    side = [node.value]
+                elif isinstance(node.value, ast.Dict):
+                    side = node.value.keys
+                    if TEXTS_OF_TABLES[table] == "values":
+                        side = node.value.values
                 for one in filter(None, side):
                     for literal in list_literals(one):
                         yield one.lineno, literal

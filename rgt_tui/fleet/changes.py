@@ -194,10 +194,10 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
         if finding.run:
             whose = f" ({finding.run})"
         if not _is_among(finding, old.findings):
-            text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
+            text = f"{finding.gotcha} {translate(finding.title)}: {finding.resource}{whose}"
             yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
-            again = _FREE_AGAIN.get(finding.gotcha, "the cause is gone")
+            again = translate(_FREE_AGAIN.get(finding.gotcha, "the cause is gone"))
             text = f"{finding.resource}{whose}: {again} ({finding.gotcha})"
             yield EventText(text, "info", _finding_subject(finding), muted)
     # An ended finding's mute has ended as well, so whether it was muted is read from the old state.
@@ -205,7 +205,10 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
     for key, finding in before.items():
         if not _is_among(finding, new.findings):
             where = finding.run or finding.resource
-            ended = _ENDED.get(finding.gotcha, f"no longer a problem: {finding.title}")
+            if finding.gotcha in _ENDED:
+                ended = translate(_ENDED[finding.gotcha])
+            else:
+                ended = translate("no longer a problem: {title}", title=translate(finding.title))
             text = f"{where}: {ended} ({finding.gotcha})"
             yield EventText(
                 text, "info", _finding_subject(finding), f"finding:{key}" in before_quiet

@@ -171,7 +171,9 @@ def _read_findings(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
     known = {(found.gotcha, found.resource) for found in before.findings}
     for found in after.findings:
         if (found.gotcha, found.resource) not in known:
-            yield MomentChange(f"{found.gotcha} {found.resource}", "no", found.title, 0.85)
+            yield MomentChange(
+                f"{found.gotcha} {found.resource}", "no", translate(found.title), 0.85
+            )
 
 
 def _read_learning_rates(before: BoxState, after: BoxState) -> Iterator[MomentChange]:

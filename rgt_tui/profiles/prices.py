@@ -12,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     MACHINE,
     Meter,
@@ -188,7 +189,7 @@ def describe_tier_prices(tier: StorageTier, *, running: bool) -> str:
         if (bands := _list_price_bands(tier, running, grade))
     ]
     if not said:
-        return "price not known"
+        return translate("price not known")
     oldest = min(price.verified for price in tier.prices)
     return f"{', '.join(said)} ({oldest})"
 

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingAction,
     ClockClaim,
@@ -323,9 +324,19 @@ def describe_check_months(profile: Profile, action: BillingAction | None) -> str
     """Return when the facts that a billing action relies on were last checked, in one line."""
     parts = []
     if action is not None:
-        parts.append(f"what {action.native_label} does{format_month(cited_by(profile, action))}")
+        parts.append(
+            translate(
+                "what {label} does{month}",
+                label=action.native_label,
+                month=format_month(cited_by(profile, action)),
+            )
+        )
     parts += [
-        f"what survives in {tier.name}{format_month(cited_by(profile, tier))}"
+        translate(
+            "what survives in {tier}{month}",
+            tier=tier.name,
+            month=format_month(cited_by(profile, tier)),
+        )
         for tier in profile.tiers
     ]
     return ", ".join(parts)

@@ -291,4 +291,4 @@ def join_names(names: list[str], limit: int = 4) -> str:
     """Return e.g. ``gpt-a, gpt-b and 3 more``."""
     shown = [quote_name(name, 60) for name in names[:limit]]
     rest = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+    return ", ".join(shown) + (translate(" and {rest} more", rest=rest) if rest else "")

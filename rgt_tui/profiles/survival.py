@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingAction,
     BillingVerb,
@@ -236,20 +237,32 @@ def list_kept_charges(profile: Profile | None, verb: BillingVerb) -> tuple[str, 
     Parts that the profile leaves open are included: unknown is never free.
     """
     if profile is None:
-        return ("unknown: the platform has no profile",)
+        return (translate("unknown: the platform has no profile"),)
     lines = []
     for tier in profile.tiers:
         price = describe_tier_prices(tier, running=False)
         if verb is BillingVerb.PARK and tier.bills_while_stopped is True:
             lines.append(f"{tier.name}: {price}")
         elif verb is BillingVerb.PARK and tier.bills_while_stopped is None:
-            lines.append(f"{tier.name}, perhaps: the profile does not say; {price}")
+            lines.append(
+                translate(
+                    "{name}, perhaps: the profile does not say; {price}",
+                    name=tier.name,
+                    price=price,
+                )
+            )
         elif (
             verb is BillingVerb.DESTROY
             and tier.survives_destroy is not False
             and tier.bills_while_stopped is not False
         ):
-            lines.append(f"{tier.name}, if there is one: it outlives the box; {price}")
+            lines.append(
+                translate(
+                    "{name}, if there is one: it outlives the box; {price}",
+                    name=tier.name,
+                    price=price,
+                )
+            )
     return tuple(lines)
 
 

@@ -131,7 +131,7 @@ class HopStep(msgspec.Struct, frozen=True):
     moved: MovedHost | None = None
 
 
-_NEXT: tuple[tuple[type[BaseException], str], ...] = (
+NEXT_STEPS: tuple[tuple[type[BaseException], str], ...] = (
     (
         ConnectionRefusedError,
         "nothing listens there: is the machine up, and are its address and port still the same? Rentals change them",
@@ -163,13 +163,13 @@ def failure_advice(error: BaseException, *, reached: bool) -> str:
         reached: The server answered before that.
     """
     if reached and isinstance(error, TimeoutError):
-        return (
+        return translate(
             "it answers but the login hangs: it may be out of memory; check the provider's console"
         )
     # Before the table: these are plain OSErrors, which have no class of their own.
     if isinstance(error, OSError) and error.errno in _NO_WAY:
-        return "there is no route to it: check this machine's connection and VPN"
-    return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
+        return translate("there is no route to it: check this machine's connection and VPN")
+    return translate(next((words for kind, words in NEXT_STEPS if isinstance(error, kind)), ""))
 
 
 def failure_reason_text(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) -> str:

@@ -15,6 +15,7 @@ from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts, rows_of
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, Finding, Profile, how_many
 
 JOBS = "~/jobs"
@@ -422,7 +423,10 @@ SAID = {
 
 def finding_lines(finding: Finding) -> list[str]:
     """Return a finding with its steps, as lines."""
-    lines = [f"why    {finding.gotcha}: {finding.title}", f"never  {finding.never}"]
+    lines = [
+        f"why    {finding.gotcha}: {translate(finding.title)}",
+        f"never  {translate(finding.never)}",
+    ]
     for fix in finding.fixes:
-        lines.append(f"fix    {fix.text}" + (f": {fix.command}" if fix.command else ""))
+        lines.append(f"fix    {translate(fix.text)}" + (f": {fix.command}" if fix.command else ""))
     return [*lines, *([f"proof  {finding.evidence}"] if finding.evidence else [])]

@@ -502,7 +502,8 @@ def check_undiagnosed(view: BoxFacts) -> Verdict:
     findings = [finding for finding in view.box.findings if not finding.cleared]
     if findings:
         return failed_verdict(
-            f"{findings[0].gotcha}: {findings[0].title}, {findings[0].resource}", view.box.sample_at
+            f"{findings[0].gotcha}: {translate(findings[0].title)}, {findings[0].resource}",
+            view.box.sample_at,
         )
     if view.box.findings:
         return warn_verdict(

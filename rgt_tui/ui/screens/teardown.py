@@ -179,7 +179,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                     yield FittedLines(lambda width: [(dim_span(translate("here")),)], id="prompt")
                     yield NameField(self.accepts_keys, lambda: self.state.wanted_text)
                 with Horizontal(id="buttons"):
-                    yield DialogButton("Cancel", id="cancel")
+                    yield DialogButton(translate("Cancel"), id="cancel")
                     yield DialogButton("", id="ok", disabled=True)
             yield FittedLines(
                 lambda width: [dialog_status(self.state, self._make_setting(), width)], id="status"
@@ -423,9 +423,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             button_text(state, setting), disabled=not may, level=RiskLevel.LOCAL if after else level
         )
         if state.stage is DialogStage.REVIEW and not state.by_hand:
-            closes = "Cancel"
+            closes = translate("Cancel")
         else:
-            closes = "Close"
+            closes = translate("Close")
         cancel.show_button(closes, disabled=False)
         self._arrange_dialog(*self.size)
         if lost_focus or (field.disabled and not after) or (after and moved):

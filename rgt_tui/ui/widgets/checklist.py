@@ -52,7 +52,7 @@ class PhaseChecks:
     def name(self) -> str:
         """The phase's name."""
         if 0 <= self.number < len(PHASES):
-            return PHASES[self.number]
+            return translate(PHASES[self.number])
         return f"phase {self.number}"
 
     @property

@@ -476,7 +476,7 @@ def run_lines(run: RunState, width: int) -> list[Line]:
 
 def _flow_parts(label: str, parts: Sequence[Span], width: int) -> list[Line]:
     """Return parts after a label, separated by two spaces, in as many lines as needed."""
-    out = [make_line(dim_span(f"{label:<7}"), parts[0])]
+    out = [make_line(dim_span(fit_text(translate(label), 7)), parts[0])]
     for part in parts[1:]:
         if width_of(out[-1]) + 2 + width_of((part,)) <= width:
             out[-1] = make_line(out[-1], "  ", part)

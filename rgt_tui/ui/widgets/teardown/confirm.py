@@ -12,11 +12,12 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, RiskLevel, clean_text
 from rgt_tui.ui.commands import Command, build_bindings, keys_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, fit_text
 
 DANGER = cast(Tone, "danger")
 """Tone of the focused button of an irreversible action; a component class of that button only."""
@@ -61,7 +62,9 @@ class VerbChoice(LineWidget):
         self.locked = False
 
     def _choice_spans(self) -> list[tuple[BillingVerb | None, Span]]:
-        out: list[tuple[BillingVerb | None, Span]] = [(None, dim_span(f"{'how':<15}"))]
+        out: list[tuple[BillingVerb | None, Span]] = [
+            (None, dim_span(fit_text(translate("how"), 15)))
+        ]
         for verb, name in self._names.items():
             if verb is self.chosen:
                 if self.has_focus:

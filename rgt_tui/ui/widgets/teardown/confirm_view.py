@@ -212,7 +212,7 @@ def call_lines(state: ConfirmState, width: int) -> list[Line]:
         *_text_lines(translate("will send"), (review.will_send,), width),
         *_text_lines(translate("or by hand"), review.how, width, Tone.DIM),
         # Below the evidence: on AutoDL these rows pushed the checks out of a terminal of 34 rows.
-        *_text_lines("note", (review.note,) if review.note else (), width),
+        *_text_lines(translate("note"), (review.note,) if review.note else (), width),
         *_checked_lines(review, width),
     ]
 
@@ -312,7 +312,9 @@ def _console_step_lines(setting: DialogSetting, width: int) -> list[Line]:
     steps = [
         (f"{number}", (text,), Tone.STRONG) for number, text in enumerate(console_steps(setting), 1)
     ]
-    return _manual_lines(setting, [*steps, ("note", (note,) if note else (), Tone.TEXT)], width)
+    return _manual_lines(
+        setting, [*steps, (translate("note"), (note,) if note else (), Tone.TEXT)], width
+    )
 
 
 def _by_profile(setting: DialogSetting, width: int) -> list[Line]:
@@ -332,7 +334,9 @@ def _manual_lines(
 ) -> list[Line]:
     """Return the price, the rows, and what keeps billing; for a missing verb, the alternative."""
     if setting.action is None:
-        return _text_lines("instead", (setting.lacks,) if setting.lacks else (), width, Tone.STRONG)
+        return _text_lines(
+            translate("instead"), (setting.lacks,) if setting.lacks else (), width, Tone.STRONG
+        )
     rate = prices.find_hourly_cost(setting.meter)
     if rate is None:
         price = Span(translate("price unknown"), Tone.WARN)
@@ -351,7 +355,7 @@ def _manual_lines(
 
 def _checked_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
     """Return when the profile's facts were checked."""
-    return _text_lines("facts", tuple(filter(None, (source.checked,))), width, Tone.DIM)
+    return _text_lines(translate("facts"), tuple(filter(None, (source.checked,))), width, Tone.DIM)
 
 
 def _outdated_lines(source: ActionReview | DialogSetting, width: int) -> list[Line]:
@@ -374,7 +378,7 @@ def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
         DialogStage.YOURS: translate(
             "{state} {box}: you have to click it", state=verb_label(state, setting), box=box
         ),
-        DialogStage.OFF: f"{box}: {DONE[state.verb]}",
+        DialogStage.OFF: f"{box}: {translate(DONE[state.verb])}",
         DialogStage.UNKNOWN: translate("{box}: state unknown", box=box),
     }[state.stage]
     return f"{what}{instance}"
@@ -386,7 +390,7 @@ DONE = {BillingVerb.PARK: "stopped", BillingVerb.DESTROY: "destroyed"}
 def button_text(state: ConfirmState, setting: DialogSetting) -> str:
     """Return the text of the button: the action, or the confirmation."""
     if state.stage is DialogStage.YOURS:
-        return f"{state.box} is {DONE[state.verb]}"
+        return translate("{box} is {done}", box=state.box, done=translate(DONE[state.verb]))
     return f"{verb_label(state, setting)} {state.box}"
 
 
@@ -422,17 +426,19 @@ def native_word(native: str) -> str:
 def promise_text(state: ConfirmState) -> str:
     """Return the text at the right end of the frame."""
     if state.by_hand:
-        return "rgt sends nothing here"
+        return translate("rgt sends nothing here")
     if state.stage is DialogStage.REVIEW:
         if state.review is not None and state.review.by_hand:
-            return "rgt sends nothing here"
+            return translate("rgt sends nothing here")
         return translate(
             "nothing is sent until you {more}",
-            more="press the button" if state.name_fits() else "type the phrase",
+            more=translate("press the button")
+            if state.name_fits()
+            else translate("type the phrase"),
         )
     return {
         DialogStage.SENDING: translate("in progress"),
-        DialogStage.YOURS: "rgt sends nothing here",
+        DialogStage.YOURS: translate("rgt sends nothing here"),
         DialogStage.OFF: translate("meter off"),
         DialogStage.UNKNOWN: translate("state unknown"),
     }[state.stage]
@@ -491,15 +497,17 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
             level_of(state.review) if state.review is not None else RiskLevel.IRREVERSIBLE
         ]
         return make_line(
-            does, setting.to_button and f"; {setting.to_button}", Span(means, Tone.STRONG)
+            translate(does),
+            setting.to_button and f"; {setting.to_button}",
+            Span(translate(means), Tone.STRONG),
         )
     if len(missing) > 1:
-        more = f"  and {how_many(len(missing) - 1, 'more reason')}"
+        more = translate("  and {reasons}", reasons=how_many(len(missing) - 1, "more reason"))
     else:
         more = ""
-    why = f"locked: {missing[0]}"
+    why = translate("locked: {reason}", reason=missing[0])
     return make_line(
-        dim_span(fit_text(why, min(len(why), max(8, width - len(more))))), dim_span(more)
+        dim_span(fit_text(why, min(cell_len(why), max(8, width - cell_len(more))))), dim_span(more)
     )
 
 
@@ -516,7 +524,11 @@ def progress_line(state: ConfirmState, width: int) -> Line:
 def _progress_spans(state: ConfirmState, gap: str) -> Line:
     at = {step.phase: step.at for step in state.progress}
     spans: list[Span] = [
-        dim_span(f"{'done' if state.stage is DialogStage.OFF else 'then':<{NAMES}}")
+        dim_span(
+            fit_text(
+                translate("done") if state.stage is DialogStage.OFF else translate("then"), NAMES
+            )
+        )
     ]
     yours = state.stage is DialogStage.YOURS or (state.review is not None and state.review.by_hand)
     for index, (phase, text) in enumerate(BY_CLICK if yours else BY_CALL):
@@ -560,7 +572,7 @@ BY_CLICK = (
 
 
 def _named_line(name: str, *spans: Span | Line) -> Line:
-    return make_line(dim_span(f"{name:<{NAMES}}"), *spans)
+    return make_line(dim_span(fit_text(translate(name), NAMES)), *spans)
 
 
 def _side_by_side(name: str, parts: Sequence[Line], width: int) -> list[Line]:
@@ -614,17 +626,21 @@ def _money_lines(
     else:
         source = translate("provider says")
     lines = _side_by_side(
-        "now", (make_line(price), make_line(spent), make_line(dim_span(f"{source} {says}"))), width
+        translate("now"),
+        (make_line(price), make_line(spent), make_line(dim_span(f"{source} {says}"))),
+        width,
     )
     for caveat in prices.list_caveats(setting.meter):
         lines += _text_lines("", (caveat,), width, Tone.DIM)
     parts = _meter_texts(setting, off)
     if parts:
         lines += _side_by_side(
-            "stopped" if off else "saves", [make_line(part) for part in parts], width
+            translate("stopped") if off else translate("saves"),
+            [make_line(part) for part in parts],
+            width,
         )
     undo, tone = UNDO[level_of(review)]
-    lines.append(_named_line(translate("undo"), Span(undo, tone)))
+    lines.append(_named_line(translate("undo"), Span(translate(undo), tone)))
     return lines
 
 
@@ -638,10 +654,10 @@ def _meter_texts(setting: DialogSetting, off: bool) -> list[str]:
     meter = setting.meter
     stopped, rest = [], []
     for name, stops, price in (
-        ("compute", setting.action.stops_gpu_meter, meter.compute_per_hour),
-        ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
+        (translate("compute"), setting.action.stops_gpu_meter, meter.compute_per_hour),
+        (translate("storage"), setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
-        least = meter.at_least and name == "storage"
+        least = meter.at_least and price is meter.storage_per_hour
         # A price of 0 is the current one: kept disks may cost something after the stop, see "keeps
         # billing".
         shows_price = bool(price) and not (off and stops)
@@ -661,7 +677,7 @@ def _meter_texts(setting: DialogSetting, off: bool) -> list[str]:
             rest.append(
                 translate("{name}{cost} goes on{unpriced}", name=name, cost=cost, unpriced=unpriced)
             )
-    return [*(stopped or ["nothing"]), *rest]
+    return [*(stopped or [translate("nothing")]), *rest]
 
 
 # A pull of results: its progress or its result.
