@@ -423,10 +423,9 @@ SAID = {
 
 def finding_lines(finding: Finding) -> list[str]:
     """Return a finding with its steps, as lines."""
-    lines = [
-        f"why    {finding.gotcha}: {translate(finding.title)}",
-        f"never  {translate(finding.never)}",
-    ]
+    lines = [f"why    {finding.gotcha}: {translate(finding.title)}"]
+    if finding.never:
+        lines.append(f"never  {translate(finding.never)}")
     for fix in finding.fixes:
         lines.append(f"fix    {translate(fix.text)}" + (f": {fix.command}" if fix.command else ""))
     return [*lines, *([f"proof  {finding.evidence}"] if finding.evidence else [])]
