@@ -451,7 +451,8 @@ def test_only_the_gate_builds_a_permit() -> None:
     makers = [
         f"{shown(path)}:{line}"
         for path in product_files(".py")
-        if not path.is_relative_to(gate)
+        # Each way to build one names its class; to parse all other modules takes three seconds.
+        if not path.is_relative_to(gate) and b"Permit" in path.read_bytes()
         for line in permit_makers(parse(path))
     ]
     assert makers == []
