@@ -202,7 +202,7 @@ def serve(reader: str, folder: str, seconds: str, wall: str) -> None:
     # The parent removes this directory after it has killed the child.
     tempfile.tempdir = folder
     most = (
-        # On top of what is mapped already: RLIMIT_AS counts the interpreter's libraries, too.
+        # On top of the present mappings: RLIMIT_AS counts the interpreter's libraries, too.
         MEMORY
         + int((procstat.read_bytes("/proc/self/statm", 64) or b"0").split()[0]) * procstat.PAGE
     )

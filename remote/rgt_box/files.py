@@ -319,7 +319,7 @@ def read_file(path: str, limit: int = 8 << 20) -> bytes | None:
     """Return the content of a regular file of at most `limit` bytes; None otherwise."""
     try:
         with open(open_regular(path), "rb") as file:
-            # One byte more tells a larger file from one of exactly `limit` bytes.
+            # One byte more distinguishes a larger file from one of exactly `limit` bytes.
             data = file.read(limit + 1)
     except OSError:
         return None

@@ -74,7 +74,7 @@ def host_identity() -> dict[str, Any]:
     """Return what identifies this host's current life: its name, boot and PID namespace."""
     name = os.uname().nodename
     machine = files.read_file("/etc/machine-id", 256) or b""
-    # Cloned images share the machine ID, containers the host name: only both together tell them
+    # Cloned images share the machine ID, containers the host name: only both together keep them
     # apart.
     number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
     return {

@@ -461,7 +461,7 @@ def _add_file(
 ) -> None:
     said = checkpoint_names.shows_checkpoint(name) or kind == "models"
     inside = content(path)
-    # Only a known False: None means that the bytes do not tell.
+    # Only a known False: None means that the bytes do not show it.
     if inside.weights is False and not (said and name.ending in checkpoint_names.WEIGHTS):
         return
     step, epoch = name.step, name.epoch

@@ -454,7 +454,7 @@ class Teardown:
             call = act.provider.describe_call(verb, act.evidence.instance)
             # The last thing before the call: after a crash it counts as sent.
             await self._write_journal(lambda: act.action.record_sent(call))
-        # Also when cancelled: the box's queue must not stand until the seal expires.
+        # Also when cancelled: the box's queue must not wait until the seal expires.
         except BaseException:
             await self._remove_seal(session, seal.nonce if seal is not None else "")
             raise

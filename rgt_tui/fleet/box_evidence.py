@@ -240,7 +240,7 @@ async def collect_results(
         found = await asking.results(box, what)
     except BoxError as error:
         return CollectedResults(problem=str(error), at=at)
-    # The agent was not told why it got no time.
+    # The agent does not know why it got no time.
     if what.no_since and not found.no_since:
         found = msgspec.structs.replace(found, no_since=what.no_since)
     try:

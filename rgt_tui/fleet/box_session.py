@@ -667,7 +667,7 @@ class BoxSession:
             return ConnectFailure.OUR_FAULT, self._fault
         if self._hung is not None:
             return ConnectFailure.UNREACHABLE, self._hung
-        # Without an exit status the connection broke, whatever the agent did.
+        # Without an exit status the connection broke, even if the agent ended.
         ended = isinstance(watching.channel, WatchChannel) and watching.channel.status is not None
         return ConnectFailure.AGENT_ENDED if ended else ConnectFailure.UNREACHABLE, reason
 
@@ -819,7 +819,7 @@ class BoxSession:
 
     def _record_samples(self, state: BoxState, count: int) -> BoxState:
         """Record that `count` samples were applied."""
-        # Only now, not at the pong: the sample that proves the state comes behind it.
+        # Only now, not at the pong: the sample that proves the state comes after it.
         for number in self._answered:
             self._looks[number].set()
         if self._slower_samples >= count:

@@ -530,7 +530,7 @@ def elapsed_seconds() -> float:
 
 def clock_jump(before: ClockTimes, after: ClockTimes) -> ClockJump | None:
     """Return the sleep or clock change in between; None = neither."""
-    # The difference of two clocks that nobody can set, so neither a busy loop nor a set clock
+    # The difference of two clocks that cannot be set, so neither a busy loop nor a set clock
     # looks like sleep.
     slept = (after.elapsed - before.elapsed) - (after.awake - before.awake)
     moved = (after.wall - before.wall) - (after.elapsed - before.elapsed)

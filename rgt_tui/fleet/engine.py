@@ -723,7 +723,7 @@ class Fleet(BaseFleet):
             if name in made:
                 made[name].restore_state(state)
         both = {**self._sessions, **made}
-        # The file's order, and behind it boxes that left the file and are still busy.
+        # The file's order, then boxes that left the file and are still busy.
         order = [
             *(name for name in wanted if name in both),
             *(name for name in both if name not in wanted),

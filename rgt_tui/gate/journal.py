@@ -458,7 +458,7 @@ class Journal:
                     if not end:
                         _sync_folder_names(self.folder)
                 except OSError:
-                    # The caller is told that nothing was recorded, so nothing may remain.
+                    # The caller learns that nothing was recorded, so nothing may remain.
                     os.ftruncate(fd, end)
                     raise
             finally:

@@ -254,7 +254,7 @@ class CommandSink(_Described):
                 )
             ) from None
         finally:
-            # Also after success: a program may leave children behind that hold its pipes.
+            # Also after success: a program may leave children that hold its pipes.
             await _kill_process_group(process)
         if process.returncode:
             max_words = 200
@@ -391,7 +391,7 @@ def notification_sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
         made = f"\x1b]777;notify;{title};{text}\x1b\\"
     else:
         made = f"\x1b]9;{title}: {text}\x07"
-    # tmux passes on only what is wrapped, with every ESC doubled.
+    # tmux passes on only wrapped sequences, with every ESC doubled.
     if env.get("TMUX"):
         made = "\x1bPtmux;" + made.replace("\x1b", "\x1b\x1b") + "\x1b\\"
     return made.encode("utf-8", errors="replace")

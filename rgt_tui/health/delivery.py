@@ -130,7 +130,7 @@ def plan_delivery(
             continue
         known = told.get(key)
         if known is not None and not known.over:
-            # Told already, at this level or a worse one.
+            # Delivered already, at this level or a worse one.
             if LEVELS[event.level] >= LEVELS[known.level]:
                 continue
             event = msgspec.structs.replace(event, what="worse")

@@ -423,7 +423,7 @@ class LambdaMarket(RentedMarket):
 
 def _same_key(one: object, other: str) -> bool:
     """Return whether two lines have the same key, ignoring their comments."""
-    # Type and key; the comment behind them may differ.
+    # Type and key; the comment after them may differ.
     return isinstance(one, str) and one.split()[:2] == other.split()[:2]
 
 

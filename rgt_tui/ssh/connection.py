@@ -254,7 +254,7 @@ async def connect(
             connection.set_extra_info(rgt_alive=tuple(keepalive(step.host).values()))
     except BaseException:
         if connection is not None:
-            # abort, not close: nobody would wait for an orderly end.
+            # abort, not close: there is no one to wait for an orderly end.
             connection.abort()
         raise
     if connection is None:

@@ -120,7 +120,7 @@ async def deploy_agent(
         DeployFailed: it could not be written; the message contains the box's own.
     """
     if pythons == (NO_AGENT,):
-        # A login that runs no commands is to be reported even if no agent is wanted.
+        # A login that runs no commands must be reported even if no agent is wanted.
         await run_first_script(connection)
         raise NoPython(translate('nothing is put on this box, because `python` is "none"'))
     words = [bundle.filename, bundle.digest, "1" if spare else ""]

@@ -302,7 +302,7 @@ class HopOpener:
             Unreachable: everything else.
         """
         if step.host.batch:
-            # BatchMode: answers that were given before count, but nobody is prompted.
+            # BatchMode: answers that were given before count, but there is no prompt.
             person = Person(self._person.box, None, self._person.answers)
         else:
             person = self._person

@@ -429,7 +429,7 @@ class _VerificationWork:
                 *covers,
                 *([job.path] if answer.get("checked") and job.path in self.files else []),
             ]:
-                # An expected hash is the stronger proof, because a box can compute checksums anew.
+                # An expected hash is the stronger proof, because a box can compute new checksums.
                 if path in self.files and not self.files[path].proof:
                     self.files[path].proof = "checksums"
             self._say_unproven(job, answer)

@@ -485,7 +485,7 @@ class RgtApp(FaultTolerant, App[None]):
     ) -> bool:
         """Report that a screen or widget failed, and go on; return False if the app cannot."""
         gone = isinstance(error, OSError) and error.errno in NO_TERMINAL
-        # Without a terminal nobody would see the message, and every repaint would fail again.
+        # Without a terminal the message is not seen, and every repaint would fail again.
         if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
             return False
         try:

@@ -124,7 +124,7 @@ class KeyTurns:
                     await _wait_for_messages(self._app.screen, self._app)
         except TimeoutError:
             if not self._is_ready():
-                # Sent late, they would act on whatever screen opens then.
+                # Sent late, they would act on the screen that opens then.
                 self._waiting.clear()
         finally:
             self._settling = None

@@ -191,7 +191,7 @@ class OwnStop:
                 raise NoStopKey(f"this box cannot stop itself: {why}")
             return
         self._key = own_key(self.kind)
-        # On a copied disk or a wrong fleet row, the key would stop somebody else's box.
+        # On a copied disk or a wrong fleet row, the key would stop another person's box.
         if self._key.instance != instance:
             raise NoStopKey(
                 (

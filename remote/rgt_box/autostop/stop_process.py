@@ -148,7 +148,7 @@ class StopAttempt:
         before = read_journal(folder)
         mine = before.get("id") == armed["id"] and before.get("phase") in UNFINISHED
         # A call sent for an earlier plan or the other mode may still be open, like one of our own.
-        # Another boot means that a call of then was carried out, or that somebody restarted the
+        # Another boot means that a call of then was carried out, or that a person restarted the
         # box.
         asked = before.get("phase") in ASKED and before.get("boot") == place.boot_id()
         if mine or asked:

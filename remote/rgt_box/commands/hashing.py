@@ -86,7 +86,7 @@ def hash_unchanging_file(opened: Callable[[], int]) -> tuple[str, os.stat_result
             after = os.fstat(fd)
         finally:
             os.close(fd)
-        # The ctime changes with every write, even if somebody sets the mtime back.
+        # The ctime changes with every write, even if the mtime is set back.
         if content_key(before) == content_key(after) and total == after.st_size:
             return found, after
     raise FileChangedError("changed while it was read")

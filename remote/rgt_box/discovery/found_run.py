@@ -374,7 +374,7 @@ def _piped_files(
     queue = list(below.get(at, []))
     for pid in queue:
         files = process_tree.read_open_files(pid) or []
-        # It lives in a pane itself, so it is not the program behind tmux's pipe.
+        # It lives in a pane itself, so it is not the program at the end of tmux's pipe.
         if any(item.target.startswith("/dev/pts/") for item in files):
             continue
         queue += below.get(pid, [])[: max(0, 64 - len(queue))]

@@ -347,7 +347,7 @@ def _size_and_newest(path: str) -> tuple[int, float]:
                 newest,
                 seen.st_mtime if name == "." or folder.endswith(push_staging.BLOBS) else 0.0,
             )
-            # st_blocks counts 512 bytes, whatever the file system's block size is.
+            # st_blocks counts 512 bytes, regardless of the file system's block size.
             total += seen.st_blocks * 512
     return total, newest
 

@@ -410,7 +410,7 @@ class SampledMount:
             except OSError as problem:
                 error = background.error_text(problem)
         else:
-            # 20 ms: a mount that answers at once is then not one reading behind.
+            # 20 ms: a mount that answers at once is then not one reading late.
             result, error = self._remote.poll(wait or 0.02)
         if result is not None and error is None:
             fields = statvfs_figures(result)

@@ -194,7 +194,7 @@ def cut_to_frame(data: bytes) -> bytes:
         return data
     # Maximum bytes for one byte in a frame: an escaped control character.
     widest = 6
-    # translate removes all plain bytes in C; what is left may grow.
+    # translate removes all plain bytes in C; the rest may grow.
     most = len(data) + (widest - 1) * len(data.translate(None, PLAIN))
     if most <= widest * SURE:
         return data

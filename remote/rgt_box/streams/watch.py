@@ -146,7 +146,7 @@ class WatchChannel:
                 )
             else:
                 self._send_frame(frame)
-        # The client computes ages from the box's clock, so tell it at once.
+        # The client computes ages from the box's clock, so report it at once.
         if self._clock.read_jump():
             self._outbox.add_frame(
                 jsonline.encode_line({"t": "pong", "id": 0, "at": round(time.time(), 3)})

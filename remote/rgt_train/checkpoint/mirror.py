@@ -125,7 +125,7 @@ class CheckpointMirror:
             name = os.path.basename(saved.path)
         else:
             name = f"best-{saved.step:08d}-a{attempt}"
-        # One place per kind: a slow mirror skips checkpoints instead of falling behind.
+        # One place per kind: a slow mirror skips checkpoints instead of queueing them.
         self._waiting[kind] = _CopyTask(saved.path, name, saved.step)
         self.poll_copy()
 

@@ -228,7 +228,7 @@ def _step_items_with_time(
     place: MirrorPlace, policy: KeepPolicy, names: List[str]
 ) -> List[CheckpointItem]:
     known = step_items(names)
-    # The time is in each manifest: without hourly checkpoints nobody needs those requests.
+    # The time is in each manifest: without hourly checkpoints those requests are not needed.
     if policy.hours:
         return [_with_time(place, item) for item in known]
     return known

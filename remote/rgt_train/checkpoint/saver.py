@@ -295,7 +295,7 @@ class CheckpointSaver:
                 return True
         self._raise_repeated_error(step)
         self._telling.report_hold(step, self._count_unsaved(step), self._max_unsaved(), limit)
-        # on_wait tells the other ranks that this one is alive: they wait for its orders.
+        # on_wait shows the other ranks that this one is alive: they wait for its orders.
         while not self._stop.wait(HOLD_POLL_S) and not self.on_wait():
             if attempt():
                 return True

@@ -72,7 +72,7 @@ class Heartbeat:
         with suppress(OSError, AttributeError, ValueError):  # not Linux, or forbidden
             fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, 8 * WORDS)
-            # A reader that maps the page must not get SIGBUS because somebody truncates it.
+            # A reader that maps the page must not get SIGBUS because it is truncated.
             fcntl.fcntl(fd, _F_ADD_SEALS, _SHRINK_AND_GROW)
             page = memoryview(mmap.mmap(fd, 8 * WORDS)).cast(
                 "Q"

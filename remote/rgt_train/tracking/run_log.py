@@ -186,7 +186,7 @@ def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
                 spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
         return AttemptHistory()
-    # Killed: the last metric tells better than the last save how long it lived.
+    # Killed: the last metric shows better than the last save how long it lived.
     if spans[-1].cause is None and last_seen is not None:
         spans[-1].end = max(spans[-1].end, last_seen)
     return AttemptHistory(

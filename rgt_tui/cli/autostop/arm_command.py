@@ -149,7 +149,7 @@ def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
     if arguments.dry_run and typed:
         print_error("--dry-run arms nothing, so there is nothing to confirm")
         return USAGE
-    # Before anything is asked: a script must not wait for a prompt that nobody answers.
+    # Before anything is asked: a script must not wait for a prompt without a person.
     if not (typed or arguments.dry_run) and not is_interactive():
         print_error(CANNOT_PROMPT)
         return USAGE

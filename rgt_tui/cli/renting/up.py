@@ -257,7 +257,7 @@ async def _rent_or_resume(
     rental = MachineRental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
     run = _RentCommand(arguments, place, providers, rental)
     try:
-        # First what is open: a second machine must not be rented for the same name.
+        # First the open ones: a second machine must not be rented for the same name.
         left = [one for one in open_creations(journal) if one.first.box == arguments.name]
         # An intent alone never reached the platform.
         begun = [one for one in left if one.last.state is not ActionState.INTENT]
@@ -517,7 +517,7 @@ class _RentCommand:
         ref = ref_of(action)
         with self._rental.lock_account(ref, self._name) as creation:
             try:
-                # A person's statement is checked: what exists is billed, whatever was seen.
+                # A person's statement is checked: a machine that exists is billed even if it was not seen.
                 found = await market_of(self._providers, ref).find_by_token(token)
             except ProviderError as error:
                 print_error(

@@ -121,7 +121,7 @@ def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
 
 def check_clock(at: float, before: float, after: float) -> Judged:
     """Check the box's clock, as precisely as the round trip allows."""
-    # The sample was taken somewhere between: within that, no difference can be told.
+    # The sample was taken somewhere between: within that, no difference is known.
     if before <= at <= after:
         skew = 0.0
     else:

@@ -399,7 +399,7 @@ async def launch_job(
     asked = False
     try:
         async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
-            # From here on the box may have started it, whatever happens to the connection.
+            # From here on the box may have started it, even if the connection breaks.
             asked = True
             with (
                 wait_indicator(translate("launching on {name} …", name=spec.name))
