@@ -53,7 +53,7 @@ def parse_target(text: str) -> dict[str, Any]:
         text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
 
     Raises:
-        NotSshAddress: It is none of these.
+        NotSshAddress: It has another form.
     """
     try:
         parts = shlex.split(text)
