@@ -102,6 +102,7 @@ class StepBoundary:
     ) -> None:
         self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
         self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
+        self._changed_at_end = False
         state.hooked = self._hooks.sees_all_changes
         for silent in self._hooks.silent:
             say(f"{silent}: saves copy on the training thread")
@@ -136,9 +137,15 @@ class StepBoundary:
         if self._epoch_over():
             self._state.keep_epoch_end(random)
 
-    def next_epoch(self) -> None:
-        """Note that the work after the last step of the epoch is over, too."""
-        self._state.epoch_end = None
+    def next_epoch(self, *, last: bool) -> None:
+        """Note that the work after the last step of the epoch is over, too; `last` of the run."""
+        end, self._state.epoch_end = self._state.epoch_end, None
+        self._changed_at_end = last and end is not None and not end.is_unchanged()
+
+    def is_save_outdated(self) -> bool:
+        """Return whether a checkpoint of the last step may lack changes that belong to the result."""
+        end = self._state.epoch_end
+        return self._changed_at_end or (end is not None and bool(end.describe_changed()))
 
     def why_spoilt(self) -> str:
         """Return why the state is no longer that of the last step; empty if it is unchanged."""

@@ -41,6 +41,8 @@ class RunEnding:
         restore_rng: Restores the random state if no batch was requested yet.
         spoilt: Returns why the state is no longer that of the last step, in words.
         random_at_end: The random state after the last epoch.
+        outdated: Whether a checkpoint of the last step may lack changes that were made after it and
+            belong to the result.
     """
 
     files: RunFiles
@@ -53,6 +55,7 @@ class RunEnding:
     restore_rng: Callable[[], None]
     spoilt: Callable[[], str]
     random_at_end: Optional[Dict[str, Any]] = None
+    outdated: bool = False
 
     def finish_run(self) -> None:
         """Save the last state and write the result; wait for the disk if necessary. For the writer.
@@ -86,6 +89,8 @@ class RunEnding:
                 and self.files.saver.write_json(p.step, path, result)
             )
 
+        if self.outdated:
+            self.files.saver.require_save()
         if self.files.saver.save(p.step) and not self._wait_for_mirror(
             self.hold_limit_s, self._wait_for_stop
         ):

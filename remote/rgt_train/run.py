@@ -217,6 +217,7 @@ class Run:
             if self._pending.rng is not None:
                 rng.restore_states(self._pending.rng)  # again in `epochs`, if they are looped over
             self.progress.step = int(result["step"])
+            self._data.leave_last_epoch()
 
     @property
     def step_now(self) -> int:
@@ -246,11 +247,12 @@ class Run:
                 if self._over:
                     return
                 self._data.check_epoch_trained()
-                self._boundary.next_epoch()
                 if self._data.is_cut:
+                    # With more steps, the epoch continues: what comes after its steps is done again.
                     self._over = True
                     break
                 self.progress.next_epoch()
+                self._boundary.next_epoch(last=self._data.is_finished)
                 self._data.skip_left_out(self._files.report)
             self.restore_rng()  # no batch was requested if the checkpoint is of the very end
         finally:  # also left by a break
@@ -499,7 +501,6 @@ class Run:
                 raise exits.UsageError(
                     "run.finish() comes between optimizer.step() and run.step: call run.step first"
                 )
-            self._boundary.next_epoch()
             self._over = True
 
     @contextmanager
@@ -599,6 +600,8 @@ class Run:
                 self._proof.wait_result(self._stop.wait)
                 self._coordinator.run_on_leader(self._build_ending().finish_run)
                 self.finished = self._is_over()
+                if self.finished:
+                    self._data.leave_last_epoch()
             elif isinstance(error, exits.TrainingStop):
                 self._build_ending().save_and_leave(error)
             else:
@@ -712,4 +715,5 @@ class Run:
         return RunEnding(
             self._files, self.progress, self.total_steps, self._is_over(), self.options.hold_limit_s, self._stop,
             self._coordinator, self.restore_rng, self._boundary.why_spoilt, self._random_at_end,
+            outdated=self._is_over() and self._boundary.is_save_outdated(),
         )  # fmt: skip

@@ -254,7 +254,7 @@ class RunFiles:
         self.saver = CheckpointSaver(
             self.persister, self._state, store, self._manifest_facts, self.report, cadence, self._stop,
             LossLimits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
-            only_best=loaded is not None and loaded.path == store.best, on_saved=self._note_saved,
+            outdated=loaded is not None and loaded.path == store.best, on_saved=self._note_saved,
             on_wait=self._coordinator.signal_alive,
         )  # fmt: skip
         if self.mirror is not None:

@@ -144,7 +144,8 @@ class CheckpointSaver:
         limits: How much may be lost.
         last_good: Step of the checkpoint that this attempt loaded, or None.
         start: Step at which this attempt began.
-        only_best: Whether only ``best`` is on disk: then even its own step is worth a save.
+        outdated: Whether even the step that is on disk is worth a save, because only ``best`` of it
+            is there.
         on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
         on_wait: Called now and then while the training waits; returns whether any rank was asked
             to stop.
@@ -167,7 +168,7 @@ class CheckpointSaver:
         last_good: Optional[int],
         start: int,
         *,
-        only_best: bool = False,
+        outdated: bool = False,
         on_saved: Callable[[Checkpoint], None] = lambda saved: None,
         on_wait: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -176,7 +177,8 @@ class CheckpointSaver:
         self._telling = SaveReporter(report, store, persister.needs)
         self.last_good = last_good
         self.failing = False
-        self.only_best, self.on_saved, self.on_wait = only_best, on_saved, on_wait
+        self.on_saved, self.on_wait = on_saved, on_wait
+        self._outdated = outdated
         self._last_due = start
         self._due = False
         self._loud = False
@@ -244,7 +246,7 @@ class CheckpointSaver:
         # The best comes first: a resume from a later step would assume that it exists.
         if self._best is not None and not self._save_and_wait(step):
             return False
-        if self.last_good == step and not self.only_best and not force:
+        if self.last_good == step and not self._outdated and not force:
             return True
         return self._save_and_wait(step)
 
@@ -325,6 +327,11 @@ class CheckpointSaver:
             self._note_failure(step, error)
         return error is None
 
+    def require_save(self) -> None:
+        """Make the next `save` save, although its step may be on disk: the state has changed since."""
+        self.wait_for_save()
+        self._outdated = True
+
     def wait_for_save(self) -> None:
         """Wait for the save in flight and process its result."""
         self._apply_outcome(self._persister.wait())
@@ -385,7 +392,7 @@ class CheckpointSaver:
 
     def _succeeded(self, outcome: SaveOutcome, saved: Checkpoint) -> None:
         self.last_good = saved.step
-        self.only_best = False
+        self._outdated = False
         self._saved_once = True
         self._cadence.measured_save(outcome.stall_s, outcome.durable_s, outcome.waited_s)
         self._report.print_line(

@@ -77,7 +77,10 @@ class EpochEnd:
         random: Dict[str, Any],
     ) -> None:
         self.random = random
-        self._objects = {name: copy.deepcopy(others[name].state_dict()) for name in small}
+        self._small = {name: others[name] for name in sorted(small)}
+        self._objects = {
+            name: copy.deepcopy(part.state_dict()) for name, part in self._small.items()
+        }
         self._groups: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
         for name in sorted(optimizers):
             for group in getattr(others[name], "param_groups", []):
@@ -114,6 +117,16 @@ class EpochEnd:
         finally:
             for values, group in now:
                 group.update(values)
+
+    def is_unchanged(self) -> bool:
+        """Return whether nothing has changed since, as known so far; random state aside."""
+        kept = [self._objects, *(values for _, values in self._groups)]
+        now: List[Any] = [{name: part.state_dict() for name, part in self._small.items()}]
+        for group, values in self._groups:
+            now.append({key: group.get(key) for key in values})
+        # The text of large tensors is shortened, and `differences` does not see what was added.
+        same = repr(kept) == repr(now) and matching.differences(kept, now, "") is None
+        return same and not self.describe_changed()
 
     def describe_changed(self) -> str:
         """Return which tensors have changed since, as known so far, in words; empty if none."""

@@ -611,6 +611,16 @@ class DataPosition:
         if self.gap is not None:
             self.gap.forget()
 
+    def leave_last_epoch(self) -> None:
+        """Leave the last epoch of the run, if all its steps are done.
+
+        Its checkpoint may have been made before; the code after the loop is in the next one.
+        """
+        p = self._progress
+        whole = p.done_steps and self.is_over and not self.is_cut
+        if whole and (p.epoch + 1 >= self.epochs or p.step >= self.most):
+            p.next_epoch()
+
     def check_epoch_trained(self) -> None:
         """Check that the finished epoch was trained on as planned.
 

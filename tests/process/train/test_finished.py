@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from rgt_train import Run, UsageError
+from rgt_train import Options, Run, UsageError
 
 SAMPLES = 24
 
@@ -77,3 +78,77 @@ def test_without_its_last_checkpoint_it_is_not_taken_for_trained(tmp_path: Path,
         (out / "checkpoints").rename(out / "away")  # as that message says
     _, _, made = script(out, seed=2)
     assert made == (0 if what == "older ones alone" else 6), "as the message says"
+
+
+def script_with_epoch_ends(
+    out: Path, kind: str, save_every: int, *, finish: bool = False, max_steps: int | None = None
+) -> dict[str, Any]:
+    """Train two epochs with something at the end of each; returns what the code after the loop sees.
+
+    With `finish` the first epoch's end is the end.
+    """
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    own = {"ends": 0}
+    run = Run(
+        out, model=model, optimizer=optimizer, scheduler=scheduler, extra=own, samples=SAMPLES, batch_size=8, epochs=2,
+        max_steps=max_steps, options=Options(save_every=save_every, background=False),
+    )  # fmt: skip
+    with run:
+        for _ in run.epochs():
+            for _indices in run.batches():
+                loss = model(torch.ones(1, 4)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                run.step(loss)
+            if kind == "weights":
+                with torch.no_grad():
+                    model.weight.mul_(0.5)
+            elif kind == "schedule":
+                scheduler.step()
+            elif kind == "rate":
+                optimizer.param_groups[0]["lr"] *= 0.5
+            elif kind == "own":
+                own["ends"] += 1
+            if finish:
+                run.finish()
+                break
+    return {
+        "weights": model.weight.tolist(),
+        "schedule": scheduler.state_dict(),
+        "rate": optimizer.param_groups[0]["lr"],
+        "own": own,
+        "mean": run.epoch_loss,
+        "seed": run.sample_seed(0),
+    }
+
+
+@pytest.mark.parametrize("save_every", [1, 100])
+@pytest.mark.parametrize("kind", ["nothing", "weights", "schedule", "rate", "own"])
+def test_what_the_last_epoch_ends_with_is_there_again(
+    tmp_path: Path, kind: str, save_every: int
+) -> None:
+    """The last step may have been saved before the end of its epoch was through."""
+    ended = script_with_epoch_ends(tmp_path, kind, save_every)
+    assert script_with_epoch_ends(tmp_path, kind, save_every) == ended
+    saved = len(list((tmp_path / "checkpoints").glob("step-00000006-*")))
+    assert saved == (2 if save_every == 1 and kind != "nothing" else 1)
+
+
+@pytest.mark.parametrize(("finish", "max_steps", "last"), [(True, None, 3), (False, 5, 5)])
+@pytest.mark.parametrize("kind", ["weights", "schedule", "rate", "own"])
+def test_an_early_end_is_the_same_whenever_its_last_step_was_saved(
+    tmp_path: Path, kind: str, finish: bool, max_steps: int | None, last: int
+) -> None:
+    """Schedules and own state are those of the last step: a kill before the result is written does its end again."""
+    again = []
+    for save_every in (1, 100):
+        out = tmp_path / str(save_every)
+        ended = script_with_epoch_ends(out, kind, save_every, finish=finish, max_steps=max_steps)
+        again.append(script_with_epoch_ends(out, kind, save_every, max_steps=max_steps))
+        assert again[-1]["weights"] == ended["weights"]
+        assert list((out / "checkpoints").glob(f"step-{last:08d}-*"))
+    assert again[0] == again[1]
