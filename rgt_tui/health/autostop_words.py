@@ -96,7 +96,8 @@ def describe_self_stop(box: BoxState, now: float) -> str:
     """
     running = list_readings(box)
     if running:
-        return "; ".join(describe_clock(one) for one in running)
+        evidence = [text for one in running for text in one.no_progress]
+        return "; ".join([*(describe_clock(one) for one in running), *evidence])
     known = box.self_stop
     if known is None or not known.armed:
         return ""

@@ -79,6 +79,8 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds before the end at which it warns."""
     inspect_s: float = 0.0
     """Seconds for which a failed cell delays the stop, so that a person can inspect it."""
+    no_progress_s: float = 0.0
+    """Seconds without any progress after which a live run counts as idle; 0 = it never does."""
     stop: StopMethod | None = None
     """None only with `EndAction.ASK`."""
     jobs: tuple[str, ...] = ()
@@ -145,6 +147,8 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     unsaving: tuple[str, ...] = ()
     """Runs that do not save on SIGTERM, if known."""
     saving: tuple[str, ...] = ()
+    no_progress: tuple[str, ...] = ()
+    """Evidence of live runs that count as idle, because the person armed it so."""
     key: OwnKeyCheck | None = None
     last: StopEvent | None = None
     lease: AutostopStatus | None = None
@@ -174,6 +178,8 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
     kept_until: float | None = None
     why: tuple[str, ...] = ()
     """The first three reasons."""
+    no_progress: tuple[str, ...] = ()
+    """As `AutostopStatus.no_progress`, the first three."""
     unsaving: tuple[str, ...] = ()
     """Runs that the lease would end although they do not save and were not accepted."""
 

@@ -27,7 +27,13 @@ LONGEST = 366 * 86400.0
 ANY = "*"
 """In ``accept_unsaving``: accept any run."""
 
-_SECONDS = {"idle_s": 2700.0, "lease_s": 28800.0, "warn_s": 600.0, "inspect_s": 0.0}
+_SECONDS = {
+    "idle_s": 2700.0,
+    "lease_s": 28800.0,
+    "warn_s": 600.0,
+    "inspect_s": 0.0,
+    "no_progress_s": 0.0,
+}
 _LISTS = ("jobs", "results", "ignore", "mounts", "durable", "accept_unsaving")
 _WORDS = ("boot", "instance", "box")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?")

@@ -253,6 +253,7 @@ NOTHING: dict[str, Any] = {
     "holders": [],
     "unsaving": [],
     "saving": [],
+    "no_progress": [],
     "key": None,
     "last": None,
 }
@@ -308,7 +309,8 @@ def plan_status_row(
         row["idle_s"] = round(max(0.0, at.boot - since), 1)
     if isinstance(row["stops_in_s"], (int, float)):
         row["stops_in_s"] = round(max(0.0, row["stops_in_s"] - passed), 1)
-    row.update({key: state.get(key) or [] for key in ("why", "holders", "unsaving", "saving")})
+    lists = ("why", "holders", "unsaving", "saving", "no_progress")
+    row.update({key: state.get(key) or [] for key in lists})
     return row
 
 

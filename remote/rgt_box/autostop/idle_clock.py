@@ -64,7 +64,8 @@ def judge_reading(
 
     Args:
         sample: A sample of the sampler.
-        signs: Additional signs from `work_signs`.
+        signs: Additional signs from `work_signs`; ``no_progress`` has the (pid, start in ticks) of
+            live runs that count as idle.
         accepted: (pid, start in ticks) of idle processes whose memory may be lost.
     """
     active: list[str] = list(signs.get("active") or ())
@@ -90,6 +91,12 @@ def judge_reading(
     ):  # ignore the error of a Slurm client that was never set up
         unknown.append(f"Slurm cannot be queried: {session['slurm_error']}")
     active += [f"Slurm has the job {job.get('id', '?')}" for job in session.get("slurm") or []]
+    no_progress = signs.get("no_progress") or ()
+    active += [
+        row["text"]
+        for row in signs.get("runners") or []
+        if (row["pid"], row["ticks"]) not in no_progress
+    ]
     holders = []
     for process in signs.get("processes") or []:
         share = process.get("cpu_pct") or 0.0
@@ -103,7 +110,10 @@ def judge_reading(
             if share < least:
                 words += f", and waits for one {process['waits_pct']:.0f}% of the time"
             active.append(words)
-        elif _holds_memory(process) and (process["pid"], process["ticks"]) not in accepted:
+        elif _holds_memory(process) and not (
+            (process["pid"], process["ticks"]) in accepted
+            or (process["pid"], process["ticks"]) in no_progress
+        ):
             holders.append(process)
     return IdleVerdict(tuple(active), tuple(unknown), tuple(holders))
 

@@ -20,6 +20,7 @@ from rgt_box.autostop import (
 from rgt_box.autostop import (
     idle_clock,
     own_stop,
+    progress_watch,
     result_copies,
     saving,
     story,
@@ -156,6 +157,13 @@ class StopAttempt:
         else:
             self._journal = {}
         self._tries = 0
+        self._progress: progress_watch.ProgressWatch | None = None
+        state = state_files.read_status(folder, state_files.STOP_STATE) or {}
+        if self._mode == "idle" and armed.get("no_progress_s") and state.get("progress"):
+            # Attempts are minutes apart, so only a clock change interrupts the count, not a gap.
+            self._progress = progress_watch.ProgressWatch(
+                float("inf"), armed["no_progress_s"], FILES_WAIT, state["progress"]
+            )
 
     def run_steps(self) -> None:
         """Run all steps.
@@ -331,6 +339,10 @@ class StopAttempt:
         except OSError as error:
             raise StopFailed(f"cannot be sealed: {error_text(error)}") from None
         self._locks += locks
+        if self._progress is not None:
+            # The last check judges these runners again.
+            live = progress_watch.list_runners(self._armed["jobs"])
+            busy = [text for text in busy if text not in [row["text"] for row in live]]
         if busy:
             raise Withdrawn("; ".join(busy[:3]))
 
@@ -402,7 +414,12 @@ class StopAttempt:
         else:
             # With the start time: pids are reused.
             accepted = {(pid, ticks) for pid, ticks in self._armed["accepted"]}
-            verdict = idle_clock.judge_reading(sample, signs, accepted)
+            if self._progress is None:
+                verdict = idle_clock.judge_reading(sample, signs, accepted)
+            else:
+                verdict = self._progress.judge_reading(
+                    idle_clock.read_clocks(), sample, signs, accepted
+                )
             busy = [*verdict.active, *verdict.unknown]
             busy += [
                 "%s, pid %d, holds memory" % (row["name"], row["pid"]) for row in verdict.holders

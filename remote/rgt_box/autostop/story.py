@@ -18,7 +18,7 @@ from rgt_box.sampling import quiet_signs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Any, Mapping, Sequence
 
 
 FILE, COPY = "autostop.jsonl", "rgt-autostop.jsonl"
@@ -215,8 +215,14 @@ def start_within() -> float:
     return max(2.0, start_within_limit * wait_factor())
 
 
-def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: list[str]) -> str:
-    """Return the warning as one line."""
+def warning_text(
+    plan: Mapping[str, Any],
+    mode: str,
+    stops_in: float,
+    unsaving: list[str],
+    no_progress: Sequence[str] = (),
+) -> str:
+    """Return the warning as one line, with the evidence of live runs without progress."""
     left = duration_text(stops_in)
     if mode == "idle":
         words = f"Idle for {duration_text(plan['idle_s'])}, its limit ends in {left}"
@@ -228,6 +234,8 @@ def warning_text(plan: Mapping[str, Any], mode: str, stops_in: float, unsaving: 
         words += ". This box then parks itself"
     if mode == "lease" and unsaving:
         words += f"; not known to save on SIGTERM: {', '.join(unsaving[:5])}"
+    if mode == "idle" and no_progress:
+        words += f"; {'; '.join(no_progress[:3])}"
     return words
 
 

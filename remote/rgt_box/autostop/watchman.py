@@ -13,7 +13,7 @@ from rgt_wire.shared_text import duration_text
 
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan
-from rgt_box.autostop import idle_clock, sink, story
+from rgt_box.autostop import idle_clock, progress_watch, sink, story
 from rgt_box.background import Background, error_text
 from rgt_box.recorder import control, state_files
 
@@ -75,6 +75,7 @@ class AutostopMonitor:
         self._plans: dict[str, dict[str, Any]] = {}
         self._signs: WorkSigns | None = None
         self._clock = idle_clock.IdleClock(LOOK_EVERY)
+        self._progress: progress_watch.ProgressWatch | None = None
         self._every = LOOK_EVERY
         self._verdict: IdleVerdict = idle_clock.IdleVerdict()
         self._counts: dict[str, idle_clock.Countdown] = {}
@@ -212,6 +213,12 @@ class AutostopMonitor:
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
         self._every = min([LOOK_EVERY] + [limit / 4.0 for limit in limits])
         self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
+        self._progress = None
+        limit_s = (self._plans.get("idle") or {}).get("no_progress_s")
+        if limit_s:
+            self._progress = progress_watch.ProgressWatch(
+                max(self._every, SLOWEST), limit_s, RUNS_WAIT
+            )
         # The first reading takes place at once.
         self._looked = float("-inf")
 
@@ -222,7 +229,10 @@ class AutostopMonitor:
         accepted = {
             (pid, ticks) for armed in self._plans.values() for pid, ticks in armed["accepted"]
         }
-        self._verdict = idle_clock.judge_reading(sample, signs, accepted)
+        if self._progress is None:
+            self._verdict = idle_clock.judge_reading(sample, signs, accepted)
+        else:
+            self._verdict = self._progress.judge_reading(at, sample, signs, accepted)
         self._clock.feed(at, self._verdict)
         if "idle" in self._plans:
             # Seconds of idleness that clear an earlier unknown state.
@@ -258,6 +268,8 @@ class AutostopMonitor:
             words = tuple(f"GPU {card.get('index')} is busy: {card['util']:.0f}%" for card in busy)
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
+            if self._progress is not None:
+                self._progress.interrupt(at, self._verdict)
 
     def _advance_countdown(self, mode: str, at: ClockReading) -> None:
         """Advance the countdown of one armed stop."""
@@ -290,7 +302,9 @@ class AutostopMonitor:
             )
         elif step.action == "warn":
             self._states[mode] = "warned"
-            text = story.warning_text(armed, mode, step.stops_in or 0.0, self._unsaving)
+            text = story.warning_text(
+                armed, mode, step.stops_in or 0.0, self._unsaving, self._evidence
+            )
             story.append_event(self._folder, "warned", text, mode=mode)
             story.write_to_terminals(text)
         elif step.action == "stop":
@@ -400,6 +414,12 @@ class AutostopMonitor:
             return "warned"
         return state
 
+    @property
+    def _evidence(self) -> tuple[str, ...]:
+        if self._progress is None:
+            return ()
+        return self._progress.evidence
+
     def _why_not_idle(self) -> list[str]:
         held = [
             "%s, pid %d, is idle and uses memory" % (row["name"], row["pid"])
@@ -423,6 +443,8 @@ class AutostopMonitor:
             "kept_until": armed.get("kept_until"),
             "why": [text[:300] for text in self._why_not_idle()[:3]],
         }
+        if mode == "idle" and self._evidence:
+            row["no_progress"] = [text[:300] for text in self._evidence[:3]]
         if mode == "lease":
             return dict(row, unsaving=self._unaccepted_runs()[:HOLDERS])
         return row
@@ -441,6 +463,7 @@ class AutostopMonitor:
                 self._shown_state(mode),
                 self._clock.idle_since,
                 tuple(self._why_not_idle()[:WHY]),
+                bool(self._evidence),
             )
             for mode in self._plans
         }
@@ -460,6 +483,8 @@ class AutostopMonitor:
             unknown_since=self._clock.unknown_since,
             why=self._why_not_idle()[:WHY],
             holders=holders,
+            no_progress=self._evidence[:WHY],
+            progress=None if self._progress is None else self._progress.dump_state(),
             unsaving=self._unsaving,
             saving=self._savers,
             modes={mode: self._status_row(mode, at) for mode in self._plans},

@@ -12,6 +12,7 @@ import os
 import time
 
 from rgt_box import background, masking, procstat
+from rgt_box.autostop import progress_watch
 from rgt_box.discovery import training_commands
 from rgt_box.queue import detach, queue_command, queue_file, queue_state
 from rgt_box.sampling import gpu
@@ -108,9 +109,9 @@ class WorkSigns:
         at_work, error = self._files.poll(self._wait)
         if at_work is None or error is not None:
             unknown.append("jobs and results cannot be checked: %s" % (error or "no answer yet"))
-            at_work = [], self.failed, False
-        running, self.failed, slurm = at_work
-        active += running
+            at_work = [], [], self.failed, False
+        runners, lanes, self.failed, slurm = at_work
+        active += lanes
         typed = sample.get("input_at")
         if typed is not None and self._typed is not None and typed != self._typed:
             active.append("somebody typed at a terminal")
@@ -123,15 +124,20 @@ class WorkSigns:
         opened = any(row["vram"] for row in processes)
         named = {card.get("index"): opened for card in sample.get("gpus") or []}
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
-        return dict(signs, slurm=slurm)
+        return dict(signs, slurm=slurm, runners=runners)
 
-    def _check_results(self) -> tuple[list[str], list[str], bool]:
-        """Return busy queues, failed cells, and whether a job uses Slurm; runs in a thread."""
+    def _check_results(self) -> tuple[list[dict[str, Any]], list[str], list[str], bool]:
+        """Return runners, busy lanes, failed cells, and whether a job uses Slurm; in a thread."""
         written = self._results.find_new_write()
         if written:
             self._written.append(written)
         slurm = any(os.path.exists(os.path.join(job, detach.RECORD)) for job in self._jobs)
-        return describe_active_queues(self._jobs), failed_cells(self._jobs), slurm
+        lanes = [
+            f"{name} is running in a separate lane"
+            for job in self._jobs
+            for name in queue_command.busy_lanes(queue_file.Job(job))
+        ]
+        return progress_watch.list_runners(self._jobs), lanes, failed_cells(self._jobs), slurm
 
     def _read_open_cards(self, at: ClockReading, sample: Mapping[str, Any]) -> dict[int, set[int]]:
         """Return pid → cards it has open; {} if no card has memory in use."""
@@ -253,17 +259,6 @@ def has_cards() -> bool:
     """Return whether the kernel lists an NVIDIA GPU, readable or not."""
     # /proc lists cards even if the driver library is missing in the container.
     return bool(procstat.nvidia_cards()) or bool(glob.glob(gpu.device_prefix() + "[0-9]*"))
-
-
-def describe_active_queues(jobs: list[str]) -> list[str]:
-    """Return descriptions of the working queues; cells without a live runner do not count."""
-    found = []
-    for folder in jobs:
-        job = queue_file.Job(folder)
-        if queue_state.is_runner_alive(job):
-            found.append(queue_command.busy_text(job))
-        found += [f"{name} is running in a separate lane" for name in queue_command.busy_lanes(job)]
-    return found
 
 
 def failed_cells(jobs: list[str]) -> list[str]:

@@ -62,8 +62,11 @@ UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you inst
 
 def run_autostop(arguments: AutostopArguments) -> int:
     """Arm, show or disarm; return the exit status."""
-    if arguments.idle is None and (arguments.accept or arguments.inspect or arguments.dry_run):
-        print_error("--accept, --inspect and --dry-run only work when arming: add --idle TIME")
+    only_arming = arguments.accept or arguments.inspect or arguments.dry_run or arguments.idle_if
+    if arguments.idle is None and only_arming:
+        print_error(
+            "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle TIME"
+        )
         return USAGE
     if arguments.idle is None:
         return _without_arming(arguments)
@@ -72,6 +75,7 @@ def run_autostop(arguments: AutostopArguments) -> int:
         action=EndAction(arguments.action),
         limit_s=arguments.idle,
         inspect_s=arguments.inspect,
+        no_progress_s=arguments.idle_if or 0.0,
         accept=tuple(arguments.accept),
     )
     return _arm_box(arguments, wish)
@@ -394,6 +398,17 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
             proof = translate("not asked; it would be {key_proof}", key_proof=found.key_proof)
         yield translate("its own key"), (found.key_words, f"proof: {proof}")
     if found.answer is not None and wish.mode is AutostopMode.IDLE:
+        if wish.no_progress_s:
+            limit = format_duration(wish.no_progress_s)
+            yield (
+                translate("counts as idle"),
+                (
+                    translate(
+                        "a live run in whose log, results and use nothing advanced for {limit}",
+                        limit=limit,
+                    ),
+                ),
+            )
         yield translate("blocks it now"), status.why or (translate("nothing: it is idle"),)
         yield (
             translate("holds memory"),
@@ -473,6 +488,8 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
                     since=since,
                 ),
             )
+        for run in one.no_progress:
+            _print_line(translate("counts as idle"), run)
         for why in one.why:
             _print_line(translate("blocks it now"), why)
         for holder in one.holders:
@@ -503,4 +520,5 @@ def reading_of(status: AutostopStatus) -> AutostopReading:
         stops_in_s=status.stops_in_s,
         kept_until=status.kept_until,
         why=status.why[:3],
+        no_progress=status.no_progress[:3],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from rgt_tui.cli.arguments import (
     FLEET,
     HOST_KEY,
@@ -16,6 +18,22 @@ from rgt_tui.cli.arguments import (
     text_option,
     timeout_option,
 )
+from rgt_tui.language import translate
+
+
+def parse_idle_condition(text: str) -> float:
+    """Return the seconds of ``no-progress[=TIME]``; an hour without a time.
+
+    Raises:
+        argparse.ArgumentTypeError: It is something else.
+    """
+    name, _, duration = text.partition("=")
+    if name != "no-progress":
+        raise argparse.ArgumentTypeError(
+            translate("{words!r} is not no-progress or no-progress=TIME", words=text)
+        )
+    return parse_duration(duration or "1h")
+
 
 ENDING = flag_choice(
     "park",
@@ -49,6 +67,7 @@ class AutostopArguments(ArmingArguments):
         "rgt autostop lab --idle 45m",
         "rgt autostop lab --idle 45m --dry-run --json",
         "rgt autostop lab --idle 1h30 --accept 4321 --confirm lab",
+        "rgt autostop lab --idle 45m --idle-if no-progress=2h",
         "rgt autostop lab --status",
         "rgt autostop lab --disarm",
     )
@@ -65,6 +84,12 @@ class AutostopArguments(ArmingArguments):
         parse_duration,
         "when a cell fails, wait this long for you to look at it (default 0)",
         default=0.0,
+    )
+    idle_if = option(
+        "no-progress[=TIME]",
+        parse_idle_condition,
+        "also count a live run as idle if nothing advanced for TIME (default 1h): no line in its log but "
+        "repeated ones, no result, no work on GPU or CPU; a run whose log cannot be read never counts",
     )
     accept = list_option(
         "PID",

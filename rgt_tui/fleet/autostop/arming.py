@@ -56,6 +56,7 @@ class ArmingChoice(msgspec.Struct, frozen=True, kw_only=True):
     action: EndAction
     limit_s: float
     inspect_s: float = 0.0
+    no_progress_s: float = 0.0
     accept: tuple[str, ...] = ()
     """Pids of idle processes; for a lease, names of runs that do not save."""
 
@@ -221,6 +222,7 @@ class BoxArming:
             lease_s=lease,
             warn_s=min(warn_s, wish.limit_s / 3.0),
             inspect_s=wish.inspect_s,
+            no_progress_s=wish.no_progress_s,
             stop=way if park else None,
             jobs=spec.jobs,
             results=(*spec.results, *spec.runs),
@@ -287,4 +289,6 @@ def describe_request(request: ArmRequest) -> str:
     more = ""
     if accepts:
         more = f", accepting {', '.join(accepts)}"
+    if request.no_progress_s:
+        more += f", or live runs without progress for {format_duration(request.no_progress_s)}"
     return f"{does} {when} {format_duration(request.limit_s)}{more}, for boot {request.boot}"
