@@ -221,7 +221,7 @@ def test_the_process_that_stops_the_box_continues_the_count(reading: Reading) ->
         file.write("step 801\n")
     assert reading.read().active
     reading.watch = ProgressWatch(float("inf"), 60.0, PATIENCE)  # a recorder that was killed
-    assert not reading.read() == idle_clock.IdleVerdict()
+    assert reading.read() != idle_clock.IdleVerdict()
 
 
 def test_a_runner_counts_by_the_logs_of_its_cells(reading: Reading) -> None:
