@@ -115,7 +115,7 @@ class ProgressWatch:
             },
         }
 
-    def interrupt(self, at: ClockReading, verdict: IdleVerdict) -> None:
+    def restart_count(self, at: ClockReading, verdict: IdleVerdict) -> None:
         """Start counting again because of work that was seen between two readings."""
         self._clock.feed(at, verdict)
 

@@ -269,7 +269,7 @@ class AutostopMonitor:
             self._verdict = self._verdict._replace(active=words)
             self._clock.feed(at, self._verdict)
             if self._progress is not None:
-                self._progress.interrupt(at, self._verdict)
+                self._progress.restart_count(at, self._verdict)
 
     def _advance_countdown(self, mode: str, at: ClockReading) -> None:
         """Advance the countdown of one armed stop."""
