@@ -76,7 +76,7 @@ class FileProgress:
 
 
 class ProgressWatch:
-    """Tells which live runs have made no progress for long enough.
+    """Finds live runs that have made no progress for long enough.
 
     Args:
         every: Seconds between two readings, normally.
@@ -98,7 +98,7 @@ class ProgressWatch:
         hangs_after = 15.0
         self._reader = background.Background(self._read_files, 0.0, max(wait, hangs_after))
         self.evidence: tuple[str, ...] = ()
-        """What is known of each run without progress; empty while there is progress."""
+        """The facts about each run without progress; empty while there is progress."""
         if saved:
             self._clock.idle_since = saved["idle_since"]
             self._runs = {(pid, ticks) for pid, ticks in saved["runs"]}

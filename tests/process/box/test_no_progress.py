@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from rgt_box.autostop import idle_clock, progress_watch
-from rgt_box.autostop.idle_clock import ClockReading
-from rgt_box.autostop.progress_watch import ProgressWatch
 
 from rgt_tui.demo.platforms import LocalRunPod
 from tests.process.box.harness import PATIENCE, make_job, until
@@ -127,11 +125,11 @@ class Reading:
         monkeypatch.setattr(progress_watch, "_written_files", lambda pid: dict(self.written))
         self.boot, self.ahead, self.passed = 100.0, 0.0, 0.0
         self.row = {"pid": 7, "ticks": 9, "name": "train", "run": "train", "cpu_pct": 0.3}
-        self.watch = ProgressWatch(10.0, 60.0, PATIENCE)
+        self.watch = progress_watch.ProgressWatch(10.0, 60.0, PATIENCE)
 
     def read(self, seconds: float = 10.0, /, **signs: Any) -> idle_clock.IdleVerdict:
         self.boot += seconds
-        at = ClockReading(self.boot, self.boot, self.boot + self.ahead)
+        at = idle_clock.ClockReading(self.boot, self.boot, self.boot + self.ahead)
         return self.watch.judge_reading(at, QUIET, {"processes": [self.row], **signs}, ())
 
     def is_idle(self) -> bool:
@@ -214,13 +212,15 @@ def test_the_process_that_stops_the_box_continues_the_count(reading: Reading) ->
     """It has seconds, so it needs what the recorder has counted; a new line since then counts."""
     assert reading.is_idle()
     saved = reading.watch.dump_state()
-    reading.watch = ProgressWatch(float("inf"), 60.0, PATIENCE, saved)
+    reading.watch = progress_watch.ProgressWatch(float("inf"), 60.0, PATIENCE, saved)
     assert reading.read() == idle_clock.IdleVerdict()
-    reading.watch = ProgressWatch(float("inf"), 60.0, PATIENCE, saved)
+    reading.watch = progress_watch.ProgressWatch(float("inf"), 60.0, PATIENCE, saved)
     with reading.log.open("a") as file:
         file.write("step 801\n")
     assert reading.read().active
-    reading.watch = ProgressWatch(float("inf"), 60.0, PATIENCE)  # a recorder that was killed
+    reading.watch = progress_watch.ProgressWatch(
+        float("inf"), 60.0, PATIENCE
+    )  # a recorder that was killed
     assert reading.read() != idle_clock.IdleVerdict()
 
 
