@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from transformers import TrainerCallback
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
+from rgt_train.cadence import group_rates
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.overfit import train_transformers
@@ -48,6 +49,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         self._recorder: Optional[TrainingRecorder] = None
         self._recorded = True
         self._phases = StepPhases()
+        self._rates: Dict[str, float] = {}
 
     @staticmethod
     def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
@@ -120,8 +122,10 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         self._phases.beat.enter_phase(LOOP)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that the optimizer runs."""
+        """Note that the optimizer runs, and with which learning rates."""
         self._phases.beat.enter_phase(OPTIMIZER)
+        # Later the schedule has changed them: the Trainer, too, logs those of the step that is done.
+        self._rates = group_rates({"optimizer": kwargs.get("optimizer")})
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the optimizer is done."""
@@ -154,8 +158,12 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     ) -> None:
         """Append a point."""
         self._note_next_phase(control)
-        if self._recorder is not None and logs:
-            self._recorder.record_point(int(state.global_step), float(state.epoch or 0.0), logs)
+        if self._recorder is None or not logs:
+            return
+        values = dict(logs)
+        if "learning_rate" in logs:  # the line of a step, not of an evaluation
+            values.update(self._rates)
+        self._recorder.record_point(int(state.global_step), float(state.epoch or 0.0), values)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the checkpoint."""

@@ -15,6 +15,7 @@ except ImportError:  # the same library under its older name
 
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
+from rgt_train.cadence import group_rates
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, error_text, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.overfit import train_lightning
@@ -196,6 +197,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             values["loss"] = loss
         if trainer.optimizers:
             values["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        numbered = enumerate(trainer.optimizers)
+        values.update(group_rates({str(number): optimizer for number, optimizer in numbered}))
         self._recorder.record_point(step, self._epoch_with_fraction(trainer), values)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -57,6 +57,9 @@ def test_hugging_face(tmp_path: Path) -> None:
     assert sorted(losses(out)) == [2, 4, 6, 8, 10, 12]
     point = next(line for line in lines if line.get("step") == 2 and "loss" in line)
     assert {"lr", "grad_norm", "epoch", "time"} <= set(point)
+    # The Trainer makes two groups: with weight decay, and without.
+    assert point["lr"] == point["lr/0"] == point["lr/1"]
+    assert not any("lr/0" in line for line in lines if "val_loss" in line)
     assert [line["step"] for line in lines if "val_loss" in line] == [5, 10, 12]
     told = events(out, "checkpoint")
     assert [event["step"] for event in told] == [5, 10, 12]
@@ -240,6 +243,49 @@ def test_a_stateful_data_loader_over_a_plain_iterable_is_refused(tmp_path: Path)
     assert "resume: not restored: the stream's order, where it is random" in done.stdout
     assert "skipped 6 batches" in done.stdout
     assert (place / "weights").read_text() == (whole / "weights").read_text()
+
+
+LIGHTNING_GROUPS = """
+import json, sys, torch
+import lightning as L
+from rgt_train.callbacks import RgtLightningCallback
+
+class Net(L.LightningModule):
+    def __init__(self, several):
+        super().__init__(); self.body = torch.nn.Linear(4, 4); self.head = torch.nn.Linear(4, 1)
+        self.several, self.automatic_optimization = several, not several
+    def training_step(self, batch, number):
+        loss = (self.head(self.body(batch)) ** 2).mean()
+        if self.several:
+            self.manual_backward(loss)
+            for optimizer in self.optimizers(): optimizer.step(); optimizer.zero_grad()
+        return loss
+    def configure_optimizers(self):
+        parts = [{"params": self.body.parameters(), "lr": 0.1, "name": "body"},
+                 {"params": self.head.parameters(), "lr": 0.01, "name": "head"}]
+        if self.several: return [torch.optim.SGD([part]) for part in parts]
+        optimizer = torch.optim.SGD(parts)
+        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 2), "interval": "step"}]
+
+for out, several in json.loads(sys.argv[1]):
+    trainer = L.Trainer(max_epochs=1, default_root_dir=out, callbacks=[RgtLightningCallback()], log_every_n_steps=2,
+        logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+    trainer.fit(Net(several), torch.utils.data.DataLoader(torch.randn(16, 4), batch_size=4))
+"""
+
+
+def test_lightning_learning_rates_per_group(tmp_path: Path) -> None:
+    one, several = tmp_path / "one", tmp_path / "several"
+    launches = [(str(one), False), (str(several), True)]
+    frameworks.run(LIGHTNING_GROUPS, tmp_path, json.dumps(launches))
+
+    def rates(out: Path) -> list[dict[str, float]]:
+        points = [line for line in metrics(out) if "loss" in line and "event" not in line]
+        return [{k: v for k, v in point.items() if k.startswith("lr/")} for point in points]
+
+    # After the second step, which StepLR counts before Lightning calls its callbacks.
+    assert rates(one)[0] == pytest.approx({"lr/body": 0.01, "lr/head": 0.001})
+    assert rates(several)[0] == {"lr/0/body": 0.1, "lr/1/head": 0.01}
 
 
 class TestRecorder:
