@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Mapping, Optional
 from transformers import TrainerCallback
 
 from rgt_train import exits
-from rgt_train.callbacks.proven import newest_good
 from rgt_train.cadence import group_rates
+from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.overfit import train_transformers

@@ -14,8 +14,8 @@ except ImportError:  # the same library under its older name
     from pytorch_lightning.callbacks import Callback
 
 from rgt_train import exits
-from rgt_train.callbacks.proven import newest_good
 from rgt_train.cadence import group_rates
+from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import StepPhases, TrainingRecorder, error_text, plain_settings
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.overfit import train_lightning
