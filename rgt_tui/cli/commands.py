@@ -340,7 +340,7 @@ COMMANDS: dict[str, CliCommand] = {
         ((OK, "everything is listed"), (FAILED, "some file is not listed; each is named"), _WAY, _LOST),
     ),
     "mirror": CliCommand(
-        "work.box_tools", "Box tools", "copy a directory on a box to durable storage, read back and compared",
+        "work.box_tools", "Box tools", "copy a directory on a box to durable storage or S3, read back and compared",
         (
             (OK, "every file was verified"),
             (FAILED, "a file was not verified (each is named), or another mirror to that directory is running"),

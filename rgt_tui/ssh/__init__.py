@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         DeployedTrainer,
         deploy_agent,
         deploy_trainer,
+        find_python_with,
         find_torch,
     )
     from rgt_tui.ssh.known_hosts import HostKeyPolicy
@@ -192,6 +193,7 @@ __all__ = [
     "feed_command",
     "find_ending_line",
     "find_kubectl",
+    "find_python_with",
     "find_replacing_line",
     "find_torch",
     "has_sftp",
@@ -233,7 +235,7 @@ __getattr__ = imported_later(
         "connection": "MovedAddress peer_address config_blocks connect connect_box resolve_hops "
         "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-        "deployment": "DeployedAgent DeployedTrainer deploy_agent find_torch deploy_trainer",
+        "deployment": "DeployedAgent DeployedTrainer deploy_agent find_python_with find_torch deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
         "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "

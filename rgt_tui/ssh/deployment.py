@@ -326,6 +326,33 @@ async def find_torch(
     return best_python(probe.out.decode(errors="replace"), otherwise)
 
 
+async def find_python_with(
+    connection: BoxTransport, pythons: tuple[str, ...], code: str
+) -> str | None:
+    """Return the first Python of a box that runs some code without an error; None if none does.
+
+    Args:
+        connection: To the box.
+        pythons: Interpreters to try first.
+        code: Statements, such as the import of a library.
+
+    Raises:
+        BoxError: the box did not answer.
+    """
+    said = f"import sys\n{code}\nprint('RGT\\t%s\\t.' % sys.executable)"
+    probe = await run_command(
+        connection,
+        "sh -s",
+        data=_TORCH_PROBE.format(candidates=candidates(pythons), look=shlex.quote(said)).encode(),
+        name="looking for a Python",
+    )
+    for line in probe.out.decode(errors="replace").splitlines():
+        parts = line.split("\t")
+        if len(parts) == 3 and parts[0] == "RGT" and is_exact_path(parts[1]):
+            return parts[1]
+    return None
+
+
 def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
     """Return the first Python with a new enough torch, or the first with any, else `otherwise`.
 

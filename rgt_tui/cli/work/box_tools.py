@@ -20,6 +20,7 @@ from rgt_tui.cli.printing import (
     print_lines,
     prompt_line,
 )
+from rgt_tui.cli.work.object_mirror import check_words, mirror_to_store
 from rgt_tui.cli.work.work_arguments import (
     GpuHealthArguments,
     GrepArguments,
@@ -195,6 +196,8 @@ def _mirror_lines(row: Row) -> Iterator[str]:
         yield f"failed  {row_text(row, 'path')}: {row_text(row, 'error')}"
     elif row.get("status") == "copied":
         yield f"copied  {row_text(row, 'path')}"
+    elif row.get("status") == "would":
+        yield translate("to send {row}", row=row_text(row, "path"))
 
 
 TOOLS = {
@@ -244,8 +247,22 @@ def run_manifest(arguments: ManifestArguments) -> int:
 
 
 def run_mirror(arguments: MirrorArguments) -> int:
-    """Copy on the box; return the exit status."""
-    return _run_tool("mirror", arguments)
+    """Copy on the box, or to an object store; return the exit status."""
+    error = check_words(arguments)
+    if error is not None:
+        print_error(error)
+        return USAGE
+    if "://" not in arguments.target:
+        return _run_tool("mirror", arguments)
+    spec = open_box(arguments, trusted=True)
+
+    def show_row(row: Row) -> None:
+        if arguments.json:
+            print_json({"box": spec.name, **row})
+        else:
+            print_lines(*_mirror_lines(row))
+
+    return running.run_on_box(spec.name, mirror_to_store(arguments, spec, show_row))
 
 
 async def _print_answer(name: str, arguments: ToolArguments, spec: BoxSpec) -> int:

@@ -412,13 +412,29 @@ class MirrorArguments(BoxArguments):
     about = """
     Copy a directory on a box to another one there, on storage that outlives the box: each file is read back
     and compared before it gets its name. If it is stopped, the next run continues; nothing is deleted there.
+
+    To an object store (s3://bucket/prefix, or another URL of fsspec): the box sends the files if a Python there
+    has fsspec's package (s3fs), otherwise they are pulled and sent from here. The price of the traffic is shown
+    first. Each object is read back and compared; one with the same content is not sent again. A file that a
+    process is still writing is refused. Keys come from the sender's own environment or ~/.aws: rgt copies none.
     """
-    examples = ("rgt mirror lab /root/autodl-tmp/runs/a /root/autodl-fs/runs/a",)
+    examples = (
+        "rgt mirror lab /root/autodl-tmp/runs/a /root/autodl-fs/runs/a",
+        "rgt mirror lab /workspace/runs s3://my-bucket/runs --dry-run",
+        "rgt mirror lab /workspace/runs s3://my-bucket/runs --through laptop",
+    )
+    dry_run = flag("with a URL: only show what would be sent, and what its traffic costs")
+    through = text_option(
+        None,
+        "with a URL: send from the box, or through this machine (default: the box if it can)",
+        choices=("box", "laptop"),
+    )
+    growing = flag("with a URL: also send files that are being written, as they are now")
     fleet = FLEET
     json = flag("print one JSON object per file, and a last one with end")
     timeout = timeout_option(4 * 3600.0)
     source: str = positional("SRC", "a directory on the box")
-    target: str = positional("DST", "target directory, on the box")
+    target: str = positional("DST", "target directory on the box, or a URL")
 
 
 ToolArguments: TypeAlias = (
