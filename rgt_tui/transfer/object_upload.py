@@ -19,7 +19,7 @@ RECORD = ".rgt-mirror.json"
 """Object next to the others: size, SHA-256 and ETag of each object that was read back."""
 
 
-def main(url: str, folder: str, verb: str) -> None:
+def answer_rows(url: str, folder: str, verb: str) -> None:
     """Plan or send, and print the answers."""
     rows = [json.loads(line) for line in sys.stdin.buffer]
     try:
@@ -203,4 +203,4 @@ def files_open_for_writing() -> set[str]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    answer_rows(*sys.argv[1:4])

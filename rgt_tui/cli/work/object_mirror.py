@@ -48,7 +48,7 @@ class ObjectUpload:
         self._connection, self._python = connection, python
         self._url, self._seconds = url, seconds
 
-    async def run(self, verb: str, folder: str, rows: list[Row]) -> list[Row]:
+    async def send_rows(self, verb: str, folder: str, rows: list[Row]) -> list[Row]:
         """Return the answers about some files.
 
         Raises:
@@ -181,7 +181,7 @@ async def _send_listed(
             if "path_b64" in row:
                 error = "its name is not UTF-8"
             answers.append({"path": path, "status": "failed", "error": error})
-    plan = await upload.run("plan", root, list(files.values()))
+    plan = await upload.send_rows("plan", root, list(files.values()))
     todo = [files[row_text(row, "path")] for row in plan if row.get("status") == "would"]
     answers += [row for row in plan if row.get("status") != "would"]
     count = sum(row_count(row, "size") for row in todo)
@@ -195,7 +195,7 @@ async def _send_listed(
         verb = "send"
         if arguments.growing:
             verb = "send-growing"
-        answers += await upload.run(verb, folder, todo)
+        answers += await upload.send_rows(verb, folder, todo)
     for row in answers:
         show(row)
     states = [row_text(row, "status") for row in answers]
