@@ -82,7 +82,7 @@ STEPS = (
     WalkStep("what-changed", "What changed?", ("apostrophe",), "The second `'` compares now with the marked moment, "
              "the likeliest cause first.", box="vast", until="what changed", all_sizes=True),
     WalkStep("fix-trial", "Try the fix", ("exclamation_mark",), "`!` runs the steps that only look, and says what the "
-             "removal would free. Nothing is removed until its name is typed.", box="vast", until="type viz",
+             "removal would free. You type its name to remove it.", box="vast", wait="inodes", until="type viz",
              all_sizes=True),
     WalkStep("fix-done", "Remove the files", ("type:viz", "enter"), "The files are gone, the run saves and "
              "continues.", until="removed", close=False),
