@@ -80,7 +80,7 @@ STEPS = (
     WalkStep("log", "The line in the log", ("l", "e"), "`l` opens the log, `e` goes to the next error. `S` here opens "
              "the file at this line in the box's pager; `q` comes back.", box="vast"),
     WalkStep("what-changed", "What changed?", ("apostrophe",), "The second `'` compares now with the marked moment, "
-             "the likeliest cause first.", box="vast", until="what changed", all_sizes=True),
+             "likeliest cause first.", box="vast", wait="inodes", until="what changed", all_sizes=True),
     WalkStep("fix-trial", "Try the fix", ("exclamation_mark",), "`!` runs the steps that only look, and says what the "
              "removal would free. You type its name to remove it.", box="vast", wait="inodes", until="type viz",
              all_sizes=True),

@@ -15,7 +15,7 @@ from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import FixTrialScreen
 from tests.ui.boxes import NOW, demo_state, inode_finding, trouble_box
 from tests.ui.fakes import FakeFleet
-from tests.ui.snap import running, screen_text, settle
+from tests.ui.snap import resize, running, screen_text, settle
 
 PREVIEW = RemovalPreview(
     at=NOW,
@@ -173,3 +173,9 @@ async def test_at_every_size_the_word_to_type_is_visible(size: tuple[int, int]) 
     async with running(TrialFleet(), size=size, keys=("exclamation_mark",)) as (app, _, _):
         assert "type viz" in screen_text(app)
         assert "disk then" in screen_text(app), "and what the removal changes"
+
+
+async def test_in_a_smaller_terminal_what_the_removal_changes_stays_in_sight() -> None:
+    async with running(TrialFleet(), size=(120, 50), keys=("exclamation_mark",)) as (app, pilot, _):
+        await resize(pilot, 60, 20)
+        assert "disk then" in screen_text(app)

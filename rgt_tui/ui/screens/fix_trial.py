@@ -296,7 +296,7 @@ class FixTrialScreen(TextDialog):
             )
             if self.focused is None:
                 entry.focus()
-                self.call_after_refresh(self.query_one(VerticalScroll).scroll_end, animate=False)
+            self.call_after_refresh(self.query_one(VerticalScroll).scroll_end, animate=False)
 
     async def _run_trials(self) -> None:
         try:
