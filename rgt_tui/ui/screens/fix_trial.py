@@ -231,15 +231,9 @@ class FixTrialScreen(TextDialog):
     def compose(self) -> ComposeResult:
         """Lay out the steps, and below them the entry for the word that removes."""
         with Vertical() as page:
-            page.border_title = Content(
-                make_displayable(
-                    translate(
-                        "try the fix on {name}: {title}",
-                        name=self._box.spec.name,
-                        title=self._title,
-                    )
-                )
-            )
+            name = self._box.spec.name
+            title = translate("try the fix on {name}: {title}", name=name, title=self._title)
+            page.border_title = Content(make_displayable(title))
             page.border_subtitle = Content(
                 translate(
                     "{key} copies · {key_2} closes",
@@ -285,14 +279,9 @@ class FixTrialScreen(TextDialog):
         entry.display = label.display = step is not None
         if step is not None and isinstance(step.trial, RemovalTrial):
             word = make_displayable(step.trial.last_word)
+            path = make_displayable(step.trial.path)
             label.update(
-                Content(
-                    translate(
-                        "type {word} and enter to remove {path}",
-                        word=word,
-                        path=make_displayable(step.trial.path),
-                    )
-                )
+                Content(translate("type {word} and enter to remove {path}", word=word, path=path))
             )
             if self.focused is None:
                 entry.focus()
