@@ -405,7 +405,7 @@ class Watchdog:
     def close(self) -> None:
         """Stop watching."""
         self._closing.set()
-        # `tell` may close the run from this very thread.
+        # The call may close the run from this very thread.
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -220,7 +220,7 @@ class BoxLog:
                 async for item in stream_cat(*self._agent(), *words, silence=SECONDS):
                     if isinstance(item, FileBegins):
                         # The agent continues with the newer file if the old one is gone, which is
-                        # not what was asked.
+                        # not the requested one.
                         if item.inode != inode or item.start != begin:
                             raise CatFailed(
                                 "that part of the log is no longer on the box: it was cut or replaced"

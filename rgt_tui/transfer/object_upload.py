@@ -89,10 +89,10 @@ class ObjectPlace:
         }
         self._record: dict[str, dict[str, Any]] = {}
         if RECORD in self._objects:
-            self._record = json.loads(self._files.cat_file(self._key(RECORD)))
+            self._record = json.loads(self._files.cat_file(self._object_key(RECORD)))
         self._written = time.monotonic()
 
-    def _key(self, path: str) -> str:
+    def _object_key(self, path: str) -> str:
         return f"{self._root}/{path}"
 
     def classify_file(self, row: dict[str, Any], path: str) -> str:
@@ -120,7 +120,7 @@ class ObjectPlace:
 
     def _read_back(self, path: str) -> tuple[int, str]:
         found, size = hashlib.sha256(), 0
-        with self._files.open(self._key(path), "rb", cache_type="readahead") as opened:
+        with self._files.open(self._object_key(path), "rb", cache_type="readahead") as opened:
             while True:
                 piece = opened.read(4 << 20)
                 if not piece:
@@ -140,11 +140,11 @@ class ObjectPlace:
             is_listed = hash_file(path, row["size"]) == row["sha256"]
         if not (is_listed or growing):
             raise ValueError("it changed since it was listed: --growing sends it as it is")
-        self._files.put_file(path, self._key(row["path"]))
+        self._files.put_file(path, self._object_key(row["path"]))
         self._files.invalidate_cache()
         size, digest = self._read_back(row["path"])
         if digest != row["sha256"] and not (growing and hash_file(path, size) == digest):
-            self._files.rm_file(self._key(row["path"]))
+            self._files.rm_file(self._object_key(row["path"]))
             raise ValueError("it reads back differently, and was removed there")
         self._note_verified(row["path"], size, digest)
         # An interrupted run reads back what the record does not name.
@@ -152,12 +152,14 @@ class ObjectPlace:
             self.write_record()
 
     def _note_verified(self, path: str, size: int, digest: str) -> None:
-        tag = read_tag(self._files.info(self._key(path)))
+        tag = read_tag(self._files.info(self._object_key(path)))
         self._record[path] = {"size": size, "sha256": digest, "tag": tag}
 
     def write_record(self) -> None:
-        """Write the record; it names what is there."""
-        self._files.pipe_file(self._key(RECORD), json.dumps(self._record, sort_keys=True).encode())
+        """Write the record, which names the uploaded objects."""
+        self._files.pipe_file(
+            self._object_key(RECORD), json.dumps(self._record, sort_keys=True).encode()
+        )
         self._written = time.monotonic()
 
 

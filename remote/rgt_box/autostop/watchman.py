@@ -303,7 +303,7 @@ class AutostopMonitor:
         elif step.action == "warn":
             self._states[mode] = "warned"
             text = story.warning_text(
-                armed, mode, step.stops_in or 0.0, self._unsaving, self._evidence
+                armed, mode, step.stops_in or 0.0, self._unsaving, self._stall_evidence
             )
             story.append_event(self._folder, "warned", text, mode=mode)
             story.write_to_terminals(text)
@@ -415,7 +415,7 @@ class AutostopMonitor:
         return state
 
     @property
-    def _evidence(self) -> tuple[str, ...]:
+    def _stall_evidence(self) -> tuple[str, ...]:
         if self._progress is None:
             return ()
         return self._progress.evidence
@@ -443,8 +443,8 @@ class AutostopMonitor:
             "kept_until": armed.get("kept_until"),
             "why": [text[:300] for text in self._why_not_idle()[:3]],
         }
-        if mode == "idle" and self._evidence:
-            row["no_progress"] = [text[:300] for text in self._evidence[:3]]
+        if mode == "idle" and self._stall_evidence:
+            row["no_progress"] = [text[:300] for text in self._stall_evidence[:3]]
         if mode == "lease":
             return dict(row, unsaving=self._unaccepted_runs()[:HOLDERS])
         return row
@@ -463,7 +463,7 @@ class AutostopMonitor:
                 self._shown_state(mode),
                 self._clock.idle_since,
                 tuple(self._why_not_idle()[:WHY]),
-                bool(self._evidence),
+                bool(self._stall_evidence),
             )
             for mode in self._plans
         }
@@ -483,7 +483,7 @@ class AutostopMonitor:
             unknown_since=self._clock.unknown_since,
             why=self._why_not_idle()[:WHY],
             holders=holders,
-            no_progress=self._evidence[:WHY],
+            no_progress=self._stall_evidence[:WHY],
             progress=None if self._progress is None else self._progress.dump_state(),
             unsaving=self._unsaving,
             saving=self._savers,

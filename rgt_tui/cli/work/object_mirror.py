@@ -252,7 +252,7 @@ async def _pull_first(arguments: MirrorArguments, spec: BoxSpec, root: str) -> s
 
 
 def check_words(arguments: MirrorArguments) -> str | None:
-    """Return what is wrong with the options of a mirror; None if nothing is."""
+    """Return the mistake in the options of a mirror; None without one."""
     if "://" in arguments.target:
         return None
     for name, given in (
