@@ -235,8 +235,10 @@ class CheckpointSearch:
 
     def _find_checkpoints(self, now: float) -> None:
         found = []
+        present = set()
         self._pending = False
         for one in checkpoint_layouts.find_checkpoints(self._paths, self._content):
+            present.add(one.path)
             if self._only and self._only not in one.path.split("/")[:-1]:
                 continue
             measured = self._measure_checkpoint(one, now)
@@ -245,6 +247,8 @@ class CheckpointSearch:
         found.sort(key=lambda one: (one.at, -1 if one.step is None else one.step, one.path))
         self._found = found
         self._content.keep_only(set(self._paths))
+        # A run that keeps the last three would add a name with each save.
+        self._seen = {path: seen for path, seen in self._seen.items() if path in present}
         self._watched = {}
         newest: "Dict[str, FoundCheckpoint]" = {}
         for each in found:

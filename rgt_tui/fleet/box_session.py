@@ -477,14 +477,12 @@ class BoxSession:
             Unreachable: there is none now.
         """
         if self._connection is None:
-            raise Unreachable(
-                translate(
-                    "{name} is not connected: {reason}",
-                    name=self.state.spec.name,
-                    reason=self.state.reason,
-                )
-            )
+            raise self._make_unreachable()
         return self._connection
+
+    def _make_unreachable(self) -> Unreachable:
+        name, reason = self.state.spec.name, self.state.reason
+        return Unreachable(translate("{name} is not connected: {reason}", name=name, reason=reason))
 
     @property
     def agent(self) -> tuple[BoxTransport, DeployedAgent]:
@@ -495,13 +493,7 @@ class BoxSession:
             NoCommands: only a plain shell answers there.
         """
         if self._connection is None or self._channel is None:
-            raise Unreachable(
-                translate(
-                    "{name} is not connected: {reason}",
-                    name=self.state.spec.name,
-                    reason=self.state.reason,
-                )
-            )
+            raise self._make_unreachable()
         if self._deployed is None:
             raise NoCommands(
                 translate(

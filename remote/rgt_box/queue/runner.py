@@ -552,9 +552,11 @@ class QueueRunner:
         ):
             with_lock = files.FileLock(self._job.path(queue_state.FOLDER, "closing.lock"))
             if with_lock.acquire(CLOSING_WAIT):
-                whole.state.update(runner_pid=None, runner_alive=False)
-                whole.save_state()
-                with_lock.release()
+                try:
+                    whole.state.update(runner_pid=None, runner_alive=False)
+                    whole.save_state()
+                finally:
+                    with_lock.release()
 
     def _close_queue(self) -> None:
         """Mark the queue as done if this lane was the last; exactly one lane does so."""

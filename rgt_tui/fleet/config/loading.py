@@ -556,13 +556,11 @@ def read_source(path: Path) -> FleetFileSource:
                 )
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise FleetFileError(
-            translate("cannot read {path}: {strerror}", path=path, strerror=error.strerror)
-        ) from error
+        message = translate("cannot read {path}: {strerror}", path=path, strerror=error.strerror)
+        raise FleetFileError(message) from error
     except RuntimeError as error:
-        raise FleetFileError(
-            translate("cannot read {path}: its links form a loop", path=path)
-        ) from error
+        message = translate("cannot read {path}: its links form a loop", path=path)
+        raise FleetFileError(message) from error
     if len(data) > MAX_BYTES:
         raise FleetFileError(
             translate(

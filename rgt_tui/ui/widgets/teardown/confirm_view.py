@@ -188,10 +188,9 @@ def _outcome_lines(state: ConfirmState, setting: DialogSetting, width: int) -> l
     )
     for number, step in enumerate(console_steps(setting), 1):
         lines += _text_lines(f"{number}", (step,), width, Tone.STRONG)
+    which: list[str] = []
     if state.review:
         which = [item.text for item in state.review.items if item.kind == "identity"]
-    else:
-        which = []
     lines += _text_lines("which", which, width)
     lines += _text_lines(
         "waits",
