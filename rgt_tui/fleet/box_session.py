@@ -216,10 +216,9 @@ class FrameIntake:
             self._logs[frame.path] = FileCursor(inode=frame.inode, offset=frame.end)
             if frame.path in self._kept:
                 self._kept[frame.path][0].append_frame(frame, now)
+            most = self._size.lines
             if self.focused:
                 most = BOX_LIMITS.log_lines
-            else:
-                most = self._size.lines
             return with_log(state, frame, now, most=most)
         if isinstance(frame, RecordedHistory):
             if not self._size.cards:
@@ -272,10 +271,9 @@ class FrameIntake:
                 # A cell may briefly share its metrics with a found training: the cell comes first.
                 if sources.setdefault(source, cursor) != cursor:
                     twice.add(source)
+        cells: set[str] = set()
         if twice:
             cells = {cell.name for queue in state.queues for cell in queue.cells}
-        else:
-            cells = set()
         for source in twice:
             if cells.isdisjoint(run.name for run in state.runs if source in run.cursors):
                 # Two runs read one file, each with its own cursor. Starting at the cursor of one,
@@ -495,12 +493,9 @@ class BoxSession:
         if self._connection is None or self._channel is None:
             raise self._make_unreachable()
         if self._deployed is None:
+            name, limited = self.state.spec.name, "; ".join(self.state.limited)
             raise NoCommands(
-                translate(
-                    "the agent does not run on {name}: {limited}",
-                    name=self.state.spec.name,
-                    limited="; ".join(self.state.limited),
-                )
+                translate("the agent does not run on {name}: {limited}", name=name, limited=limited)
             )
         return self._connection, self._deployed
 
@@ -814,10 +809,9 @@ class BoxSession:
         # Only now, not at the pong: the sample that proves the state comes after it.
         for number in self._answered:
             self._looks[number].set()
+        shown = self._shown_interval()
         if self._slower_samples >= count:
             shown = state.interval
-        else:
-            shown = self._shown_interval()
         self._slower_samples = max(0, self._slower_samples - count)
         return replace(state, interval=shown, seen=replace(state.seen, sample=steady_time()))
 
@@ -836,9 +830,8 @@ class BoxSession:
             self._set_link(LinkState.CONNECTING, self._say_step("connecting"), None)
 
     def _set_link(self, link: LinkState, reason: str, retry_at: float | None) -> None:
-        if self.state.link is link:
-            since = self.state.since
-        else:
+        since = self.state.since
+        if self.state.link is not link:
             since = self._clock()
         self._set_state(
             replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at)
