@@ -103,6 +103,15 @@ def is_alive(pid: int, ticks: int | None) -> bool:
     return ticks is not None and pid > 0 and start_ticks(pid) == ticks
 
 
+def read_open_flags(pid: int, handle: str) -> int | None:
+    """Return the flags with which a process has a file open (proc_pid_fdinfo(5)); None = unknown."""
+    text = read_bytes("/proc/%d/fdinfo/%s" % (pid, handle)) or b""
+    for line in text.splitlines():
+        if line.startswith(b"flags:"):
+            return int(line.split()[1], 8)
+    return None
+
+
 def boot_time() -> float:
     """Return the kernel's boot time (epoch seconds); 0 if /proc/stat does not have it."""
     for row in (read_bytes("/proc/stat", 1 << 20) or b"").splitlines():

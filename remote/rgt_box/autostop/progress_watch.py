@@ -14,7 +14,7 @@ import zlib
 
 from rgt_wire.shared_text import duration_text
 
-from rgt_box import background, files
+from rgt_box import background, files, procstat
 from rgt_box.autostop import idle_clock
 from rgt_box.queue import queue_command, queue_file, queue_state
 
@@ -205,12 +205,11 @@ def _written_files(pid: int) -> dict[str, bool]:
     for number in numbers[:256]:
         try:
             path = os.readlink("/proc/%d/fd/%s" % (pid, number))
-            with open("/proc/%d/fdinfo/%s" % (pid, number)) as file:
-                flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
             is_file = path.startswith("/") and stat.S_ISREG(os.stat(path).st_mode)
-        except (OSError, ValueError, StopIteration):
+        except (OSError, ValueError):
             continue
-        if is_file and flags & (os.O_WRONLY | os.O_RDWR):
+        flags = procstat.read_open_flags(pid, number) or 0
+        if is_file and flags & os.O_ACCMODE != os.O_RDONLY:
             found[path] = found.get(path, False) or number in ("1", "2")
     return found
 

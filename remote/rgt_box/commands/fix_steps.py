@@ -368,11 +368,8 @@ def _is_among(link: str, seen: set[tuple[int, int]]) -> bool:
 
 
 def _is_writing(pid: int, handle: str) -> int:
-    text = procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, handle)) or b""
-    for line in text.splitlines():
-        if line.startswith(b"flags:"):
-            return int(int(line.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY)
-    return 0
+    flags = procstat.read_open_flags(pid, handle) or 0
+    return int(flags & os.O_ACCMODE != os.O_RDONLY)
 
 
 def remove_previewed(path: str, keep: list[str], digest: str) -> dict[str, Any]:

@@ -254,19 +254,19 @@ def announce_job_end(folder: str, boot: str, action: str, ends: float | None, ru
     """
     lock = files.FileLock(os.path.join(folder, "preemption.lock"))
     is_locked = lock.acquire(1.0)
-    known = state_files.read_json(folder, state_files.PREEMPTION)
-    together_s = 60.0
-    same = all(
-        known.get(key) == value
-        for key, value in (("source", state_files.SLURM), ("action", action))
-    )
-    now, asked = round(time.time(), 3), [run]
-    if same and abs((known.get("ends") or now) - (ends or now)) <= together_s:
-        asked = sorted({*(known.get("asked") or ()), run})
-    fields = dict(make_notice(state_files.SLURM, action, ends), at=now, asked=asked, boot=boot)
-    state_files.write_json(folder, state_files.PREEMPTION, fields)
-    if is_locked:
-        lock.release()
+    try:
+        known = state_files.read_json(folder, state_files.PREEMPTION)
+        same = (known.get("source"), known.get("action")) == (state_files.SLURM, action)
+        now, asked = round(time.time(), 3), [run]
+        together_s = 60.0
+        if same and abs((known.get("ends") or now) - (ends or now)) <= together_s:
+            asked = sorted({*(known.get("asked") or ()), run})
+        fields = dict(make_notice(state_files.SLURM, action, ends), at=now, asked=asked, boot=boot)
+        state_files.write_json(folder, state_files.PREEMPTION, fields)
+    finally:
+        # Without the lock, too: a notice that forgets another task is better than none.
+        if is_locked:
+            lock.release()
 
 
 def _target_text(notice: Notice) -> str:

@@ -162,13 +162,8 @@ def _serves_file(pid: int) -> bool:
 
 
 def _is_listed(pid: int, number: str) -> bool:
-    """Return whether an open file is a directory, by its open flags: proc_pid_fdinfo(5)."""
-    told = re.search(
-        rb"^flags:\s*([0-7]+)",
-        procstat.read_bytes("/proc/%d/fdinfo/%s" % (pid, number)) or b"",
-        re.M,
-    )
-    return bool(told and int(told.group(1), 8) & os.O_DIRECTORY)
+    """Return whether an open file is a directory, by its open flags."""
+    return bool((procstat.read_open_flags(pid, number) or 0) & os.O_DIRECTORY)
 
 
 TERMINALS = "/dev/pts/[0-9]*:/dev/tty[0-9]*"

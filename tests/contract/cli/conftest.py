@@ -92,6 +92,19 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 
 
 @contextmanager
+def mounted_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A disk of its own at a new folder, with a size as ``mount`` takes it."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@contextmanager
 def fresh_sshd(folder: Path, options: str = "") -> Iterator[RealSshd]:
     """Run a box with processes of its own, where this machine allows that, and with these options of sshd."""
     alone = (

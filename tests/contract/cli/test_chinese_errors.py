@@ -13,7 +13,7 @@ import pytest
 
 from rgt_tui.demo.platforms import LocalVast
 from rgt_tui.model import BoxSpec
-from tests.contract.cli.conftest import Rgt
+from tests.contract.cli.conftest import Rgt, mounted_disk
 from tests.contract.ssh.conftest import RealSshd
 
 LANGUAGES = ("en", "zh_CN")
@@ -89,17 +89,8 @@ async def test_a_key_that_the_platform_refuses(rgt: Rgt, language: str) -> None:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A disk of one megabyte."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted_disk(tmp_path / "tiny", "1m") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

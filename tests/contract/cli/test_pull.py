@@ -29,7 +29,7 @@ from rgt_tui.transfer import Ledger, LedgerError, ledger_path
 from rgt_tui.transfer.copying import RANGE_BYTES, PullFetcher, pull_plan, remove_left_parts
 from rgt_tui.transfer.copying.pull_plan import WHOLE_BYTES, part_path
 from rgt_tui.transfer.ledger import prove_copies
-from tests.contract.cli.conftest import Rgt
+from tests.contract.cli.conftest import Rgt, mounted_disk
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 BIG = 2 * RANGE_BYTES + 12345
@@ -586,19 +586,8 @@ def test_a_log_that_grows_comes_as_it_was_and_is_named(
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
     """A disk of 24 MB."""
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("no right to mount a file system")
-    try:
+    with mounted_disk(tmp_path / "tiny", "24m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def test_a_disk_that_cannot_hold_it_is_told_before_the_first_byte(
