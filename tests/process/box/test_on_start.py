@@ -233,6 +233,6 @@ def test_a_script_that_cannot_be_read_is_left_alone(tmp_path: Path, why: str) ->
         script.write_bytes(b"#" * ((8 << 20) + 1))
     else:
         script.mkdir()
-    with pytest.raises(OSError, match="larger than|not a regular file"):
+    with pytest.raises(OSError, match=r"larger than|not a regular file"):
         on_start.change_file(str(script), lambda text: on_start.add_block(text, ["a", "b"]))
     assert script.is_dir() or script.stat().st_size == (8 << 20) + 1
