@@ -376,7 +376,8 @@ class Publisher:
         # First: what changes while this runs needs another publication.
         self._dirty.clear()
         # They stay in the list until all is ready, so that a fault below loses none.
-        for source in (*self._keepers, self._alerting):
+        sources: tuple[AccountingObserver | FleetAlerting, ...] = (*self._keepers, self._alerting)
+        for source in sources:
             try:
                 self._events += source.take_events()
             except Exception as error:
