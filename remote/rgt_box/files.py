@@ -376,7 +376,7 @@ def is_below(path: str, folder: str) -> bool:
     return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
-def size_or_zero(path: str) -> int:
+def size_or_zero(path: str | bytes) -> int:
     """Return the size of a file, or 0."""
     try:
         return os.stat(path).st_size

@@ -176,7 +176,7 @@ def test_a_log_that_cannot_be_shortened_now_keeps_its_events(
     if why == "too large":
         monkeypatch.setattr(story, "READ", 1)
     else:
-        monkeypatch.setattr(story.files, "replace_file", no_room)
+        monkeypatch.setattr("rgt_box.files.replace_file", no_room)
     for text in ("a", "b"):
         assert story.append_event(folder, "kept", text)
     monkeypatch.undo()

@@ -177,7 +177,7 @@ def killed_between_renames(out: Path, target: Path, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(os, "rename", rename_once)
-        patch.setattr(durable_copy.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
         durable_copy.copy_verified(str(out), ["best"], str(target))
     assert not target.exists()
 

@@ -298,7 +298,8 @@ def test_a_fault_while_publishing_loses_no_event_and_no_other_box(
 ) -> None:
     watcher, keeper = Watcher(), Rememberer()
     world = World(("a", "b", "c"), (keeper, watcher))
-    publisher, compare = world.publisher, module.events_between
+    publisher = world.publisher
+    compare: Callable[..., list[FleetEvent]] = vars(module)["events_between"]
 
     def fail(*_: object) -> list[FleetEvent]:
         raise ValueError("broken")
