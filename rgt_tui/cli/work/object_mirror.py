@@ -22,8 +22,10 @@ from rgt_tui.profiles import estimate_transfer_cost, how_many, load_profile, siz
 from rgt_tui.ssh import BoxTransport, find_python_with, quote_words, run_command
 from rgt_tui.transfer.copying import destination_path
 
+# The usual ones; fsspec knows more, and its class is asked below, not this table.
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """The package that gives fsspec each kind of store."""
+# "" in sys.path is the directory of the box's login shell: a module there could shadow fsspec.
 START = "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; exec(sys.argv.pop(1))"
 """Runs the program in its argument, without importing from the current directory."""
 
@@ -57,8 +59,10 @@ class ObjectUpload:
         """
         from rgt_tui.transfer import object_upload
 
+        # Sent with each call: it runs in the box's own Python, and nothing is installed there.
         source = Path(object_upload.__file__).read_text(encoding="utf-8")
         words = ("-c", START, source, self._url, folder, verb)
+        # Over stdin: a list of thousands of files is too long for a command line.
         data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         if self._python is not None:
             done = await run_command(
@@ -66,12 +70,15 @@ class ObjectUpload:
                 quote_words(self._python, *words),
                 data=data,
                 seconds=self._seconds,
+                # A row per file: a million of them fit.
                 most_bytes=1 << 28,
                 name="sending to the object store",
             )
             out, errors = done.out, done.words
         else:
             child = await asyncio.create_subprocess_exec(
+                # A process of its own here, too, so that a store's library that hangs can be
+                # killed.
                 *(sys.executable, "-P", *words),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -84,9 +91,11 @@ class ObjectUpload:
                     child.kill()
             errors = raw.decode(errors="replace")
         found = [row for row in map(parse_row, out.splitlines()) if row is not None]
+        # A row without a path is about the store itself: wrong bucket, no key, no network.
         broken = [row_text(row, "error") for row in found if "path" not in row]
         if broken:
             raise StoreFailed(broken[0])
+        # Each file has an answer, so a missing one means that the program ended early.
         if len(found) < len(rows):
             last = (errors.strip().splitlines() or ["no message"])[-1]
             raise StoreFailed(
@@ -108,9 +117,12 @@ async def mirror_to_store(
     accept = arguments.accept_new_host_key
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
         scheme = arguments.target.partition("://")[0]
+        # Imports the store's package, too: fsspec alone is installed by many libraries.
         code = f"import fsspec; fsspec.get_filesystem_class({scheme!r})"
         python = None
         if arguments.through != "laptop":
+            # The agent's own Python is often the system's, while fsspec is in the training's
+            # environment.
             pythons = tuple(name for name in (spec.python, deployed.python) if name)
             python = await find_python_with(connection, pythons, code)
         missing = _find_obstacle(arguments, scheme, python, await _runs_here(python, code))
@@ -120,6 +132,8 @@ async def mirror_to_store(
         listed = await query_agent(
             connection,
             deployed,
+            # Hashes first: by them, objects that are the same are recognised, and read-backs
+            # compared.
             ["manifest", "--", arguments.source],
             seconds=arguments.timeout,
         )
@@ -168,11 +182,13 @@ async def _send_listed(
     python: str | None,
     show: Callable[[Row], None],
 ) -> int:
+    # The agent has resolved ~ and links of the directory that was named.
     root = next((row_text(row, "root") for row in listed if "root" in row), arguments.source)
     answers: list[Row] = []
     files: dict[str, Row] = {}
     for row in listed:
         path = row_text(row, "path")
+        # A name that is not UTF-8 cannot be the key of an object.
         if "sha256" in row and "path_b64" not in row:
             names = ("path", "size", "sha256", "mtime")
             files[path] = {name: row[name] for name in names}
@@ -181,6 +197,7 @@ async def _send_listed(
             if "path_b64" in row:
                 error = "its name is not UTF-8"
             answers.append({"path": path, "status": "failed", "error": error})
+    # The price of the traffic is only that of files which the store lacks.
     plan = await upload.send_rows("plan", root, list(files.values()))
     todo = [files[row_text(row, "path")] for row in plan if row.get("status") == "would"]
     answers += [row for row in plan if row.get("status") != "would"]
@@ -188,6 +205,7 @@ async def _send_listed(
     _say_plan(spec, python, len(files), len(todo), count)
     if arguments.dry_run:
         answers += [row for row in plan if row.get("status") == "would"]
+    # Nothing to send: nothing is pulled, either.
     elif todo:
         folder = root
         if python is None:
@@ -200,6 +218,7 @@ async def _send_listed(
         show(row)
     states = [row_text(row, "status") for row in answers]
     through = "laptop"
+    # The box can send, so nothing is needed here.
     if python is not None:
         through = "box"
     done = [row for row in answers if row.get("status") in ("copied", "same")]
@@ -230,6 +249,7 @@ def _say_plan(spec: BoxSpec, python: str | None, files: int, count: int, total: 
         total=size(total),
         route=route,
     )
+    # On stderr: stdout has a row per file.
     print_error(told)
     if count:
         traffic = estimate_transfer_cost(load_profile(spec.profile), total).words
@@ -238,6 +258,7 @@ def _say_plan(spec: BoxSpec, python: str | None, files: int, count: int, total: 
 
 async def _pull_first(arguments: MirrorArguments, spec: BoxSpec, root: str) -> str:
     """Pull the directory to where `rgt pull` puts it; return its copy here."""
+    # The same place as `rgt pull`, so that files that are here already are not fetched again.
     destination = (Path("pulled") / spec.name).absolute()
     request = PullRequest(
         paths=(root,),
@@ -245,6 +266,7 @@ async def _pull_first(arguments: MirrorArguments, spec: BoxSpec, root: str) -> s
         accept_new_host_keys=arguments.accept_new_host_key,
     )
     report = await pull_box(spec, request)
+    # Sent anyway as far as it got: a file that is missing here fails as a row of its own.
     if not report.is_complete:
         for refused in report.incomplete[:5]:
             print_error(f"{spec.name}: not pulled: {refused.path}: {refused.reason}")
