@@ -310,7 +310,9 @@ def gpu_wish(text: str) -> tuple[str, int]:
         model, number = text, "1"
     wish = " ".join(model.replace(":", " ").split())
     name = read_gpu_name(wish)
-    if not (name.words or name.memory_gb) or not 1 <= int(number[:4]) <= 64:
+    # The length first: int() raises ValueError for more than 4,300 digits.
+    has_count = len(number) <= 4 and 1 <= int(number) <= 64
+    if not (name.words or name.memory_gb) or not has_count:
         raise argparse.ArgumentTypeError(
             translate(
                 "{words!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+", words=text

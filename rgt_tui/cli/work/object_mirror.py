@@ -86,9 +86,15 @@ class ObjectUpload:
             )
             try:
                 out, raw = await asyncio.wait_for(child.communicate(data), self._seconds)
+            except TimeoutError:
+                raise StoreFailed(
+                    translate("did not end within {seconds:g} s", seconds=self._seconds)
+                ) from None
             finally:
                 if child.returncode is None:
                     child.kill()
+                    # Collected before the loop ends: a store may hang, and no zombie is left.
+                    await child.wait()
             errors = raw.decode(errors="replace")
         found = [row for row in map(parse_row, out.splitlines()) if row is not None]
         # A row without a path is about the store itself: wrong bucket, no key, no network.
