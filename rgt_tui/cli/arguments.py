@@ -310,9 +310,8 @@ def gpu_wish(text: str) -> tuple[str, int]:
         model, number = text, "1"
     wish = " ".join(model.replace(":", " ").split())
     name = read_gpu_name(wish)
-    # The length first: int() raises ValueError for more than 4,300 digits.
-    has_count = len(number) <= 4 and 1 <= int(number) <= 64
-    if not (name.words or name.memory_gb) or not has_count:
+    # The length before the number: int() raises ValueError for more than 4,300 digits.
+    if not (name.words or name.memory_gb) or len(number) > 4 or not 1 <= int(number) <= 64:
         raise argparse.ArgumentTypeError(
             translate(
                 "{words!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+", words=text

@@ -291,9 +291,8 @@ class AutodlAccount(RentedAccount):
     def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb."""
         if what == START:
+            # The Pro API has no start without a card: it answers that the mode is not supported.
             return MachineCall(
-                # The Pro API has no start without a card: it answers that the mode is not
-                # supported.
                 "POST", f"{PRO}/power_on", {"instance_uuid": instance, "payload": "gpu"}
             )
         return MachineCall(
