@@ -236,9 +236,8 @@ class SlurmAccount:
         return await self._run_squeue("--me")
 
     async def _run_squeue(self, *which: str) -> tuple[SqueueJob, ...]:
+        # Tabs, because a name may have spaces and pipes; it is last, so that its own tabs stay in it.
         said = await self.line.run(
-            # Tabs, because a name may have spaces and pipes; it is last, so that its own tabs stay
-            # in it.
             *EPOCH, "squeue", "--noheader", "--array", *which, f"--format={chr(9).join(FIELDS)}"
         )
         if said.status:
