@@ -114,6 +114,7 @@ class KeyTurns:
                 await _wait_for_messages(self._app, self._app)
                 for pump in target.ancestors_with_self:
                     await _wait_for_messages(pump, self._app)
+                # Textual sends no message when a screen has become ready, so it is polled.
                 look_s = 0.01
                 while not self._is_ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
                     await asyncio.sleep(look_s)

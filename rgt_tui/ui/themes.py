@@ -34,6 +34,7 @@ def _make_theme(
             "rgt-raised": raised,
             "rgt-chosen": on,
             "rgt-chosen-ink": ink,
+            # Names of Textual's own, used by the command palette and by entries.
             "block-cursor-background": cursor,
             "block-cursor-foreground": cursor_ink,
             "block-cursor-text-style": "none",

@@ -39,6 +39,7 @@ class Board:
         self._numbers: dict[RunKey, int] = {} if like is None else like._numbers
         self._traces: dict[tuple[RunKey, str], CurveTrace] = {}
         self._knots: dict[RunKey, tuple[XAxis, CurveTrace, int, AxisKnots | None]] = {}
+        # Of the last frame, as a guess for the next one, see `draw_plot`.
         self._gutter = 5
         self.settings = PlotSettings()
         self.selected: RunKey | None = None
@@ -120,6 +121,7 @@ class Board:
             trace = None
         if trace is None:
             return None
+        # Made again only for new points, because it reads all of them.
         known = self._knots.get(key)
         if known is None or known[:3] != (axis, trace, len(trace.xs)):
             known = (
@@ -178,6 +180,7 @@ class Board:
 
     def prepare_smoothings(self, seconds: float) -> bool:
         """Prepare the other smoothings for at most `seconds`; return whether any are left."""
+        # In slices, so that keys pressed meanwhile come first.
         end = time.monotonic() + seconds
         for keep in SMOOTHING:
             for key in self.shown_runs:
@@ -259,7 +262,7 @@ class AveragedRuns:
     def summarize(
         self, runs: Sequence[ShownRun], settings: PlotSettings, box: str
     ) -> list[ShownRun]:
-        """Return `SeedSummary.curves` as runs of `box`; the runs themselves if they have none."""
+        """Return `SeedSummary.listed_curves` as runs of `box`; the runs themselves if they have none."""
         self._source.update(runs, settings, None)
         keys = self._source.shown_runs
         traces = [self._source.find_trace(key) for key in keys]
