@@ -14,9 +14,9 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, list_remedies
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth, BoxState, FleetState
+from rgt_tui.model import BoxState, FleetState
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.box_status import cells_of, current_cell
+from rgt_tui.ui.box_status import CALM, cells_of, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX,
@@ -163,7 +163,6 @@ LEAST_LOG = 9
 """Lines kept for the log when the history takes more than half."""
 ROOMY = (110, 26)
 """Minimum columns and lines to show the history above the log automatically."""
-CALM = {BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED}
 
 
 class BoxScreen(LogKeys):
@@ -210,6 +209,7 @@ class BoxScreen(LogKeys):
         Before the first layout it is predicted, so that no second layout is needed.
         """
         size, whole = self.query_one("#body").size, self.app.size
+        # Header, event line and keys.
         fixed = 3 + (self.notice is not None)
         return size or Size(whole.width, max(0, whole.height - fixed))
 
@@ -239,6 +239,7 @@ class BoxScreen(LogKeys):
             short, health = self.pane_room.width < 110, row.verdict.health
             *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
+            # The dangers are long and never change: above the link they would push it out of sight.
             return [*parts, platform, link, dangers_section(profile, width)]
 
         self.query_one("#vitals", Pane).show_sections(make_vitals, SURVIVAL_LEGEND)
@@ -325,6 +326,7 @@ class BoxScreen(LogKeys):
         else:
             side = size.width
         wants = WantedHeights(
+            # 44 is the least width of the vitals, see `left_of`.
             vitals.wanted_height(44),
             trouble.wanted_height(side),
             queue.wanted_height(side),

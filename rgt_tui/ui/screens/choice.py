@@ -98,6 +98,7 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
             x += width_of((span,))
             if column < x:
                 words = span.text.strip()
+                # A letter and its title are two spans; a click on either picks the choice.
                 found = (
                     one.value
                     for one in self._choices

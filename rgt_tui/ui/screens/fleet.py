@@ -212,6 +212,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
         with SideBySideWidgets(id="tail"):
+            # Not focusable, because they do not scroll; tab passes over them.
             yield Pane(id="log")
             yield Pane(id="past")
 
@@ -295,6 +296,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
         Opening one for the box counts as choosing it, so the selection stays on it.
         """
+        # On this screen, both are about all boxes.
         if place in ("alerts", "handbook") and self.has_fleet:
             cast("Dashboard", self.app).open_screen(place, None)
             return
@@ -344,6 +346,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the boxes counted by state, the fleet's rate and bill, and its worst case."""
+        # The header is drawn before the body, so the rows are found here.
         looked = self._find_rows(state)
         self._filtered = filter_rows(looked.rows, self._asked)
         said = self._filtered.count_text
@@ -353,6 +356,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         else:
             shown = []
         order, hidden = self._arrangement.sort_order, 0
+        # In the default order, trouble is on top anyway.
         if order != SortOrder():
             hidden = self.query_one(FleetTable).trouble_out_of_sight(
                 sort_rows(self._filtered.rows, order)
@@ -375,6 +379,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the changed rows, and the panes of the selected box."""
+        # The failure fills the screen until the start is tried again.
         if self._failure is not None:
             return
         rows, heads = group_rows(
@@ -485,6 +490,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             title,
             hint,
             lambda width: blocks_of(chosen, state, width, now, marked),
+            # Without room for the detail pane, the other one shows its sections.
             None if detail.display else (lambda width: detail_sections(chosen, state, width, now)),
         )
         loss.show_box(chosen.box, stale=chosen.verdict.stale)
@@ -508,6 +514,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         else:
             last = look.since(now)
         events, began = state.events, complete_from(state.events, self._began)
+        # The fleet's own events begin later than the visit: the history has the rest.
         if last is not None and last.at < began:
             chronicle = self.fleet.chronicle
             if self._recalled.since != last.at and chronicle is not None:
@@ -520,7 +527,9 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             command.id == "past.journal" and self.why_not(command) is None
             for command in self.commands()
         )
+        # The texts also depend on which times are past, and on today's date.
         ago = (last is not None and last.at <= now, began <= now, day_of(now))
+        # Made at every redraw, this was a quarter of the work of an idle dashboard.
         if (told := (events, last, began, journal, ago)) != self._since_told:
             self._since_told, self._since_made = told, {}
 
@@ -585,6 +594,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         if step is None:
             return ClipboardText(what=translate("the box's name"), text=row.name)
         self._copied = (row.name, step)
+        # From now on, trouble elsewhere must not move the selection.
         self.query_one(FleetTable).hold_selection()
         self.redraw_now()
         return step.copy_text
@@ -626,7 +636,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             return
         again = message.column == self._arrangement.sort_order.key
         self._set_order(
-            SortOrder(message.column, not self._arrangement.sort_order.flipped if again else False)
+            SortOrder(message.column, again and not self._arrangement.sort_order.flipped)
         )
 
     def action_open(self) -> None:

@@ -63,7 +63,7 @@ class HelpRow(NamedTuple):
 
 
 FIRST_KEYS = 6
-"""So many keys are enough to begin with, the one that quits among them."""
+"""Keys that are enough to begin with, including the one that quits."""
 
 
 def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
@@ -171,6 +171,7 @@ class HelpPanel(LineWidget):
         if len(made) <= height or width < TWO_FROM:
             return [made]
         made = row_lines(self.shown_rows, width // 2 - GAP)
+        # Cut at the blank line nearest to the middle, which is then left out.
         blanks = [place for place, (_, row) in enumerate(made) if not row.text and not row.title]
         cut = min((*blanks, len(made)), key=lambda place: abs(2 * place - len(made)))
         return [made[:cut], made[cut + 1 :]]
@@ -278,6 +279,7 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
         below = self.app.screen_stack[-2]
         self.dismiss()
         if command.id != "app.help":
+            # Later, when the screen below is the top one again.
             self.app.call_later(below.run_action, command.textual_action)
 
     def action_close(self) -> None:

@@ -208,6 +208,7 @@ def pull_row(
         room = width - width_of(head)
     else:
         room = whole_limit
+    # The price is asked before the first byte: there is no progress to draw yet.
     if pull.asks is not None:
         yes = dim_span(translate("   {key} yes", key=key_for("transfers.agree")))
         return make_line(
@@ -237,6 +238,7 @@ def pull_row(
     if look.problems:
         problems = how_many(look.problems, "problem")
     bar = 20
+    # Trouble stays; the bar and the counts are left out first.
     parts: Parts = [
         (5, make_line(draw_bar(share, bar))),
         (1, make_line(f"{percent_or_dash(share):>4}")),
@@ -410,6 +412,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             TransferEntry(f"{box}\0{pull.began_at}", box, "pull", pull)
             for box, pull in self.pulls.list_pulls()
         ]
+        # This rgt's own pulls have notes, too, but are in the list already.
         known += [from_note(note) for note in self._notes if not note.ours]
         if self.fleet_state is not None:
             # The newest copies on the boxes are listed, at most this many.
