@@ -116,6 +116,7 @@ class BoxContext(Horizontal):
             lambda width: newest_lines(box, width, inner, stale=stale)
         )
         self.query_one("#past", Pane).show_sections(lambda width: past_of(box, width, inner, now))
+        # It has no width before its first layout.
         self._share_width(self.size.width or self.screen.size.width)
 
     def on_resize(self, event: events.Resize) -> None:

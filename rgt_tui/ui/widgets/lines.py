@@ -35,6 +35,8 @@ from rgt_tui.ui.widgets.spans import (
     split_line,
 )
 
+# Besides control characters: marks that end a line, or reverse the direction of the text after
+# them.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -69,6 +71,8 @@ def style_cache_key(node: DOMNode) -> tuple[object, ...]:
         *(
             (
                 type(one),
+                # An id counts only if a rule names it; widgets that differ in others share their
+                # styles.
                 one.id if f"#{one.id}" in named else None,
                 one.classes,
                 one._pseudo_classes_cache_key,
@@ -211,6 +215,7 @@ class LineWidget(FaultTolerant, Widget):
         """Return the selected text, and its line ending."""
         from rgt_tui.ui.mouse import marked_text
 
+        # Cleaned as on the screen, because it is pasted elsewhere.
         return marked_text(
             [tuple(_safe_span(span) for span in row) for row in self._drawn], selection
         ), "\n"
@@ -253,12 +258,14 @@ class LineWidget(FaultTolerant, Widget):
             return
         regions: list[Region] = []
         for y, (old, new) in enumerate(zip(before, self._drawn, strict=True)):
+            # The background of the selection covers the row.
             if (y == selected_before) != (y == self._selected):
                 regions.append(Region(0, y, width, 1))
             elif old != new:
                 regions += [
                     Region(first, y, end - first, 1) for first, end in find_differing_runs(old, new)
                 ]
+        # Without regions, `refresh` would repaint everything.
         if regions:
             self.refresh(*regions)
 
@@ -270,7 +277,7 @@ class LineWidget(FaultTolerant, Widget):
                 and made is self._told
                 and self._drawn_size == (width, height)
             )
-            if same and made and self.selected_line() is None is self._selected:
+            if same and made and self._selected is None and self.selected_line() is None:
                 return
             self._told = made
             lines = [clip_line(one, width) for one in list(made)[:height]]
@@ -308,12 +315,14 @@ class LineWidget(FaultTolerant, Widget):
         if self._part_styles is None:
             sheet = self.app.stylesheet
             rules, known = _PART_STYLES.get(sheet, ([], {}))
+            # A new list of rules: they were parsed again, as for another theme.
             if rules is not sheet.rules:
                 known = {}
                 _PART_STYLES[sheet] = (sheet.rules, known)
             self._part_styles = known.setdefault(style_cache_key(self), {})
         style = self._part_styles.get(name)
         if style is None:
+            # What Textual does for all component classes of a widget, for one class only.
             drawn = DOMNode(classes=name)
             drawn._attach(self)
             self.app.stylesheet.apply(drawn)
@@ -323,6 +332,7 @@ class LineWidget(FaultTolerant, Widget):
     def notify_style_update(self) -> None:
         """Drop the styles of the old theme or widget state, and repaint if any of them changed."""
         super().notify_style_update()
+        # Most style updates change nothing that this widget shows.
         before = dict(self._tone_styles)
         self._part_styles = None
         self._tone_styles.clear()
@@ -333,6 +343,7 @@ class LineWidget(FaultTolerant, Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return the lines of a region, without Textual's per-line styling, which we do not use."""
         styles = self.styles
+        # Frames and opacity are left to Textual's own drawing.
         if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
             return super().render_lines(crop)
         strips = apply_filters(self, [self._make_strip(y) for y in crop.line_range])

@@ -105,6 +105,7 @@ def why_lines(
     to highlight.
     """
     out = _first_warning(row, width, now)
+    # The first warning has the reason already.
     told = row.box.reason if out else ""
     for finding in row.box.findings:
         out += finding_lines(finding, width, now, marked=marked)
@@ -154,6 +155,7 @@ def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False)
     out: list[Line] = []
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
+        # An alert about the state itself repeats the first line.
         if alert.id not in named and alert.kind != row.verdict.health:
             if not (said and said in alert.text):
                 if alert.level == "error":
@@ -285,6 +287,7 @@ def _shown_resource(resource: str) -> str:
 
 
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
+    # A cause that is gone is no error any more.
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
     age = ""
     if finding.since:
