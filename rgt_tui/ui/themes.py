@@ -14,6 +14,7 @@ def _make_theme(
     name: str, *, dark: bool, colours: tuple[str, ...], chosen: tuple[tuple[str, str], ...] = ()
 ) -> Theme:
     text, faint, accent, warn, trouble, proved, background, raised = colours
+    # In many colours, the selection and the cursor have the raised ground.
     (on, ink), (cursor, cursor_ink) = chosen or ((raised, text), (raised, text))
     return Theme(
         name=name,

@@ -60,6 +60,7 @@ class Board:
             for name in self._series_of(run):
                 needed.add((key, name))
                 trace = self._traces.setdefault((key, name), CurveTrace())
+                # `feed` is on the left, because it must run even if something has changed already.
                 changed = trace.feed(run.series[name]) or changed
         for gone in self._traces.keys() - needed:
             del self._traces[gone]
@@ -73,6 +74,7 @@ class Board:
             names += EVALUATIONS
         place = place_series(run, self.settings.axis)
         names += [place] if place is not None else []
+        # The metric may itself be one of the evaluations.
         return [name for name in dict.fromkeys(names) if len(run.series.get(name, ()))]
 
     @property
@@ -267,6 +269,7 @@ class AveragedRuns:
         keys = self._source.shown_runs
         traces = [self._source.find_trace(key) for key in keys]
         known = (settings.metric, keys, [len(trace.xs) for trace in traces if trace])
+        # Only for new points: the band takes a thousand samples.
         if known != self._known:
             self._known = known
             self.names, self.problem, self.summary = tuple(key.run for key in keys), "", None

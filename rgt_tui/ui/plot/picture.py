@@ -67,6 +67,7 @@ def draw_svg(
         y = y_of(tick)
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>')
         out.append(_text_element(LEFT - 8, y + 4, name, anchor="end"))
+    # `axis_ticks` counts in cells of a terminal, which are some 8 pixels wide.
     for tick, name in zip(*axis_ticks(settings.axis, window, columns // 8), strict=True):
         x = x_of(tick)
         out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')

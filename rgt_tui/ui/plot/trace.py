@@ -227,6 +227,7 @@ class CurveTrace:
         self._size = end
 
     def _cut_repeated(self, k: int) -> None:
+        # From the last shared point, so that the lost piece is joined to the curve.
         first = max(0, k - 1)
         if self._size - k > 1:
             piece = slice(first, self._size)

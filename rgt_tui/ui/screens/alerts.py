@@ -235,6 +235,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the active alerts, and below them the ended ones."""
+        # The history is written at the same rate.
         every_seconds = 5.0
         if self.fleet.chronicle is None:
             self._happened = tuple(
@@ -498,6 +499,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             )
             return ClipboardText(what=translate("the alert {id}", id=picked.alert.id), text=text)
         key, count = self._copied
+        # Another alert begins with its first fix.
         count = count if key == picked.key else 0
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]

@@ -317,6 +317,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def attach_fleet(self, fleet: FleetSource | None) -> None:
         """Use a fleet that was created after the first frame."""
         self._fleet = fleet
+        # Read once per fleet instead of with every command.
         self._replays = fleet is not None and fleet.plays_back
         self._is_past = fleet is not None and fleet.shows_past_moment
 

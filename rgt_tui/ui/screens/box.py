@@ -75,6 +75,7 @@ def place_panes(width: int, height: int, wants: WantedHeights) -> dict[str, Regi
     """Return the region of each shown pane, by its id."""
     if width >= 110:
         return _place_side_by_side(width, height, wants)
+    # Without room for both, the history takes the place of the log.
     found = (_place_above_log if width >= 76 and height >= 16 else _place_stacked)(
         width, height, wants
     )
@@ -236,6 +237,7 @@ class BoxScreen(LogKeys):
         row = FleetRow(box, self.verdict(box), (), profile.name)
 
         def make_vitals(width: int) -> list[PaneSection]:
+            # From 110 columns on, the vitals have the whole height.
             short, health = self.pane_room.width < 110, row.verdict.health
             *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
@@ -380,6 +382,7 @@ class BoxScreen(LogKeys):
                 what=translate("the path of the log of {name}", name=current[1].name),
                 text=current[1].log,
             )
+        # The log is no `Pane`: None means that it has the focus.
         if at is None and not self.log_pane.cursor.following:
             chosen = self.log_pane.chosen_lines()
         else:
@@ -426,6 +429,7 @@ class BoxScreen(LogKeys):
         else:
             self._span = HIDDEN
         self.redraw_now()
+        # The pane with the focus may have been hidden.
         if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())
         self.hint(
@@ -440,6 +444,7 @@ class BoxScreen(LogKeys):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
+        # Until the layout is done, the widgets have their old sizes.
         self.call_after_refresh(self.redraw_now)
 
     def main_widget(self) -> Widget:

@@ -57,6 +57,7 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
     PLACE = "choice"
     KEYS: ClassVar[tuple[Command, ...]] = CHOICE
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(CHOICE)
+    # The margin keeps the key line of the screen below in sight.
     DEFAULT_CSS = """
     ChoiceScreen { align: left bottom; }
     ChoiceScreen > FittedLines { margin: 0 0 1 0; background: $rgt-raised; }

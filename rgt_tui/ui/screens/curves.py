@@ -54,6 +54,7 @@ KEPT = "curve_settings"
 def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[ShownRun], int]:
     """Return the runs of some boxes, those of the box `here` first, and how many are left out."""
     found = [ShownRun(box.spec.name, run) for box in boxes for run in box.runs]
+    # Sorting is stable: the runs of each box keep their order.
     found.sort(key=lambda each: each.box != here)
     # Maximum runs in the list; the runs with the newest progress are kept.
     most_listed = 200
@@ -469,6 +470,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def action_next_metric(self) -> None:
         """Show the next metric."""
+        # Not the board's runs: an average has a single metric.
         metrics = metrics_of(each.run for each in self._listed)
         if len(metrics) < 2:
             self.hint(
@@ -621,6 +623,7 @@ class CurvesScreen(FleetAwareScreen):
         else:
             x = now + cells * pace
         x = min(max(self._round_x(x), frame.window[0]), frame.window[1])
+        # The pointer takes precedence, so it would hide the move.
         self._apply_settings(replace(self.settings, pinned=x, hover=None))
 
     def action_select_run(self, by: int) -> None:

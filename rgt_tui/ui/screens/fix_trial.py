@@ -310,6 +310,7 @@ class FixTrialScreen(TextDialog):
         self._show_progress()
 
     async def _run_trial(self, runner: FixTrials, one: StepTrial) -> None:
+        # After a refusal the step is tried again: nothing of the first try may stay.
         one.output, one.preview = [], None
         try:
             if isinstance(one.trial, LookTrial):

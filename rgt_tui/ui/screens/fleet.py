@@ -311,11 +311,13 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             row = self._make_row(box, judged)
             rows.append(row)
             try:
+                # One box that cannot be judged must not take the sum of the others away.
                 cases.append(health.worst_case_of(box, row.clocks, now))
             except Exception as error:
                 if not report_fault_to_app(self, error):
                     raise
             yield
+        # The next drawing of this state uses both, see `watch_fleet_state` and `_find_rows`.
         self._ahead = judged
         self._looked = AssessedRows(judged, rows, health.worst_of(cases))
         yield
@@ -610,6 +612,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
+        # Until the layout is done, the widgets have their old sizes.
         self.call_after_refresh(self.redraw_now)
         if self._failure is not None:
             self.show_failure(self._failure)
@@ -650,6 +653,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             for pane in self.query(Pane)
             if pane.can_focus and pane.display and pane.size.height
         ]
+        # None is the table, which needs no focus for its keys.
         ring: list[Pane | None] = [None, *panes]
         here = 0
         if isinstance(self.focused, Pane) and self.focused in panes:
@@ -738,6 +742,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             self.hint(translate("no filter is kept; save:NAME in a filter keeps it"))
             return
         texts = [f"@{name}" for name in names]
+        # The filter's own text says which one is used; it may have been typed in another case.
         here = self._filter.casefold()
         place = next((at for at, text in enumerate(texts, 1) if text.casefold() == here), 0)
         if place == len(texts):

@@ -124,8 +124,10 @@ class MarkKeys:
             "disconnect": self._disconnect_marked,
             "tear down": self._tear_down_marked,
             "copy": self._copy_marked,
+            # `clear_marks` below does it.
             "unmark": lambda boxes: None,
         }
+        # Cancelled: the marks stay.
         if picked is None:
             return
         boxes = self.marked_boxes

@@ -60,6 +60,7 @@ from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
 """Minimum width to show the page next to the list instead of below it."""
+# Severities are declared worst first.
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
@@ -178,6 +179,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *BOX_FIX, *ALERTS_TOO, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = ""
+    # Textual sets one of these classes, by the width.
     HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
     DEFAULT_CSS = """
     HandbookScreen #split { layout: vertical; }

@@ -79,6 +79,7 @@ def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
         HelpRow(make_displayable(c.shown_keys), c.shown_title, c.shown_help, c)
         for c in (*first, *rest)
     ]
+    # Dialogs have no such keys, and their few rows need no titles.
     if not shown or not quits:
         return rows
     at = len(first)
@@ -179,6 +180,7 @@ class HelpPanel(LineWidget):
     def scroll_lines(self, count: int) -> None:
         """Scroll a list that is longer than the screen."""
         width, height = self.size.width - 4, self.size.height - 2
+        # Negative if all rows fit.
         most = max(map(len, self._make_columns(width, height))) - height
         self._top = max(0, min(self._top + count, most))
         self.redraw()
@@ -278,6 +280,7 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
         """Close the help, and run a command of the screen below."""
         below = self.app.screen_stack[-2]
         self.dismiss()
+        # It would open this page again.
         if command.id != "app.help":
             # Later, when the screen below is the top one again.
             self.app.call_later(below.run_action, command.textual_action)

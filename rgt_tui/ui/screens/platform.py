@@ -120,6 +120,7 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
 
     def _load_page(self) -> None:
         profile = self.fleet.profile_of(self.box_name or "")
+        # A changed fleet file may give the box another profile.
         if profile != self._of:
             page = platform_sections(
                 profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None

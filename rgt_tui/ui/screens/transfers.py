@@ -97,11 +97,13 @@ def from_note(note: TransferNote) -> TransferEntry:
         end = PullResult(
             whole=False, text=translate("cut off: its rgt was killed, or the machine stopped")
         )
+        # Its end was not recorded: then it reported last.
         ended = note.told_at
     pull = BoxPull(
         note.paths, note.look, note.plan, end=end, stopped=note.was_stopped, cut_off=note.cut_off,
         began_at=note.began_at, ended_at=ended,
     )  # fmt: skip
+    # A NUL cannot occur in a name, so that keys of different sources always differ.
     return TransferEntry(f"note\0{note.name}", note.box, note.kind, pull, note)
 
 
@@ -465,6 +467,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
                     names,
                     now,
                     one.kind,
+                    # One cell of margin at the right.
                     width=width - 1,
                     silent=silent_for(one, now),
                 ),

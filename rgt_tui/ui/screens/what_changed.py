@@ -161,6 +161,7 @@ class WhatChangedScreen(TextDialog):
     def __init__(self, fleet: FleetSource, first: MarkedMoment, second: MarkedMoment) -> None:
         super().__init__()
         self._fleet = fleet
+        # They may have been marked in any order.
         self._moments = tuple(sorted((first, second), key=lambda moment: moment.at))
         self.comparison: MomentComparison | None = None
         self._events: tuple[Happening, ...] = ()

@@ -105,6 +105,7 @@ class BoxContext(Horizontal):
         set_height(self, height if box is not None else 0)
         if box is None or not height:
             return
+        # Without the frame.
         inner = height - 2
         view = choose_log(box, None)
         has_past = bool(box.past.at or box.recent.at)

@@ -520,6 +520,7 @@ class Checklist(SelectableList[str]):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw both columns."""
+        # Without rows, a click selects nothing.
         self._owners = ()
         if self._empty:
             return [EMPTY, *self._empty]
@@ -554,6 +555,7 @@ class Checklist(SelectableList[str]):
 
     def on_click(self, event: events.Click) -> None:
         """Select a check, or open or close a phase."""
+        # The rail has a line for each phase, however far the list is scrolled.
         if event.x < self.rail_width:
             phases = [phase.number for phase in self._phases[event.y : event.y + 1]]
         else:

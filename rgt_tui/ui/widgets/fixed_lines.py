@@ -369,6 +369,7 @@ class EntryLine(FaultTolerant, Horizontal):
     @property
     def takes_keys(self) -> bool:
         """Whether the keyboard input goes here."""
+        # The input gets the focus a moment after it was added.
         return not self.leaving and any(entry.has_focus for entry in self.query(Input))
 
     def compose(self) -> ComposeResult:

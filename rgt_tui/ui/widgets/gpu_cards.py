@@ -72,7 +72,9 @@ def _max_util(gpus: Sequence[GpuReading]) -> float:
 def in_trouble(box: BoxState) -> bool:
     """Return whether a GPU of the box is dead or has an error reported by the driver."""
     return box.sample is not None and any(
-        rank_urgency(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus
+        # 0.0, because it does not matter here whether a GPU is idle.
+        rank_urgency(gpu, 0.0) <= FAULTY
+        for gpu in box.sample.gpus
     )
 
 
@@ -233,6 +235,7 @@ def link_words(gpu: GpuReading) -> list[Line]:
                 Span(translate("NVLink {up} of {nvlinks} up", up=up, nvlinks=gpu.nvlinks), tone)
             )
         )
+    # None = without ECC, or not reported: then nothing is claimed.
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
         out.append(make_line(dim_span(translate("ECC no errors"))))
     return out

@@ -576,6 +576,7 @@ class LogPane(LineWidget):
         else:
             chosen = range(0)
         head: list[Line] = []
+        # The reader is at the first line kept here.
         if first == 0 and self.older and not self.cursor.following:
             head = [make_line(dim_span(translate("··· {older} loads ···", older=self.older)))]
         room = height - len(head)

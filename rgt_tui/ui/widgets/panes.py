@@ -194,6 +194,7 @@ class Pane(LineWidget):
         parts = self._make_sections(width - 4)
         if not parts:
             return ()
+        # The pane may be taller than before, or its text shorter.
         self._top = max(0, min(self._top, height_of(parts) - height))
         asked = (width, height, self._foot, self.has_focus, self._top, current_glyphs())
         # The same sections as before have the same lines, which are then not compared again.

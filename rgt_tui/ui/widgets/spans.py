@@ -128,6 +128,7 @@ def _clip_cached(spans: Line, width: int, mark: str) -> Line:
         if cells:
             out.append(span)
             used += cells
+        # The line is full; the rest would only add empty spans.
         if used == width and any(rest.text for rest in spans[index + 1 :]):
             break
     if used < width:

@@ -416,6 +416,7 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
         out.append(
             make_line(dim_span(translate("sampled every {interval:g} s", interval=box.interval)))
         )
+    # Until the first sample, the values are those that an earlier rgt has kept.
     if box.remembered_at is not None and box.sample is None:
         out.append(
             make_line(

@@ -88,6 +88,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b,
     "=": lambda a, b: a == b,
+    # Texts are written with a colon, so numbers may be, too.
     ":": lambda a, b: a == b,
 }
 _EXAMPLES = {

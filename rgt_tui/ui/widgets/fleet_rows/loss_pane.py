@@ -154,6 +154,7 @@ class LossPane(CurvePlot):
         if self._kept is None or self._kept.runs[0].key != shown.key:
             made = board_class()
             assert made is not None
+            # A new board gives the run the first colour, as every run has here.
             self._kept = made()
         self._kept.update((shown,), BARE, None)
         self._seen, self._body = measure_drawn(run), None

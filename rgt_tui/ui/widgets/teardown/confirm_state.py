@@ -86,6 +86,7 @@ def find_changes(
         (translate("keeps billing"), before.keeps_billing, after.keeps_billing),
         (translate("without you"), before.dangers, after.dangers),
     ):
+        # Only sizes may change unnoticed: a directory with another number is another directory.
         known, there = {_drop_sizes(text) for text in old}, {_drop_sizes(text) for text in new}
         found.extend(
             ReviewChange(f"{name}, new: {text}") for text in new if _drop_sizes(text) not in known
@@ -424,6 +425,7 @@ class ConfirmState:
             or self.stage is not DialogStage.REVIEW
         ):
             return self
+        # It would be shown as the review of the current choice.
         if asked != self.choice:
             return self
         new: tuple[ReviewChange, ...] = ()

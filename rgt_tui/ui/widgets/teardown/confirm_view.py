@@ -250,6 +250,7 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
     """Return the exact text to type, and what it means."""
     if state.stage is not DialogStage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
+    # Levels at which nothing is lost need no typed text.
     if not state.wanted_text:
         return _named_line("", dim_span(translate("nothing to type: press the button")))
     given = state.review.forfeits
@@ -401,6 +402,7 @@ def verb_label(state: ConfirmState, setting: DialogSetting) -> str:
         native = setting.action.native_label
     else:
         native = ""
+    # The label of the call that would be sent comes before the profile's.
     if state.review is not None and state.review.native_label:
         native = state.review.native_label
     return verb_with_native(state.verb, native)
@@ -696,6 +698,7 @@ def pull_line(pull: BoxPull, width: int) -> Line:
             mark = Span(f"{g.check} ", Tone.PROVED)
         else:
             mark = Span(f"{g.trouble} ", Tone.TROUBLE)
+        # A pull that the person has stopped is no failure.
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip_line(

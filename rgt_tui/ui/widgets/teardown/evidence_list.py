@@ -310,6 +310,7 @@ def _full_row_lines(row: EvidenceRow, columns: EvidenceColumns) -> list[Line]:
 class EvidenceList(FittedLines, SelectableList[str]):
     """Shows the rows; ↑ ↓ move through them, and action keys are posted to the screen."""
 
+    # `FittedLines` is the first base, because it draws; `SelectableList` selects.
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*WALK, *EVIDENCE)))
     DEFAULT_CSS = "EvidenceList { height: auto; }"
