@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,10 @@ class AppPaces(msgspec.Struct, frozen=True):
     """How long a failure message is shown; the same one is not repeated within that time."""
     screenshot_s: float = 15.0
     """How long the path of a screenshot is shown."""
+    thread_turn_s: float = 0.0005
+    """Python's switch interval while the app runs; its default is 5 ms. The thread that writes to
+    the terminal waits that long for a screen that is busy with what follows its paint: with 200
+    boxes the median from key to paint was 8.8 ms by default, and 5.5 ms with this."""
 
 
 APP_PACES = AppPaces()
@@ -174,6 +179,7 @@ class RgtApp(FaultTolerant, App[None]):
         self.seen_at = -math.inf
         """Client clock up to which the person has marked events as seen."""
         self._garbage = QuietGarbage()
+        self._thread_turn_before = sys.getswitchinterval()
         self._keys = KeyTurns(self, self._garbage)
         self.pulls = BoxPulls(self)
         self.last_look = LastActivity(self, visits_path(os.environ))
@@ -236,6 +242,7 @@ class RgtApp(FaultTolerant, App[None]):
 
     def on_mount(self) -> None:
         """Start making the fleet after the first frame."""
+        sys.setswitchinterval(APP_PACES.thread_turn_s)
         if self.preferences.keys:
             self.set_keymap(self.preferences.keymap)
         # After the first frame, so that what exists by then is frozen and never traversed again.
@@ -704,6 +711,7 @@ class RgtApp(FaultTolerant, App[None]):
         """Disconnect also if the app ends in another way."""
         await self.stop_fleet()
         self._garbage.end()
+        sys.setswitchinterval(self._thread_turn_before)
 
     async def stop_fleet(self) -> None:
         """Stop the fleet once; a fleet that hangs is abandoned after `AppPaces.stop_s`."""

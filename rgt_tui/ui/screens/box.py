@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import BindingType
@@ -244,14 +244,14 @@ class BoxScreen(LogKeys):
             # The dangers are long and never change: above the link they would push it out of sight.
             return [*parts, platform, link, dangers_section(profile, width)]
 
-        self.query_one("#vitals", Pane).show_sections(make_vitals, SURVIVAL_LEGEND)
-        self.query_one("#queue", Pane).show_sections(
-            lambda width: [
-                PaneSection(
-                    make_line(translate("queue")), queue_lines(box, width, now), queue_hint(box)
-                )
-            ]
-        )
+        def make_queue(width: int) -> list[PaneSection]:
+            rows = queue_lines(box, width, now)
+            return [PaneSection(make_line(translate("queue")), rows, queue_hint(box))]
+
+        # Cached, because the height is asked for before the lines: each was made four times for
+        # one opening.
+        self.query_one("#vitals", Pane).show_sections(cache(make_vitals), SURVIVAL_LEGEND)
+        self.query_one("#queue", Pane).show_sections(cache(make_queue))
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
             self._proposed = ()
         self._proposed_at = state.at
@@ -282,7 +282,7 @@ class BoxScreen(LogKeys):
                 )
             return [PaneSection(make_line(translate("what is wrong")), [*why, *over], hint)]
 
-        self.query_one("#trouble", Pane).show_sections(make_trouble)
+        self.query_one("#trouble", Pane).show_sections(cache(make_trouble))
         past = self.query_one("#past", Pane)
         past.show_sections(
             lambda width: [

@@ -149,6 +149,7 @@ class LineWidget(FaultTolerant, Widget):
         """The range selected with the mouse, in characters of the lines."""
         self._part_styles: dict[str, Style] | None = None
         """Style per component class, shared by all widgets with the same `style_cache_key`."""
+        self._base_style: Style | None = None
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
@@ -334,7 +335,7 @@ class LineWidget(FaultTolerant, Widget):
         super().notify_style_update()
         # Most style updates change nothing that this widget shows.
         before = dict(self._tone_styles)
-        self._part_styles = None
+        self._part_styles = self._base_style = None
         self._tone_styles.clear()
         self._strip_cache.clear()
         if any(self._tone_style(*used) != style for used, style in before.items()):
@@ -346,19 +347,20 @@ class LineWidget(FaultTolerant, Widget):
         # Frames and opacity are left to Textual's own drawing.
         if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
             return super().render_lines(crop)
-        strips = apply_filters(self, [self._make_strip(y) for y in crop.line_range])
+        size = self.size  # computed from the layout at each access, so not once a line
+        strips = apply_filters(self, [self._make_strip(y, size) for y in crop.line_range])
         first, end = crop.column_span
-        if (first, end) != (0, self.size.width):
+        if (first, end) != (0, size.width):
             strips = [strip.crop(first, end) for strip in strips]
         return strips
 
     def render_line(self, y: int) -> Strip:
         """Return one line with offsets: Textual reads from it which character the pointer is on."""
-        return self._make_strip(y).apply_offsets(0, y)
+        return self._make_strip(y, self.size).apply_offsets(0, y)
 
-    def _make_strip(self, y: int) -> Strip:
+    def _make_strip(self, y: int, size: Size) -> Strip:
         """Return one line as a strip, cached by its content."""
-        width, height = self.size
+        width, height = size
         if self._drawn_size != (width, height):
             self._update_drawn(width, height)
         if y < len(self._drawn):
@@ -400,8 +402,9 @@ class LineWidget(FaultTolerant, Widget):
     def _tone_style(self, tone: Tone, selected: bool) -> Style:
         style = self._tone_styles.get((tone, selected))
         if style is None:
-            style = self._component(f"tone--{tone}")
-            style = self.rich_style + style
+            if self._base_style is None:
+                self._base_style = self.rich_style
+            style = self._base_style + self._component(f"tone--{tone}")
             if selected:
                 style += self._component("row--selected")
             self._tone_styles[tone, selected] = style
