@@ -37,9 +37,9 @@ class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
 
     box: str
     kind: str
-    """``pull``, ``push code``, ``push data`` or ``push trainer``."""
+    """``pull``, ``push code``, ``push data``, ``push trainer`` or ``mirror``."""
     paths: tuple[str, ...] = ()
-    """The copied files: paths on the box for a pull, local ones for a push. Empty = all results."""
+    """The copied files: paths on the box, or local ones for a push. Empty = all results."""
     paths_left_out: int = 0
     """Number of paths beyond those listed."""
     to: str = ""

@@ -1,8 +1,9 @@
 """Sends listed files to an object store through fsspec; run by any Python 3.8 that has it, never imported by rgt.
 
-Arguments: the URL, the directory, and ``plan``, ``send`` or ``send-growing``. Standard input has a
-JSON line for each file: path, size, sha256, mtime. Each answer is a JSON line: path and ``status``
-(copied, same, would or failed), ``size``, ``error``; or only ``error`` if the store does not answer.
+Arguments: the URL, the directory, and ``plan`` (changes nothing), ``compare``, ``send`` or
+``send-growing``. Standard input has a JSON line for each file: path, size, sha256, mtime. Each answer
+is a JSON line: path and ``status`` (copied, same, would or failed), ``size``, ``error``; or only
+``error`` if the store cannot be used. Lines in between have path and the bytes ``sent`` or ``read`` back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from importlib import import_module
@@ -22,31 +24,57 @@ RECORD = ".rgt-mirror.json"
 def answer_rows(url: str, folder: str, verb: str) -> None:
     """Plan or send, and print the answers."""
     rows = [json.loads(line) for line in sys.stdin.buffer]
+    progress = ProgressRows()
+    if os.path.isfile(folder):
+        folder = os.path.dirname(folder)
     try:
-        place = ObjectPlace(url, folder)
+        place = ObjectPlace(url, folder, progress)
     except Exception as error:  # a store's library raises errors of its own
         print_row({"error": error_line(error)})
         return
     open_files = set()
     if verb == "send":
         open_files = files_open_for_writing()
-    for row in rows:
-        path = os.path.join(folder, row["path"])
-        try:
-            found = place.classify_file(row, path)
-            if found == "would" and verb != "plan":
-                if os.path.realpath(path) in open_files:
-                    raise ValueError(
-                        "a process has it open for writing: --growing sends it as it is"
-                    )
-                place.send_file(row, path, growing=verb == "send-growing")
-                found = "copied"
-            print_row({"path": row["path"], "status": found, "size": row["size"]})
-        except Exception as error:
-            print_row({"path": row["path"], "status": "failed", "error": error_line(error)})
+    failures = 0
     try:
-        if verb != "plan":
-            place.write_record()
+        for row in rows:
+            failures, answer = answer_row(place, verb, row, open_files, failures)
+            print_row(answer)
+            if progress.stopped:
+                break
+            if failures == 3:
+                # Each takes minutes if a store does not answer.
+                print_row({"error": f"3 files failed one after the other: {answer['error']}"})
+                break
+    finally:
+        # Also if the caller is gone: the next run then has less to read back.
+        if verb != "plan" and place.has_news:
+            write_record(place)
+
+
+def answer_row(
+    place: ObjectPlace, verb: str, row: dict[str, Any], open_files: set[str], failures: int
+) -> tuple[int, dict[str, Any]]:
+    """Plan or send one file; return how many failed in a row because of the store, and the answer."""
+    path = os.path.join(place.folder, row["path"])
+    try:
+        found = place.classify_file(row, path)
+        if found == "would" and verb.startswith("send"):
+            if os.path.realpath(path) in open_files:
+                raise ValueError("a process has it open for writing: --growing sends it as it is")
+            place.send_file(row, path, growing=verb == "send-growing")
+            found = "copied"
+        return 0, {"path": row["path"], "status": found, "size": row["size"]}
+    except Exception as error:
+        if not (isinstance(error, ValueError) or getattr(error, "filename", None)):
+            failures += 1
+        return failures, {"path": row["path"], "status": "failed", "error": error_line(error)}
+
+
+def write_record(place: ObjectPlace) -> None:
+    """Write the record; say if that failed."""
+    try:
+        place.write_record()
     except Exception as error:
         print_row({"error": f"{RECORD} was not written: {error_line(error)}"})
 
@@ -63,34 +91,82 @@ def print_row(row: dict[str, Any]) -> None:
     print(json.dumps(row), flush=True)
 
 
+class ProgressRows:
+    """Prints how far a file is, at most twice a second.
+
+    A print to a caller that is gone ends the upload, and the store's library removes the parts
+    that it has sent, for which a store would bill. So does a SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._printed = time.monotonic()
+        signal.signal(signal.SIGTERM, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.stopped = True
+
+    def count_bytes(self, path: str, step: str, count: int) -> None:
+        """Report how many bytes of a file were ``sent``, or ``read`` back.
+
+        Raises:
+            ValueError: The process was asked to stop.
+        """
+        if self.stopped:
+            raise ValueError("stopped")
+        now = time.monotonic()
+        if now - self._printed >= 0.5:
+            self._printed = now
+            print_row({"path": path, step: count})
+
+
 class ObjectPlace:
     """A prefix of an object store.
 
     Args:
         url: Its address.
         folder: The directory here.
+        progress: Receives the bytes that were sent and read.
 
     Raises:
         Exception: The store does not answer; of which kind, its library decides.
     """
 
-    def __init__(self, url: str, folder: str) -> None:
+    def __init__(self, url: str, folder: str, progress: ProgressRows) -> None:
+        self._scheme = url.partition("://")[0]
         self._files, root = import_module("fsspec.core").url_to_fs(url)
-        self._root, self._folder = root.rstrip("/"), folder
+        self._root, self.folder, self._progress = root.rstrip("/"), folder, progress
+        if not self._root:
+            raise ValueError("it names no bucket: give s3://BUCKET/PREFIX")
         self._files.invalidate_cache()
         try:
             found = self._files.find(self._root, detail=True)
         except FileNotFoundError:
             found = {}
+        if not found:
+            self._check_bucket()
         if self._root in found:
-            raise ValueError(f"{url} is an object, not a prefix")
+            raise ValueError("it is an object, not a prefix: choose another one")
         self._objects: dict[str, dict[str, Any]] = {
             key[len(self._root) + 1 :]: info for key, info in found.items()
         }
         self._record: dict[str, dict[str, Any]] = {}
+        self.has_news = False
+        """The record is not written yet."""
         if RECORD in self._objects:
             self._record = json.loads(self._files.cat_file(self._object_key(RECORD)))
         self._written = time.monotonic()
+
+    def _check_bucket(self) -> None:
+        """Raise ValueError if the bucket does not exist; a store may refuse to say that."""
+        bucket = self._root.partition("/")[0]
+        if self._scheme in ("s3", "gs", "gcs", "az", "abfs"):
+            try:
+                self._files.info(bucket)
+            except FileNotFoundError:
+                raise ValueError(f"there is no bucket {bucket}") from None
+            except Exception:
+                return
 
     def _object_key(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -120,13 +196,16 @@ class ObjectPlace:
 
     def _read_back(self, path: str) -> tuple[int, str]:
         found, size = hashlib.sha256(), 0
-        with self._files.open(self._object_key(path), "rb", cache_type="readahead") as opened:
+        with self._files.open(
+            self._object_key(path), "rb", block_size=16 << 20, cache_type="readahead"
+        ) as opened:
             while True:
                 piece = opened.read(4 << 20)
                 if not piece:
                     return size, found.hexdigest()
                 found.update(piece)
                 size += len(piece)
+                self._progress.count_bytes(path, "read", size)
 
     def send_file(self, row: dict[str, Any], path: str, *, growing: bool) -> None:
         """Send a file and read it back.
@@ -140,7 +219,16 @@ class ObjectPlace:
             is_listed = hash_file(path, row["size"]) == row["sha256"]
         if not (is_listed or growing):
             raise ValueError("it changed since it was listed: --growing sends it as it is")
-        self._files.put_file(path, self._object_key(row["path"]))
+
+        def count_sent(_: object, sent: int, **__: object) -> None:
+            self._progress.count_bytes(row["path"], "sent", sent)
+
+        options: dict[str, Any] = {}
+        if self._scheme == "s3":
+            # Of 50 MB by default: too much memory, and no progress for minutes. 10,000 are allowed.
+            options["chunksize"] = max(8 << 20, before.st_size // 9000)
+        callback = import_module("fsspec.callbacks").Callback(hooks={"rows": count_sent})
+        self._files.put_file(path, self._object_key(row["path"]), callback=callback, **options)
         self._files.invalidate_cache()
         size, digest = self._read_back(row["path"])
         if digest != row["sha256"] and not (growing and hash_file(path, size) == digest):
@@ -154,13 +242,14 @@ class ObjectPlace:
     def _note_verified(self, path: str, size: int, digest: str) -> None:
         tag = read_tag(self._files.info(self._object_key(path)))
         self._record[path] = {"size": size, "sha256": digest, "tag": tag}
+        self.has_news = True
 
     def write_record(self) -> None:
         """Write the record, which names the uploaded objects."""
         self._files.pipe_file(
             self._object_key(RECORD), json.dumps(self._record, sort_keys=True).encode()
         )
-        self._written = time.monotonic()
+        self._written, self.has_news = time.monotonic(), False
 
 
 def read_tag(info: dict[str, Any]) -> str:

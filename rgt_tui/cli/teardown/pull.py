@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import time
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+COPYING = ("pulling", "sending")
+"""Phases in which bytes are counted."""
 EVERY_S = 5.0
 """Seconds between two lines of progress without a terminal."""
 
@@ -36,7 +37,6 @@ EVERY_S = 5.0
 def run_pull(arguments: PullArguments) -> int:
     """Pull; return the exit code."""
     spec = open_box(arguments, trusted=True)
-    # Absolute: the ledger of the pull is kept per directory, and must not depend on the cwd.
     destination = Path(arguments.dest or Path("pulled") / spec.name).expanduser().absolute()
     request = PullRequest(
         paths=tuple(arguments.paths),
@@ -57,22 +57,9 @@ def run_pull(arguments: PullArguments) -> int:
 
 
 async def _run_pull(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
-    over = asyncio.Event()
-    running.until_signalled(over)
     with PullDisplay(spec.name, as_json=as_json) as display:
-        # Cancelled by a signal instead of an exception in the middle: files get their names last,
-        # so all that has arrived is kept.
-        working = asyncio.ensure_future(_noted_pull(spec, request, display))
-        waiting = asyncio.ensure_future(over.wait())
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-            # After the clean-up, so that the exit status is 130 as for other commands.
-            raise KeyboardInterrupt
         try:
-            report = working.result()
+            report = await running.run_until_signalled(_noted_pull(spec, request, display))
         except PullFailed as error:
             print_error(f"{spec.name}: {error}")
             return FAILED
@@ -99,8 +86,6 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: PullDisplay)
             display.show_plan(plan, listing, traffic)
 
         report = await pull_box(spec, request, show_progress, show_plan)
-        # An exception leaves the page without a result: other rgts then show that it was
-        # interrupted.
         page.record_result(in_short(report), whole=report.is_complete)
         return report
 
@@ -119,7 +104,6 @@ def in_short(report: PullReport) -> str:
             reasons.append(
                 translate("{path} and others belong to no job", path=report.unclaimed[0].path)
             )
-        # The box limits its lists, and counts what did not fit.
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
     same = ""
@@ -136,13 +120,14 @@ class PullDisplay:
     Args:
         name: The box's name.
         as_json: Whether to write JSON lines to stdout.
+        quiet: Show no progress unless on a terminal.
     """
 
-    def __init__(self, name: str, *, as_json: bool) -> None:
+    def __init__(self, name: str, *, as_json: bool, quiet: bool = False) -> None:
         self._name = name
         self._json = as_json
+        self._quiet = quiet
         self._live: Live | None = None
-        # So that the first progress is printed at once.
         self._said_at = -EVERY_S
         self._phase = ""
 
@@ -151,7 +136,6 @@ class PullDisplay:
             from rich.console import Console
             from rich.live import Live
 
-            # Without a thread of rich: progress arrives often enough to draw it.
             self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
             self._live.start()
         return self
@@ -176,14 +160,12 @@ class PullDisplay:
                 " (of that at most {present} from an earlier pull)", present=size(plan.present)
             )
         self._print_line(said)
-        # Before the first byte, because on some platforms traffic costs money.
         if plan.steps:
             self._print_line(f"{self._name}: traffic: {traffic}")
 
     def _print_line(self, text: str) -> None:
         with contextlib.suppress(OSError):
             if self._live is not None:
-                # Names of files may look like rich's markup.
                 self._live.console.print(clean_text(text), markup=False, highlight=False)
             else:
                 sys.stderr.write(clean_text(text) + "\n")
@@ -195,12 +177,10 @@ class PullDisplay:
             self._live.update(draw_progress(self._name, progress), refresh=True)
             return
         now = time.monotonic()
-        # A new phase is always printed, so that each shows up at least once.
-        if progress.phase == self._phase and now - self._said_at < EVERY_S:
+        if self._quiet or (progress.phase == self._phase and now - self._said_at < EVERY_S):
             return
         self._phase, self._said_at = progress.phase, now
         if self._json:
-            # A path may have bytes that are not UTF-8, which JSON cannot carry.
             row = {**msgspec.structs.asdict(progress), "path": clean_text(progress.path)}
             print_json({"box": self._name, **row})
             sys.stdout.flush()
@@ -210,9 +190,16 @@ class PullDisplay:
 
 def describe_progress(progress: PullProgress) -> str:
     """Return the progress of a pull as one line."""
-    if progress.phase != "pulling":
-        return f"{progress.phase} …"
+    if progress.phase not in COPYING:
+        parts = [progress.phase]
+        if progress.phase == "listing" and progress.files_done:
+            parts += [how_many(progress.files_done, "file"), size(progress.bytes_done)]
+        if progress.phase == "comparing" and progress.files:
+            parts.append(f"{progress.files_done:,} of {how_many(progress.files, 'file')}")
+            parts.append(f"{size(progress.bytes_done)} of {size(progress.bytes)}")
+        return ", ".join(parts) + " …"
     parts = [
+        progress.phase if progress.phase != "pulling" else "",
         f"{pct(100 * progress.done_share):>5}",
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
         f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
@@ -235,7 +222,7 @@ def draw_progress(name: str, progress: PullProgress) -> RenderableType:
     bar = ProgressBar(total=1.0, completed=progress.done_share, width=20)
     cells: list[RenderableType] = [
         Text(f"{name}:"),
-        *([bar] if progress.phase == "pulling" else []),
+        *([bar] if progress.phase in COPYING else []),
     ]
     row.add_row(*cells, Text(describe_progress(progress)))
     return row
@@ -271,7 +258,6 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
             here=here,
         )
     )
-    # Below 5% the ratio says nothing, since blocks that do not shrink are sent as they are.
     if report.line_bytes and report.packed_bytes > 1.05 * report.line_bytes:
         ratio = f"{report.packed_bytes / report.line_bytes:.1f}:1"
         line = size(report.line_bytes)
@@ -308,7 +294,6 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
     _print_problems(name, "link", links, len(report.links))
     for folder in report.folders:
         found = translate("complete here, {files}", files=how_many(folder.files, "file"))
-        # One example; --json has all of them.
         if folder.missing:
             path, reason = folder.missing[0]
             first = path.removeprefix(folder.path.rstrip("/") + "/")
@@ -352,7 +337,6 @@ def _print_unclaimed(report: PullReport) -> None:
     name, groups = report.box, sorted(report.unclaimed, key=lambda group: -group.bytes)
     directories = how_many(len(groups), "directory", "directories")
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
-    # Small files are mentioned, but do not make the copy incomplete (--unclaimed).
     if not report.too_much_unclaimed:
         print_lines(
             translate(
@@ -416,7 +400,6 @@ def replace_surrogates(text: str) -> str:
 def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
     # Maximum names of one kind that are printed; --json has all.
     shown = 50
-    # On stderr like all problems: stdout has the result.
     for path, reason in list(rows)[:shown]:
         print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
     if count > shown:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.printing import print_error
+from rgt_tui.cli.teardown.pull import PullDisplay
 from rgt_tui.cli.work.work_arguments import MirrorArguments
-from rgt_tui.fleet import connected_agent
+from rgt_tui.fleet import DiaryPage, connected_agent, noted_transfer
 from rgt_tui.fleet.pulls.pull_stream import PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import pull_box
-from rgt_tui.fleet.work.agent_answers import Row, parse_row, query_agent, row_count, row_text
+from rgt_tui.fleet.work.agent_answers import (
+    Row,
+    parse_row,
+    query_agent,
+    row_count,
+    row_text,
+    stream_rows,
+)
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import estimate_transfer_cost, how_many, load_profile, size
-from rgt_tui.ssh import BoxTransport, find_python_with, quote_words, run_command
-from rgt_tui.transfer.copying import destination_path
+from rgt_tui.ssh import BoxTransport, find_python_with, quote_words
+from rgt_tui.transfer.copying import PullProgress, TransferRate, destination_path, time_to_go
 
-# The usual ones; fsspec knows more, and its class is asked below, not this table.
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """The package that gives fsspec each kind of store."""
-# "" in sys.path is the directory of the box's login shell: a module there could shadow fsspec.
 START = "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; exec(sys.argv.pop(1))"
 """Runs the program in its argument, without importing from the current directory."""
 
@@ -50,8 +59,10 @@ class ObjectUpload:
         self._connection, self._python = connection, python
         self._url, self._seconds = url, seconds
 
-    async def send_rows(self, verb: str, folder: str, rows: list[Row]) -> list[Row]:
-        """Return the answers about some files.
+    async def send_rows(
+        self, verb: str, folder: str, rows: list[Row], each: Callable[[Row], None]
+    ) -> None:
+        """Send some files; `each` gets the program's rows as they arrive.
 
         Raises:
             StoreFailed: The store does not answer.
@@ -59,55 +70,199 @@ class ObjectUpload:
         """
         from rgt_tui.transfer import object_upload
 
-        # Sent with each call: it runs in the box's own Python, and nothing is installed there.
         source = Path(object_upload.__file__).read_text(encoding="utf-8")
         words = ("-c", START, source, self._url, folder, verb)
-        # Over stdin: a list of thousands of files is too long for a command line.
         data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        broken: list[str] = []
+        answered: list[str] = []
+
+        def apply_row(row: Row) -> None:
+            if "path" not in row:
+                broken.append(row_text(row, "error"))
+                return
+            if "status" in row:
+                answered.append(row_text(row, "status"))
+            each(row)
+
         if self._python is not None:
-            done = await run_command(
+            _, last = await stream_rows(
                 self._connection,
                 quote_words(self._python, *words),
+                apply_row,
                 data=data,
                 seconds=self._seconds,
-                # A row per file: a million of them fit.
-                most_bytes=1 << 28,
-                name="sending to the object store",
+                name=translate("sending to the object store"),
             )
-            out, errors = done.out, done.words
         else:
+            last = await self._send_from_here(words, data, apply_row)
+        if broken:
+            raise StoreFailed(self.explain_error(broken[0]))
+        if len(answered) < len(rows):
+            last = translate("it ended early: {last}", last=last or "no message")
+            raise StoreFailed(self.explain_error(last))
+
+    def explain_error(self, error: str) -> str:
+        """Return an error of the store with what to do about it; other errors say that themselves."""
+        sender = translate("the box")
+        if self._python is None:
+            sender = translate("this machine")
+        keys = translate(
+            "keys are read from {sender}: its environment or ~/.aws, and AWS_ENDPOINT_URL for a store "
+            "that is not AWS",
+            sender=sender,
+        )
+        steps = {
+            "there is no bucket": translate("create it, or correct the URL"),
+            "redential": keys,
+            "PermissionError": keys,
+            "Forbidden": keys,
+            "onnect": translate(
+                "{sender} does not reach the store: check its network and AWS_ENDPOINT_URL",
+                sender=sender,
+            ),
+        }
+        for needle, step in steps.items():
+            if needle in error:
+                return f"{error}: {step}"
+        if error.partition(": ")[0].isidentifier():
+            error += translate(": the same command continues")
+        return error
+
+    async def _send_from_here(
+        self, words: Sequence[str], data: bytes, each: Callable[[Row], None]
+    ) -> str:
+        """Run the program here; return the last line of its standard error."""
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
+            given.write(data)
+            given.seek(0)
+            # A session of its own: Ctrl-C must not end it before it has removed its unfinished parts.
             child = await asyncio.create_subprocess_exec(
-                # A process of its own here, too, so that a store's library that hangs can be
-                # killed.
                 *(sys.executable, "-P", *words),
-                stdin=asyncio.subprocess.PIPE,
+                stdin=given,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
             )
+            assert child.stdout is not None
             try:
-                out, raw = await asyncio.wait_for(child.communicate(data), self._seconds)
+                async with asyncio.timeout(self._seconds):
+                    async for line in child.stdout:
+                        row = parse_row(line)
+                        if row is not None:
+                            each(row)
+                    await child.wait()
             except TimeoutError:
-                raise StoreFailed(
-                    translate("did not end within {seconds:g} s", seconds=self._seconds)
-                ) from None
+                said = translate("not done within {seconds:g} s (--timeout)", seconds=self._seconds)
+                raise StoreFailed(said) from None
             finally:
                 if child.returncode is None:
-                    child.kill()
-                    # Collected before the loop ends: a store may hang, and no zombie is left.
-                    await child.wait()
-            errors = raw.decode(errors="replace")
-        found = [row for row in map(parse_row, out.splitlines()) if row is not None]
-        # A row without a path is about the store itself: wrong bucket, no key, no network.
-        broken = [row_text(row, "error") for row in found if "path" not in row]
-        if broken:
-            raise StoreFailed(broken[0])
-        # Each file has an answer, so a missing one means that the program ended early.
-        if len(found) < len(rows):
-            last = (errors.strip().splitlines() or ["no message"])[-1]
-            raise StoreFailed(
-                translate("it ended early, and the next run continues: {last}", last=last)
+                    await _stop_upload(child)
+            errors.seek(0)
+            lines = errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+async def _stop_upload(child: asyncio.subprocess.Process, patience_s: float = 10.0) -> None:
+    """Ask the program to end, which removes unfinished uploads; kill it if it does not."""
+    child.terminate()
+    try:
+        await asyncio.wait_for(child.communicate(), patience_s)
+    except TimeoutError:
+        child.kill()
+
+
+class MirrorProgress:
+    """Counts the files and bytes that the program reports.
+
+    Args:
+        display: Shows them.
+        page: Records them for other rgts; None = not recorded.
+        clock: A monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        display: PullDisplay,
+        page: DiaryPage | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.display = display
+        self.page = page
+        self.answers: list[Row] = []
+        """Rows that say what became of a file."""
+        self._clock = clock
+        self.begin_phase("connecting", [])
+
+    def begin_phase(self, phase: str, rows: Sequence[Row]) -> None:
+        """Begin to count the bytes of some files from zero."""
+        self._sizes = {row_text(row, "path"): row_count(row, "size") for row in rows}
+        self._rate, self._finished, self._open = TransferRate(), 0, 0
+        self._look = PullProgress(
+            phase=phase, files=len(rows), bytes=sum(self._sizes.values(), start=0)
+        )
+        self.show_progress(self._look)
+
+    @property
+    def verified(self) -> list[Row]:
+        """Answers about files that are in the store."""
+        return [row for row in self.answers if row.get("status") in ("copied", "same")]
+
+    @property
+    def failed(self) -> list[Row]:
+        """Answers about files that are not."""
+        return [row for row in self.answers if row.get("status") == "failed"]
+
+    def count_listed(self, row: Row) -> None:
+        """Count a file that the box has read."""
+        if "sha256" in row:
+            look = self._look
+            self._look = msgspec.structs.replace(
+                look,
+                phase="listing",
+                files_done=look.files_done + 1,
+                bytes_done=look.bytes_done + row_count(row, "size"),
             )
-        return found
+            self.show_progress(self._look)
+
+    def show_progress(self, look: PullProgress) -> None:
+        """Show and record a progress, such as that of a pull."""
+        self.display.show_progress(look)
+        if self.page is not None:
+            self.page.record_progress(look)
+
+    def apply_row(self, row: Row) -> None:
+        """Count a row of the program."""
+        path, look = row_text(row, "path"), self._look
+        files, problems = look.files_done, look.problems
+        if "status" in row:
+            self.answers.append(row)
+            self._finished += self._sizes.get(path, 0)
+            self._open = 0
+            files += 1
+            problems += row["status"] == "failed"
+        else:
+            self._open = self._bytes_done(row, self._sizes.get(path, 0))
+        done = self._finished + self._open
+        rate = self._rate.add_reading(self._clock(), done)
+        self._look = msgspec.structs.replace(
+            look,
+            files_done=files,
+            problems=problems,
+            bytes_done=done,
+            rate=rate,
+            eta=time_to_go(look.bytes - done, rate),
+            path=path,
+        )
+        self.show_progress(self._look)
+
+    def _bytes_done(self, row: Row, total: int) -> int:
+        """Return how much of a file is done: to send it is half of the work, to read it back the rest."""
+        read = min(row_count(row, "read"), total)
+        if self._look.phase == "comparing":
+            return read
+        if "read" in row:
+            return (total + read) // 2
+        return min(row_count(row, "sent"), total) // 2
 
 
 async def mirror_to_store(
@@ -120,63 +275,91 @@ async def mirror_to_store(
         spec: The box.
         show: Prints a row.
     """
+    display = PullDisplay(spec.name, as_json=arguments.json, quiet=True)
+    progress = MirrorProgress(display)
+    place = f"{spec.name}: {arguments.target}"
+    try:
+        with display:
+            end = await running.run_until_signalled(_send_results(arguments, spec, progress))
+    except KeyboardInterrupt:
+        done = how_many(len(progress.verified), "file")
+        print_error(
+            translate(
+                "{place}: stopped; {done} verified there. The same command continues",
+                place=place,
+                done=done,
+            )
+        )
+        raise
+    except (StoreFailed, PullFailed) as error:
+        for row in progress.answers:
+            show(row)
+        print_error(f"{place}: {error}")
+        return FAILED
+    for row in progress.answers:
+        show(row)
+    show(end)
+    return FAILED if end["failed"] else OK
+
+
+async def _send_results(arguments: MirrorArguments, spec: BoxSpec, progress: MirrorProgress) -> Row:
+    """Connect, list and send; return the last row."""
     accept = arguments.accept_new_host_key
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
         scheme = arguments.target.partition("://")[0]
-        # Imports the store's package, too: fsspec alone is installed by many libraries.
         code = f"import fsspec; fsspec.get_filesystem_class({scheme!r})"
         python = None
         if arguments.through != "laptop":
-            # The agent's own Python is often the system's, while fsspec is in the training's
-            # environment.
             pythons = tuple(name for name in (spec.python, deployed.python) if name)
             python = await find_python_with(connection, pythons, code)
-        missing = _find_obstacle(arguments, scheme, python, await _runs_here(python, code))
-        if missing:
-            print_error(f"{spec.name}: {missing}")
-            return FAILED
-        listed = await query_agent(
+        if python is None and (arguments.through == "box" or not await _runs_here(code)):
+            box_python = spec.python or deployed.python
+            raise StoreFailed(_missing_library(arguments, spec, scheme, box_python))
+        listed: list[Row] = []
+
+        def count_listed(row: Row) -> None:
+            listed.append(row)
+            progress.count_listed(row)
+
+        answer = await query_agent(
             connection,
             deployed,
-            # Hashes first: by them, objects that are the same are recognised, and read-backs
-            # compared.
             ["manifest", "--", arguments.source],
             seconds=arguments.timeout,
+            each=count_listed,
         )
-        if listed.last_row.get("end") is not True:
-            print_error(f"{spec.name}: {listed.words}")
-            return listed.status or FAILED
+        if not listed or listed[-1].get("end") is not True:
+            raise StoreFailed(answer.words)
         upload = ObjectUpload(connection, python, arguments.target, arguments.timeout)
-        try:
-            return await _send_listed(arguments, spec, upload, listed.rows, python, show)
-        except (StoreFailed, PullFailed) as error:
-            print_error(f"{spec.name}: {arguments.target}: {error}")
-            return FAILED
+        return await _send_listed(arguments, spec, upload, listed, python, progress)
 
 
-async def _runs_here(python: str | None, code: str) -> bool:
-    if python is not None:
-        return False
+async def _runs_here(code: str) -> bool:
     words = (sys.executable, "-P", "-c", code)
     quiet = asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*words, stdin=quiet, stdout=quiet, stderr=quiet)
     return await child.wait() == 0
 
 
-def _find_obstacle(
-    arguments: MirrorArguments, scheme: str, python: str | None, here: bool
-) -> str | None:
-    """Return why nothing can be sent, with what to install; None if it can."""
-    if python is not None or (here and arguments.through != "box"):
-        return None
-    package = PACKAGES.get(scheme, f"fsspec's package for {scheme}://")
+def _missing_library(arguments: MirrorArguments, spec: BoxSpec, scheme: str, python: str) -> str:
+    """Return what is missing, with the commands that install it."""
+    package = PACKAGES.get(scheme)
+    if package is None:
+        return translate(
+            "no Python with fsspec and its package for {scheme}:// was found: is the URL right?",
+            scheme=scheme,
+        )
+    there = f"rgt exec {spec.name} -- {python} -m pip install {package}"
     if arguments.through == "box":
         return translate(
-            "no Python on the box has {package}: pip install it there", package=package
+            "no Python on the box has {package}: {there}", package=package, there=there
         )
     return translate(
-        "neither a Python on the box nor rgt's own has {package}: pip install it there or here",
+        "neither a Python on the box nor rgt's own has {package}. To send from the box: {there}; "
+        "from here: {python} -m pip install {package}",
         package=package,
+        there=there,
+        python=sys.executable,
     )
 
 
@@ -186,67 +369,61 @@ async def _send_listed(
     upload: ObjectUpload,
     listed: Sequence[Row],
     python: str | None,
-    show: Callable[[Row], None],
-) -> int:
-    # The agent has resolved ~ and links of the directory that was named.
+    progress: MirrorProgress,
+) -> Row:
     root = next((row_text(row, "root") for row in listed if "root" in row), arguments.source)
-    answers: list[Row] = []
     files: dict[str, Row] = {}
     for row in listed:
         path = row_text(row, "path")
-        # A name that is not UTF-8 cannot be the key of an object.
         if "sha256" in row and "path_b64" not in row:
             names = ("path", "size", "sha256", "mtime")
             files[path] = {name: row[name] for name in names}
         elif "path" in row:
-            error = row_text(row, "error") or "is a link: not followed"
+            error = row_text(row, "error") or translate("is a link: not followed")
+            if path == ".":
+                raise StoreFailed(f"{arguments.source}: {error}")
             if "path_b64" in row:
-                error = "its name is not UTF-8"
-            answers.append({"path": path, "status": "failed", "error": error})
-    # The price of the traffic is only that of files which the store lacks.
-    plan = await upload.send_rows("plan", root, list(files.values()))
-    todo = [files[row_text(row, "path")] for row in plan if row.get("status") == "would"]
-    answers += [row for row in plan if row.get("status") != "would"]
+                error = translate("its name is not UTF-8")
+            progress.answers.append({"path": path, "status": "failed", "error": error})
+    progress.begin_phase("comparing", list(files.values()))
+    verb = "plan" if arguments.dry_run else "compare"
+    await upload.send_rows(verb, root, list(files.values()), progress.apply_row)
+    planned = [row for row in progress.answers if row.get("status") == "would"]
+    todo = [files[row_text(row, "path")] for row in planned]
     count = sum(row_count(row, "size") for row in todo)
     _say_plan(spec, python, len(files), len(todo), count)
-    if arguments.dry_run:
-        answers += [row for row in plan if row.get("status") == "would"]
-    # Nothing to send: nothing is pulled, either.
-    elif todo:
-        folder = root
-        if python is None:
-            folder = await _pull_first(arguments, spec, root)
-        verb = "send"
-        if arguments.growing:
-            verb = "send-growing"
-        answers += await upload.send_rows(verb, folder, todo)
-    for row in answers:
-        show(row)
-    states = [row_text(row, "status") for row in answers]
-    through = "laptop"
-    # The box can send, so nothing is needed here.
-    if python is not None:
-        through = "box"
-    done = [row for row in answers if row.get("status") in ("copied", "same")]
-    show(
-        {
-            "end": True,
-            "verified": len(done),
-            **{name: states.count(name) for name in ("copied", "same", "failed", "would")},
-            "bytes": sum(row_count(row, "size") for row in done),
-            "through": through,
-        }
-    )
-    if "failed" in states:
-        return FAILED
-    return OK
+    if todo and not arguments.dry_run:
+        progress.answers = [row for row in progress.answers if row.get("status") != "would"]
+        async with noted_transfer(spec.name, "mirror", (root,), arguments.target) as page:
+            progress.page = page
+            folder = root
+            if python is None:
+                folder = await _pull_first(arguments, spec, root, todo, progress)
+            progress.begin_phase("sending", todo)
+            verb = "send-growing" if arguments.growing else "send"
+            await upload.send_rows(verb, folder, todo, progress.apply_row)
+            failed = progress.failed
+            text = translate("{files} verified", files=how_many(len(progress.verified), "file"))
+            page.record_result(failed[0]["error"] if failed else text, whole=not failed)
+    states = [row_text(row, "status") for row in progress.answers]
+    for row in progress.failed:
+        row["error"] = upload.explain_error(row["error"])
+    return {
+        "end": True,
+        "verified": len(progress.verified),
+        **{name: states.count(name) for name in ("copied", "same", "failed", "would")},
+        "bytes": sum(row_count(row, "size") for row in progress.verified),
+        "through": "laptop" if python is None else "box",
+    }
 
 
 def _say_plan(spec: BoxSpec, python: str | None, files: int, count: int, total: int) -> None:
     if python is not None:
         route = translate("sent by the box itself, with {python}", python=python)
     else:
-        route = translate("sent through this machine: pulled first, then uploaded from here")
+        route = translate(
+            "sent through this machine: pulled to {folder} first", folder=f"./pulled/{spec.name}"
+        )
     told = translate(
         "{name}: {files}; to send: {count:,}, {total}; {route}",
         name=spec.name,
@@ -255,27 +432,33 @@ def _say_plan(spec: BoxSpec, python: str | None, files: int, count: int, total: 
         total=size(total),
         route=route,
     )
-    # On stderr: stdout has a row per file.
     print_error(told)
     if count:
         traffic = estimate_transfer_cost(load_profile(spec.profile), total).words
         print_error(translate("{name}: traffic: {traffic}", name=spec.name, traffic=traffic))
 
 
-async def _pull_first(arguments: MirrorArguments, spec: BoxSpec, root: str) -> str:
-    """Pull the directory to where `rgt pull` puts it; return its copy here."""
-    # The same place as `rgt pull`, so that files that are here already are not fetched again.
+async def _pull_first(
+    arguments: MirrorArguments,
+    spec: BoxSpec,
+    root: str,
+    todo: Sequence[Row],
+    progress: MirrorProgress,
+) -> str:
+    """Pull the files to where `rgt pull` puts them; return the directory's copy here."""
     destination = (Path("pulled") / spec.name).absolute()
+    paths = tuple(f"{root}/{row_text(row, 'path')}" for row in todo)
+    is_long = sum(map(len, paths)) > 50_000  # a longer command line may be refused
+    if is_long or [row_text(row, "path") for row in todo] == [Path(root).name]:
+        paths = (root,)
     request = PullRequest(
-        paths=(root,),
+        paths=paths,
         destination=destination,
         accept_new_host_keys=arguments.accept_new_host_key,
     )
-    report = await pull_box(spec, request)
-    # Sent anyway as far as it got: a file that is missing here fails as a row of its own.
-    if not report.is_complete:
-        for refused in report.incomplete[:5]:
-            print_error(f"{spec.name}: not pulled: {refused.path}: {refused.reason}")
+    report = await pull_box(spec, request, progress.show_progress)
+    for refused in report.incomplete[:5]:
+        print_error(f"{spec.name}: not pulled: {refused.path}: {refused.reason}")
     return str(destination_path(destination, root))
 
 

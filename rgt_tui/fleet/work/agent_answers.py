@@ -65,19 +65,51 @@ async def query_agent(
         BoxError: the connection was lost, or the box runs no commands.
     """
     rows: list[Row] = []
-    take = rows.append if each is None else each
+    status, last = await stream_rows(
+        connection,
+        deployed.build_command(*words),
+        rows.append if each is None else each,
+        data=data,
+        seconds=seconds,
+        name=f"rgt-box {words[0]}",
+    )
+    return AgentAnswer(status, last, tuple(rows))
+
+
+async def stream_rows(
+    connection: BoxTransport,
+    command: str,
+    each: Callable[[Row], None],
+    *,
+    data: bytes,
+    seconds: float,
+    name: str,
+) -> tuple[int, str]:
+    """Run a command that prints rows; return its exit status and its last error line.
+
+    Args:
+        connection: To the box.
+        command: For the login shell of the box.
+        each: Called with each row as it arrives.
+        data: Its standard input.
+        seconds: How long it may take.
+        name: Its name in messages.
+
+    Raises:
+        CommandFailed: it took too long, was killed, or printed lines that are too long.
+        BoxError: the connection was lost, or the box runs no commands.
+    """
     lines = LineSplitter()
 
     def on_data(piece: bytes) -> None:
         for raw in lines.split_lines(piece):
             row = parse_row(raw)
             if row is not None:
-                take(row)
+                each(row)
 
-    name = f"rgt-box {words[0]}"
     try:
         async with asyncio.timeout(seconds):
-            channel = await open_bulk(connection, deployed.build_command(*words), on_data)
+            channel = await open_bulk(connection, command, on_data)
             try:
                 channel.write(data)
                 channel.close_input()
@@ -99,7 +131,7 @@ async def query_agent(
             translate("{name} was killed on the box", name=name)
             + (f": {channel.last_error_line}" if channel.last_error_line else "")
         )
-    return AgentAnswer(channel.status, channel.last_error_line, tuple(rows))
+    return channel.status, channel.last_error_line
 
 
 def parse_row(line: bytes) -> Row | None:

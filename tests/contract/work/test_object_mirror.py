@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import pty
+import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from rgt_tui.fleet import read_notes
 from rgt_tui.model import BoxSpec
+from rgt_tui.transfer import object_upload
 from tests.contract.cli.conftest import Rgt
 from tests.process.box.harness import until
 from tests.process.train import frameworks
@@ -99,6 +108,58 @@ def test_the_box_sends_its_results_and_nothing_twice(
     # Without rgt's record, what is there is read back, not sent.
     again = rgt.on("mirror", "lab", "~/results/a", "s3://box/from-box/a")
     assert again.returncode == 0 and "1 verified (0 copied, 1 the same)" in again.stdout
+    assert "box/from-box/a/.rgt-mirror.json" in objects(s3), "the next run would read it back, too"
+    one = rgt.on("mirror", "lab", "~/results/a/best.pt", "s3://box/one-file")
+    assert one.returncode == 0, one.stdout + one.stderr
+    assert objects(s3)["box/one-file/best.pt"] == "weights" * 1000
+
+
+@pytest.mark.parametrize("through", ["box", "laptop"])
+def test_progress_on_a_terminal_only(
+    rgt: Rgt, box: BoxSpec, home: Path, results: Path, s3: dict[str, str], through: str
+) -> None:
+    rgt.describe([msgspec.structs.replace(box, python=str(frameworks.PYTHON))])
+    write_keys(home, s3)
+    send_from_here(rgt, s3)
+    words = ("mirror", "lab", "~/results", f"s3://box/shown-{through}", "--through", through)
+    status, shown = on_terminal(rgt, *words)
+    assert status == 0, shown
+    assert re.search(r"sending +100% +7\.0 kB of 7\.0 kB +2 of 2 files", shown), shown
+    assert ("pulled to ./pulled/lab first" in shown) == (through == "laptop")
+    status, shown = on_terminal(rgt, *words[:3], f"s3://box/json-{through}", *words[4:], "--json")
+    assert status == 0 and "traffic: " in shown and "sending" not in shown
+    silent = rgt.on(*words[:3], f"s3://box/silent-{through}", *words[4:])
+    assert silent.returncode == 0 and "sending" not in silent.stdout + silent.stderr
+    (mirror, *_) = read_notes(rgt.environment())
+    assert (mirror.kind, mirror.whole, mirror.text) == ("mirror", True, "2 files verified")
+
+
+def on_terminal(rgt: Rgt, *words: str) -> tuple[int, str]:
+    """Run a command whose messages go to a terminal; return its status and what the terminal got."""
+    terminal, side = pty.openpty()
+    running = subprocess.Popen(
+        rgt.command(words[0], "--fleet", str(rgt.fleet), *words[1:]),
+        cwd=rgt.folder,
+        env=rgt.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=side,
+    )
+    os.close(side)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while piece := os.read(terminal, 4096):
+            shown += piece
+    os.close(terminal)
+    return running.wait(), shown.decode()
+
+
+def send_from_here(rgt: Rgt, s3: dict[str, str]) -> None:
+    """Give rgt's own Python the store's package and keys."""
+    library = frameworks.PYTHON.parent.parent / "lib"
+    (packages,) = library.glob("python3*/site-packages")
+    rgt.env.update({name: s3[name] for name in (*KEYS, "AWS_ENDPOINT_URL")})
+    rgt.env["PYTHONPATH"] = f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
 
 
 def test_through_the_laptop_where_the_box_has_no_library(
@@ -109,12 +170,12 @@ def test_through_the_laptop_where_the_box_has_no_library(
     neither = rgt.on(*words)
     assert neither.returncode == 1, neither.stdout
     assert "neither a Python on the box nor rgt's own has s3fs" in neither.stderr
+    install = f"rgt exec lab -- {sys.executable} -m pip install s3fs"
+    assert install in neither.stderr
     box_only = rgt.on(*words, "--through", "box")
     assert box_only.returncode == 1 and "no Python on the box has s3fs" in box_only.stderr
-    library = frameworks.PYTHON.parent.parent / "lib"
-    (packages,) = library.glob("python3*/site-packages")
-    rgt.env.update({name: s3[name] for name in (*KEYS, "AWS_ENDPOINT_URL")})
-    rgt.env["PYTHONPATH"] = f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    assert install in box_only.stderr
+    send_from_here(rgt, s3)
     sent = rgt.on(*words, "--through", "laptop")
     assert sent.returncode == 0, sent.stdout + sent.stderr
     assert "sent through this machine" in sent.stderr and "traffic: " in sent.stderr
@@ -126,13 +187,109 @@ def test_through_the_laptop_where_the_box_has_no_library(
     assert again.returncode == 0 and "2 verified (0 copied, 2 the same)" in again.stdout
 
 
-def test_a_store_that_does_not_answer_and_options_that_need_a_url(
+def test_what_cannot_be_used_is_named_with_the_next_step(
     rgt: Rgt, box: BoxSpec, home: Path, results: Path, s3: dict[str, str]
 ) -> None:
     rgt.describe([msgspec.structs.replace(box, python=str(frameworks.PYTHON))])
-    write_keys(home, {**s3, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
-    failed = rgt.on("mirror", "lab", "~/results", "s3://box/x")
-    assert failed.returncode == 1 and "lab: s3://box/x: " in failed.stderr, failed.stderr
-    assert "hunter2" not in failed.stderr
+    words = ("mirror", "lab", "~/results")
+    for keys, url, needles in (
+        ("", "s3://box/x", ("Unable to locate credentials", "keys are read from the box")),
+        ("http://127.0.0.1:9", "s3://box/x", ("Could not connect", "the box does not reach")),
+        (s3["AWS_ENDPOINT_URL"], "s3://nowhere/x", ("there is no bucket nowhere: create it",)),
+        (s3["AWS_ENDPOINT_URL"], "s3://", ("it names no bucket",)),
+        (s3["AWS_ENDPOINT_URL"], "s4://box/x", ("no Python with fsspec and its package for s4",)),
+    ):
+        if keys:
+            write_keys(home, {**s3, "AWS_ENDPOINT_URL": keys})
+        failed = rgt.on(*words, url, "--dry-run")
+        assert failed.returncode == 1 and f"lab: {url}: " in failed.stderr, failed.stderr
+        assert all(needle in failed.stderr for needle in needles), failed.stderr
+        assert "hunter2" not in failed.stderr
+    missing = rgt.on("mirror", "lab", "~/nothing", "s3://box/x")
+    assert missing.returncode == 1 and "~/nothing: No such file" in missing.stderr
     wrong = rgt.on("mirror", "lab", "~/results", "~/x", "--dry-run")
     assert wrong.returncode == 2 and "--dry-run is for a URL" in wrong.stderr
+
+
+LIST_UNFINISHED = """
+import boto3, json, os
+store = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+print(json.dumps([part["Key"] for part in store.list_multipart_uploads(Bucket="box").get("Uploads", [])]))
+"""
+
+
+class SlowStore:
+    """Forwards to a store; once it got some bytes, it forwards nothing until it is let go."""
+
+    def __init__(self, url: str, enough: int) -> None:
+        self._to = ("127.0.0.1", int(url.rpartition(":")[2]))
+        self._left = enough
+        self.is_blocked, self.go_on = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._to)
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while piece := source.recv(1 << 16):
+                self._left -= len(piece)
+                if self._left < 0:
+                    self.is_blocked.set()
+                    self.go_on.wait()
+                target.sendall(piece)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.parametrize("end", ["its caller is gone", "SIGTERM"])
+def test_a_stopped_upload_leaves_nothing_that_bills(
+    s3: dict[str, str], tmp_path: Path, end: str
+) -> None:
+    """A store bills for the parts of an unfinished upload, and no listing of objects shows them."""
+    data = os.urandom(40 << 20)
+    (tmp_path / "best.pt").write_bytes(data)
+    about, digest = (tmp_path / "best.pt").stat(), hashlib.sha256(data).hexdigest()
+    row = {"path": "best.pt", "size": len(data), "sha256": digest, "mtime": about.st_mtime}
+    slow = SlowStore(s3["AWS_ENDPOINT_URL"], 20 << 20)
+    place = "s3://box/stopped"
+    uploading = subprocess.Popen(
+        [str(frameworks.PYTHON), object_upload.__file__, place, str(tmp_path), "send"],
+        env={**s3, "AWS_ENDPOINT_URL": slow.url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert uploading.stdin is not None and uploading.stdout is not None
+    uploading.stdin.write(json.dumps(row).encode() + b"\n")
+    uploading.stdin.close()
+    assert slow.is_blocked.wait(60.0)
+    assert unfinished(s3) == ["stopped/best.pt"]
+    if end == "SIGTERM":
+        uploading.send_signal(signal.SIGTERM)
+    else:
+        uploading.stdout.close()
+    slow.go_on.set()
+    if end == "SIGTERM":
+        assert b'"error": "stopped"' in uploading.stdout.read()
+        uploading.stdout.close()
+    uploading.wait(timeout=60.0)
+    slow.close()
+    assert unfinished(s3) == []
+    assert "box/stopped/best.pt" not in objects(s3)
+
+
+def unfinished(s3: dict[str, str]) -> list[str]:
+    """Return the keys of unfinished uploads."""
+    command = [str(frameworks.PYTHON), "-c", LIST_UNFINISHED]
+    done = subprocess.run(command, env=s3, capture_output=True, text=True, check=True)
+    found: list[str] = json.loads(done.stdout)
+    return found
