@@ -148,8 +148,7 @@ class CachingImporter:
             or not os.path.lexists(self._archive)
         ):
             return
-        # Not only the pid: machines that share a home directory may have the same one.
-        temporary = "%s.%d-%s.tmp" % (self._path, os.getpid(), os.urandom(4).hex())
+        temporary = "%s.%d.tmp" % (self._path, os.getpid())
         try:
             if not _is_ours(os.stat(self._folder)):
                 return

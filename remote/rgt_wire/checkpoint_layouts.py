@@ -74,6 +74,7 @@ DeepSpeed).
 """
 TELLS = ("trainer_state.json", "manifest.json", "training_step.json", "train_state.json")
 """Files in a checkpoint's directory that may contain the step."""
+_RANDOM_STATES = re.compile(r"random_states_\d+\.pkl")
 _HF = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
     r"\.(?:safetensors|bin|h5|msgpack)"
@@ -141,7 +142,48 @@ def find_checkpoints(
     _search_folder(top, "", found, unsure, content)
     # A file with a neutral name counts only if there is nothing better: otherwise it is a
     # downloaded model.
-    return sorted(found or unsure, key=lambda one: one.path)
+    found = found or unsure
+    for path, name in find_cut_saves(found).items():
+        at = next(number for number, one in enumerate(found) if one.path == path)
+        found[at] = found[at]._replace(unfinished=f"its {name}, which is written last, is missing")
+    return sorted(found, key=lambda one: one.path)
+
+
+def find_cut_saves(found: Iterable[Checkpoint]) -> Dict[str, str]:
+    """Return directories in which accelerate's ``save_state`` was cut off, and a file that is missing.
+
+    It writes weights, optimizers and schedulers, then ``random_states_RANK.pkl``, then what the
+    script has registered, each into its place; no file says that a save is complete.
+    """
+    series: Dict[tuple[str, str], List[Checkpoint]] = {}
+    own: Dict[str, set[str]] = {}
+    for one in found:
+        files = {
+            name for folder, _, name in (p.rpartition("/") for p in one.files) if folder == one.path
+        }
+        if files:  # a directory
+            own[one.path] = files
+            series.setdefault((one.path.rpartition("/")[0], one.group), []).append(one)
+    cut: Dict[str, str] = {}
+    for members in series.values():
+        members.sort(key=lambda one: one.step or 0)
+        seen: set[str] = set()
+        for one in members:
+            files = own[one.path]
+            # Only accelerate gives both names; the Trainer's own checkpoints have other files, too.
+            is_named = re.fullmatch(r"(?:.*/)?checkpoints/checkpoint_\d+", one.path)
+            alone = is_named and "optimizer.bin" in files and "trainer_state.json" not in files
+            if any(map(_RANDOM_STATES.match, files)):
+                gone = sorted(
+                    name for name in seen - files if name.startswith("custom_checkpoint_")
+                )
+                # What an older script did not register is not missing.
+                if gone and one is members[-1]:
+                    cut[one.path] = gone[0]
+                seen |= files
+            elif alone or any(any(map(_RANDOM_STATES.match, own[other.path])) for other in members):
+                cut[one.path] = "random_states_0.pkl"
+    return cut
 
 
 def _build_tree(paths: Iterable[str]) -> _FolderNode:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgt_wire import checkpoint_names
-from rgt_wire.checkpoint_layouts import find_checkpoints
+from rgt_wire.checkpoint_layouts import find_checkpoints, find_cut_saves
 from rgt_wire.checkpoint_names import FORMAT, MANIFEST
 
 from rgt_tui.files import open_regular
@@ -74,6 +74,8 @@ class ExaminationPlan(NamedTuple):
     """Logs, documents and arrays that belong to no checkpoint."""
     left_over: tuple[str, ...]
     """Files in directories that are not yet, or no longer, checkpoints."""
+    missing: tuple[str, ...] = ()
+    """Files that a save which was cut off did not write."""
 
 
 def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
@@ -87,7 +89,6 @@ def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
     left_over = []
     for path in sorted(files):
         folder, _, name = path.rpartition("/")
-        # Any part of the path: everything in such a directory is unfinished with it.
         if any(part.startswith(LEFT_OVER) for part in path.split("/")):
             left_over.append(path)
         else:
@@ -99,8 +100,11 @@ def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
         groups += found
         others += rest
     leave = set(left_over)
-    regrouped, more = _regrouped(groups, [path for path in files if path not in leave])
-    return ExaminationPlan(regrouped, (*others, *more), tuple(left_over))
+    paths = [path for path in files if path not in leave]
+    regrouped, more = _regrouped(groups, paths)
+    cut = find_cut_saves(find_checkpoints(paths))
+    missing = tuple(_join_path(folder, name) for folder, name in cut.items())
+    return ExaminationPlan(regrouped, (*others, *more), tuple(left_over), missing)
 
 
 def _regrouped(
@@ -121,7 +125,6 @@ def _regrouped(
     rest: list[ExamineJob] = []
     for group in groups:
         own = {job.path: checkpoint.get(job.path, "") for job in group.jobs}
-        # A format that names its own files needs no guess by names.
         if not any(own.values()) or any(job.kind in ("trainer", "dcp") for job in group.jobs):
             kept.setdefault(group.path, []).append(group)
             continue
@@ -156,7 +159,6 @@ def _group_folder(
     if _is_trainer(names):
         groups.append(CheckpointGroup(here, "rgt_train", (ExamineJob("trainer", here),)))
         taken = {"manifest.json", "state.json", "model.safetensors", "trainer.safetensors"}
-        # Checked with the manifest, so they are no job of their own.
         taken |= {name for name in names if _is_sharded(name)}
     elif any(_is_sharded(name) for name in names):
         groups.append(
@@ -229,7 +231,6 @@ def kind_of(name: str, head: str) -> str:
         pickled = ""
         if lower.endswith((".pkl", ".pickle")):
             pickled = "pickle"
-        # `.bin`, `.tar` and the like are many formats: name or first bytes must speak for torch.
         if known or head == "zip":
             return "torch"
         return pickled
@@ -318,7 +319,6 @@ def _check_manifest_file(whole: FileSection, facts: Any) -> None:
         raise FileRefused("the manifest has no record of its content")
     if whole.length != size:
         raise FileRefused(f"{whole.length} bytes, {size} were written")
-    # Rounded up: the last chunk may be short.
     if len(sums) != -(-size // chunk) or not all(
         type(each) is str and _HEX.fullmatch(each) for each in sums
     ):

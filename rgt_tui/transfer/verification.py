@@ -441,6 +441,8 @@ class _VerificationWork:
             self.unproven[path] = (
                 "it is in a directory that was being written, replaced or set aside: no checkpoint"
             )
+        for path in plan.missing:
+            self.add_error(path, "it is missing: the save was cut off")
         self._note_missing_best()
 
     def _note_missing_best(self) -> None:

@@ -381,8 +381,7 @@ def change_file(path: str, change: Any) -> None:
     Raises:
         OSError: It cannot be read or written.
     """
-    # An error here must not look like an empty file: its content would be lost.
-    before = (files.read_existing(path) or b"").decode("utf-8", "surrogateescape")
+    before = _read_text(path)
     after = change(before)
     if after == before:
         return

@@ -45,6 +45,8 @@ MARKS = {
     "load_state": r"\.load_state\(",
     "register_for_checkpointing": r"\.register_for_checkpointing\(",
     "skip_first_batches": r"\bskip_first_batches\(|\buse_stateful_dataloader\s*=\s*True\b|\bStatefulDataLoader\b",
+    "automatic_checkpoint_naming": r"\bautomatic_checkpoint_naming\s*=\s*True\b",
+    "iteration": r"\.iteration\s*=(?!=)|\bProjectConfiguration\([^)]*\biteration\s*=",
     "load_best_model_at_end": r"\bload_best_model_at_end(?:\s*=\s*|\s+)True\b",
     "DeepSpeed": r"\bdeepspeed\.initialize\(|--deepspeed\b",
 }

@@ -45,6 +45,28 @@ def test_a_layout_that_nobody_had_in_mind_is_recognised(layout: Layout, tmp_path
     assert is_recognised(layout, tmp_path) is (layout.name not in MISSED)
 
 
+def test_a_cut_save_of_accelerate_is_known_by_the_others_of_its_series() -> None:
+    weights = [
+        f"step_{step}/{name}" for step in (5, 6, 7) for name in ("model.safetensors", "o.pt")
+    ]
+    last = ["step_5/random_states_0.pkl", "step_6/random_states_0.pkl"]
+    extra = ["step_5/custom_checkpoint_0.pkl", "best/model.safetensors"]
+
+    def unfinished(*files: str) -> dict[str, str]:
+        return {one.path: one.unfinished for one in find_checkpoints(files) if one.unfinished}
+
+    assert unfinished(*weights, *extra) == {}
+    reason = "its random_states_0.pkl, which is written last, is missing"
+    assert unfinished(*weights, *last, *extra) == {"step_7": reason}
+    only = weights[:4] + last + extra
+    reason = "its custom_checkpoint_0.pkl, which is written last, is missing"
+    assert unfinished(*only) == {"step_6": reason}
+    # What an older script did not register is not missing.
+    assert unfinished(*only, "step_6/custom_checkpoint_0.pkl", "step_4/model.safetensors") == {
+        "step_4": "its random_states_0.pkl, which is written last, is missing"
+    }
+
+
 def test_files_of_one_checkpoint_belong_together(tmp_path: Path) -> None:
     files = [
         "d20/model_5.pt",

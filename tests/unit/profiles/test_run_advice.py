@@ -125,6 +125,9 @@ def beside(one: FoundRun, **over: Any) -> BoxState:
     return box(**{"queues": (), "runs": (), "logs": (), "found": (one,), **over})
 
 
+RESUMES = ("save_state", "load_state", "register_for_checkpointing", "skip_first_batches")
+
+
 @pytest.mark.parametrize(
     ("uses", "marks", "pages"),
     [
@@ -145,6 +148,8 @@ def beside(one: FoundRun, **over: Any) -> BoxState:
             ("save_state", "load_state", "register_for_checkpointing", "skip_first_batches"),
             [],
         ),
+        (("accelerate 1.15.0",), (*RESUMES, "automatic_checkpoint_naming"), ["C10"]),
+        (("accelerate 1.15.0",), (*RESUMES, "automatic_checkpoint_naming", "iteration"), []),
         (("transformers 5.23.0",), ("train()", "resume", "load_best_model_at_end"), ["C17"]),
         (("lightning",), ("fit", "resume", "AsyncCheckpointIO", "save_top_k=1"), ["C13", "C17"]),
         (("transformers 5.23.0",), (), []),
