@@ -219,21 +219,24 @@ def add_env_file(path: Path) -> None:
 def find_in_env_files(names: Iterable[str], most: int = 65536) -> tuple[str, str]:
     """Return the value of the first of some variables in an ``.env``, and where it was found.
 
-    Both are empty without one. A file that others may change, or that is larger than `most` bytes,
-    is not used.
+    A file that others may change, or that is larger than `most` bytes, is not used. Without a value
+    the second text says why a file was not used; empty = none was refused.
     """
-    wanted = tuple(names)
+    wanted, refused = tuple(names), ""
     for path in ENV_FILES:
         try:
             data = read_own(path, most + 1)
-        except (OSError, NotOurs):
+        except OSError:
+            continue
+        except NotOurs as error:
+            refused = str(error)
             continue
         lines = data.decode("utf-8", "replace").splitlines() if len(data) <= most else ()
         found = dict(filter(None, map(_read_assignment, lines)))
         for name in wanted:
             if found.get(name):
                 return found[name], f"{name} in {path}"
-    return "", ""
+    return "", refused
 
 
 def _read_assignment(line: str) -> tuple[str, str] | None:

@@ -21,7 +21,6 @@ class AutostopMode(enum.StrEnum):
     """A fixed end, even if something runs."""
 
 
-# No destroy: a box must not be able to delete anything by a wrong count of idle time.
 class EndAction(enum.StrEnum):
     """What the box does at the end."""
 
@@ -35,8 +34,6 @@ class StopMethod(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     """``runpod``, ``vastai`` or ``command``."""
-    # Empty = the platform's own server, which the agent knows. Another one must be https or
-    # loopback.
     url: str = ""
     """URL of the platform's own server; empty for a command."""
     command: tuple[str, ...] = ()
@@ -78,7 +75,6 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Its name in the fleet file."""
     idle_s: float = 0.0
     lease_s: float = 0.0
-    # Ten minutes: time to type `rgt keep`, and short against the limits that make sense.
     warn_s: float = 600.0
     """Seconds before the end at which it warns."""
     inspect_s: float = 0.0
@@ -132,7 +128,6 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     armed: bool = False
     mode: str | None = None
     action: str | None = None
-    # A str and not an enum: an older client must show the states of a newer agent.
     state: str = "none"
     """``armed``, ``warned``, ``stopping``, ``failed``, ``disarmed`` or ``none``."""
     boot: str | None = None
@@ -156,7 +151,6 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence of live runs that count as idle, because the person armed it so."""
     key: OwnKeyCheck | None = None
     last: StopEvent | None = None
-    # Nested one level only: a lease has no lease of its own.
     lease: AutostopStatus | None = None
     """The status of a lease, in addition to that of the idle clock."""
 
@@ -167,7 +161,6 @@ class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     reasons: tuple[str, ...] = ()
     """Why it is not armed, or would not be."""
-    # Also with a refusal, so that the person sees what blocks.
     status: AutostopStatus = AutostopStatus()
 
 
@@ -176,7 +169,6 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: str = AutostopMode.IDLE
     action: str = EndAction.PARK
-    # A box that is not armed has no reading at all, so this is the usual one.
     state: str = "armed"
     """As `AutostopStatus.state`."""
     idle_s: float | None = None
@@ -210,7 +202,6 @@ class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: float | None = None
     """Its hourly compute price, if known."""
     currency: str = "USD"
-    # Kept here, because the fleet file may have changed by the time the machine is back.
     durable: tuple[str, ...] = ()
     """Directories of the box that survive a park: it copies its story to each."""
 
@@ -222,7 +213,6 @@ class SelfStopState(msgspec.Struct, frozen=True, kw_only=True):
     """At most one per mode."""
     stopping_at: float | None = None
     """When the box announced its stop; None = no announcement was received."""
-    # Not the time of the stop, which the box knows: the provider may have been polled much later.
     off_at: float | None = None
     """When its provider first reported it as off."""
     story: tuple[StopEvent, ...] = ()

@@ -712,6 +712,8 @@ def find_key(
     if not key:
         key, place = files.find_in_env_files(names)
         where += "".join(f" or {path}" for path in files.ENV_FILES)
+        if not key and place:
+            where += f" ({place})"
     if not key and store.is_installed():
         where += f" or the keyring (keyring set {SERVICE} {name})"
         key, place = store.read_key(name), f"{name} in the keyring"

@@ -37,7 +37,6 @@ def page_from(path: str, line: int | None) -> str:
     """Return the command line that shows a file of a box in its pager, at a line (1 = first)."""
     file = shlex.quote(path)
     start = "" if line is None else f"+{line} "
-    # `more` for boxes that have no `less`; `--`, because a path may begin with a dash.
     return f"less {start}-- {file} || more {start}{file}"
 
 
@@ -71,7 +70,6 @@ async def open_in_terminal(
             raise CannotOpenShell(
                 translate("tmux: {errors}", errors=errors.decode(errors="replace").strip())
             )
-        # No redraw may write into the shell's terminal while the app is suspended.
         with app.batch_update(), app.suspend():
             print(
                 translate("rgt: {title}; exit brings rgt back", title=title),
@@ -124,7 +122,6 @@ class ShellKeys:
             CannotOpenShell: Nothing is known to go to.
         """
         log = choose_log(box, None)
-        # A path that cannot be shown exactly is never used in a command.
         if log is None or not is_exact_path(log.path):
             raise CannotOpenShell(
                 translate(

@@ -35,7 +35,6 @@ def parse_idle_condition(text: str) -> float:
     return parse_duration(duration or "1h")
 
 
-# Destroy is no choice: a box has no call that could destroy anything.
 ENDING = flag_choice(
     "park",
     park="stop the machine so that it can be started again (the default)",
@@ -51,7 +50,6 @@ class ArmingArguments(BoxArguments):
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
-    # The rehearsal asks box and provider, and a provider may be slow.
     timeout = timeout_option(60.0)
     json = flag("print one JSON object")
 
@@ -74,7 +72,6 @@ class AutostopArguments(ArmingArguments):
         "rgt autostop lab --disarm",
     )
     one_of = ("idle status disarm", "action")
-    # A bare `rgt autostop BOX` could mean arming as well as asking, so it means neither.
     one_is_required = True
     idle = option(
         "TIME", parse_duration, "arm it: stop after this time without work: 45m, 8h, 1h30"
@@ -82,7 +79,6 @@ class AutostopArguments(ArmingArguments):
     status = flag("show whether it is armed, the time counted so far, and what it did before")
     disarm = flag("disarm it: it no longer stops itself")
     action: str = ENDING
-    # 0 is falsy, so the check in `run_autostop` that --idle is given treats it as absent.
     inspect = option(
         "TIME",
         parse_duration,
@@ -98,7 +94,6 @@ class AutostopArguments(ArmingArguments):
     accept = list_option(
         "PID",
         "idle processes with memory in use that may end with the box, such as a forgotten notebook",
-        # Not repeatable but one list: --accept 12 34, as the refusal prints the pids.
         nargs="+",
         action="store",
     )
@@ -114,7 +109,6 @@ class LeaseArguments(ArmingArguments):
     """
     examples = ("rgt lease lab 8h", "rgt lease lab 8h --accept old-run --confirm lab")
     one_of = ("action",)
-    # No default: a deadline that ends runs must be typed.
     length: float = positional("TIME", "time from now: 8h, 90m, 1h30", type=parse_duration)
     action: str = ENDING
     accept = list_option(
@@ -150,7 +144,6 @@ class NotifyArguments(BoxArguments):
         "rgt notify lab --test",
         "rgt notify lab --remove",
     )
-    # --token changes how standard input is read, and the others read none.
     one_of = ("what token",)
     what: str | None = flag_choice(
         test="have the box send one message now",

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -315,8 +314,7 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         mode = target.stat().st_mode & 0o7777
     else:
         mode = 0o644
-    # Not the pid: machines that share a home directory may have the same one.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:

@@ -43,6 +43,7 @@ from rgt_tui.model import (
     RentReview,
     steady_time,
 )
+from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import (
     KINDS,
     AnswerProof,
@@ -561,12 +562,14 @@ def market_of(providers: Providers, ref: ProviderRef) -> Market:
     """
     market = providers.find_account(ref).open_market()
     if market is None:
-        raise ProviderError(
-            translate(
-                "{kind} rents no machines by its API; use its console, then rgt add", kind=ref.kind
-            ),
-            sent=False,
+        text = translate(
+            "{kind} rents no machines by its API; use its console, then rgt add", kind=ref.kind
         )
+        with contextlib.suppress(ProfileError):
+            key_step = load_profile(ref.kind).launch.key_step
+            if key_step:
+                text += translate("; your public key: {key_step}", key_step=key_step)
+        raise ProviderError(text, sent=False)
     return market
 
 

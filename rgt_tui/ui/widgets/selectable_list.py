@@ -138,7 +138,6 @@ class SelectableList(LineWidget, Generic[Key]):
         taken = len(picked) - 1
         # Rows that stay visible, however long the details are.
         least_rows = 3
-        # A line between rows and details, or with the number of rows out of sight.
         gap = bool(below) or total + taken > height > least_rows
         if below:
             least = min(least_rows, total)
@@ -185,7 +184,6 @@ class SelectableList(LineWidget, Generic[Key]):
             key = None
         if key is None:
             return
-        # Read before the selection changes.
         again = key == self._picked
         self.select_index(self._keys.index(key))
         if again and (not self.DOUBLE_CLICK or event.chain > 1):

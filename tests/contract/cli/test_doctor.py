@@ -266,6 +266,16 @@ def test_the_text_ends_with_a_summary(rgt: Rgt, lab: BoxSpec) -> None:
     )
 
 
+def test_a_refused_login_names_how_a_key_gets_onto_this_platform(
+    rgt: Rgt, real_sshd: RealSshd
+) -> None:
+    stranger = str(real_sshd.folder / "stranger")
+    rgt.describe([replace(real_sshd.spec, name="pool", profile="matpool", identity=stranger)])
+    login = found(rgt.on("doctor", "--json"))["box.pool.login"]
+    assert login["status"] == "fail"
+    assert "once per machine: ssh-copy-id -p PORT root@HOST" in login["advice"]
+
+
 def test_what_tells_a_platform_comes_without_values() -> None:
     env = {
         "PATH": os.environ["PATH"],

@@ -142,6 +142,7 @@ async def test_whoever_rents_nothing_is_not_missed_by_a_search_that_did_not_name
     (trouble,) = found.troubles
     assert (trouble.no_market, trouble.refused) == (True, True)
     assert "rents no machines by its API" in trouble.text
+    assert "your public key: after each start: ssh-copy-id" in trouble.text
 
 
 @dataclass

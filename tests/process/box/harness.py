@@ -79,12 +79,10 @@ def until(
     """Poll for something that another process does; returns its first true value."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        began = time.monotonic()
         found = condition()
         if found:
             return found
-        # A condition that starts a process takes half of a core at most: what it waits for needs the other.
-        time.sleep(max(0.005, time.monotonic() - began))
+        time.sleep(0.005)
     raise AssertionError(f"{what} did not come about")
 
 

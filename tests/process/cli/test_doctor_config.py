@@ -114,7 +114,11 @@ def test_the_place_of_each_account_s_key_is_said_and_never_its_value(
     assert found.status == "fail"
     assert "runpod: no key in the environment variable RUNPOD_API_KEY" in found.text
     (tmp_path / ".env").write_text("RUNPOD_API_KEY=s3cret\n")
+    (tmp_path / ".env").chmod(0o644)
     files.add_env_file(tmp_path / ".env")
+    found = check_provider_keys(parse_fleet(tmp_path / "rgt.toml", boxes))
+    assert (found.status, found.advice) == ("warn", f"chmod 600 {tmp_path / '.env'}")
+    (tmp_path / ".env").chmod(0o600)
     found = check_provider_keys(parse_fleet(tmp_path / "rgt.toml", boxes))
     assert found.status == "ok"
     assert found.text.endswith(f"runpod: RUNPOD_API_KEY in {tmp_path / '.env'}")
