@@ -139,6 +139,7 @@ class AlertFile:
 
     def store_box_alerts(self, box: str, notes: BoxAlertNotes) -> None:
         """Store the alerts of a box."""
+        # Changes are functions, not values: they apply to what another rgt has written meanwhile.
         self._apply_change(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
 
     def mark_platform_seen(self, platform: str, now: float) -> None:
@@ -181,6 +182,7 @@ class AlertFile:
     async def run(self) -> None:
         """Write own changes, and read those of another rgt, until cancelled."""
         while True:
+            # A change ends the pause early; otherwise the file is checked for those of another rgt.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALERTING_PACES.reread_s):
                     await self._poke.wait()
@@ -269,6 +271,7 @@ def _with_sent_alerts(
     stored: StoredAlerts, *, sink: str, news: Mapping[str, SentAlert | None]
 ) -> StoredAlerts:
     known = {**stored.told.get(sink, {}), **news}
+    # Removed, not stored as None, so that the file does not grow with every alert.
     told = {key: what for key, what in known.items() if what is not None}
     return replace(stored, told={**stored.told, sink: told})
 
@@ -301,6 +304,7 @@ class AccountAlerts:
         place = self._places.get(box)
         if place is None:
             return
+        # By the machine, not by the shown alert, which may be muted or hidden for this box.
         machine = book.machines.get(BALANCE, {}).get("")
         if machine is not None and machine.alert is not None:
             self._told.add(place)
@@ -439,6 +443,7 @@ class FleetAlerting:
             self._beneath,
             self._held,
         )
+        # A box that is described in another way is a new one: its key has changed.
         for book in (*books, self._left):
             for name in gone:
                 book.pop(name, None)
@@ -477,6 +482,7 @@ class FleetAlerting:
 
     def has_pending_boxes(self, now: float) -> bool:
         """Return whether a box must be judged although it sent nothing."""
+        # A negative age counts, too: a clock that was set back must not stop the judging.
         return bool(self._behind) or any(
             not 0.0 <= now - at < ALERTING_PACES.judge_s for _, at in self._seen.values()
         )
@@ -521,6 +527,7 @@ class FleetAlerting:
             return box, []
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
+        # Before the step, which leaves these out of what it reports as new.
         elsewhere = self._accounts.reported_elsewhere(name)
         book, raised, cleared = step_alerts(before, box, now, self._kinds, elsewhere, like)
         self._books[name] = book
@@ -536,6 +543,7 @@ class FleetAlerting:
         if raised or cleared or fresh or held or _sink_facts(shown) != _sink_facts(box.alerts):
             self._pass_to_sinks(name, shown)
             self._save_alerts(name, shown, now)
+        # Only saved: sinks get alerts, not the life of the machine.
         elif book.memory.past != before.memory.past:
             self._save_alerts(name, shown, now)
         if changed:
@@ -553,6 +561,7 @@ class FleetAlerting:
 
     def make_copy(self, clock: Callable[[], float]) -> FleetAlerting:
         """Return a copy that judges independently, by another clock; the state file is shared."""
+        # A replay judges earlier moments, and must not move the alerts of now.
         made = copy.copy(self)
         made._clock = clock
         # One level deep: the values are immutable.
@@ -722,8 +731,11 @@ class FleetAlerting:
         self._beneath[name] = {
             f"{key} {a.id}": alert_message(name, a, now) for a in whole if not a.muted
         }
+        # Held: neither new nor over, so that a sink does not report the end of a muted alert.
         ids = {alert.id for alert in active_alerts(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
+        # A sink's memory has alerts of other fleets, too: only keys with these beginnings are ours
+        # to end.
         ours = tuple(f"{self._box_key(box)} " for box in self._active)
         held = frozenset().union(*self._held.values())
         for one in self._deliveries:

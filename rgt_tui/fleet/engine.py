@@ -149,6 +149,7 @@ class BaseFleet(FleetSource):
 
     def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
         """Evaluate the lifecycle checks of a box now."""
+        # A box may have left the fleet file since the screen was drawn.
         found = self.state.find_box(box)
         if found is None:
             return ()
@@ -183,6 +184,7 @@ class BaseFleet(FleetSource):
 
         Programs on the boxes keep running.
         """
+        # Taken away first, so that a second call of `stop` finds nothing.
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -197,6 +199,7 @@ class BaseFleet(FleetSource):
             self._alerting.close,
             *(one.close for one in self._observers),
         )
+        # At once, so that one that hangs does not use up the time of the others.
         await asyncio.gather(*(self._close_within_limit(close) for close in closers))
 
     def _list_closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -272,6 +275,7 @@ class Fleet(BaseFleet):
         Raises:
             ProfileError: a box names a profile that does not exist.
         """
+        # The profiles first: an unknown one must fail before anything is opened.
         super().__init__(
             {spec.name: load_profile(spec.profile) for spec in specs},
             clock,
@@ -282,6 +286,8 @@ class Fleet(BaseFleet):
         self._remember = remember
         self._following = following
         self._fleet_file = fleet_file
+        # One limit, one set of answers and one bundle for all boxes, also those that are added
+        # later.
         self._new_session = partial(
             BoxSession,
             bundle=build_agent(),
@@ -313,6 +319,7 @@ class Fleet(BaseFleet):
             say=self._publisher.publish_message,
             env=env,
         )
+        # Commands that rgt starts need PATH and HOME, too, not only the keys.
         self._env = {**os.environ, **(env or {})}
         self._audit_file = audit
         self._teardown = Teardown(
@@ -345,6 +352,7 @@ class Fleet(BaseFleet):
             clock=clock,
             told=self._publisher.show_accounts,
         )
+        # Bills are shown with the meters they belong to.
         self._meters.polled = self._accounts.publish_bills
         self._publisher.set_boxes(self._sessions)
         self._copies = copies
@@ -369,6 +377,7 @@ class Fleet(BaseFleet):
         try:
             return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
         except TicksError as error:
+            # Only checks of a person lose something by it; the others are measured.
             told = {CheckStatus.PERSON: f"unknown whether it is ticked: {error}"}
             return tuple(
                 msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence))
@@ -415,6 +424,7 @@ class Fleet(BaseFleet):
             raise NotRunnable(
                 translate("these boxes are in no fleet file; type the command yourself")
             )
+        # The command would read the same file, and its settings decide which programs run.
         if any(session.state.spec.untrusted for session in self._sessions.values()):
             raise NotRunnable(translate("the fleet file is not trusted: rgt trust"))
         return await run_check_command(words, self._fleet_file, on_line, self._env)
@@ -453,6 +463,7 @@ class Fleet(BaseFleet):
 
     def leave_log(self, box: str, path: str) -> None:
         """Keep only the newest lines again once the last reader has called this."""
+        # The screen may close a log of a box that has just left the fleet file.
         if box in self._sessions:
             self._sessions[box].intake.leave_log(path)
 
@@ -492,6 +503,7 @@ class Fleet(BaseFleet):
 
         `patience` is that of `Teardown.review_action`.
         """
+        # Not removed meanwhile: the review is about this connection's evidence.
         with self._keep_while_busy(box):
             return await self._teardown.review_action(box, verb, patience=patience, **given)
 
@@ -603,6 +615,7 @@ class Fleet(BaseFleet):
                     self._env,
                 )
             finally:
+                # Also after a failure: a part may have been copied.
                 self._teardown.invalidate_results(box)
 
     @property
@@ -635,6 +648,7 @@ class Fleet(BaseFleet):
 
     async def start(self) -> None:
         """Show the states saved by an earlier rgt, and begin to connect."""
+        # Before the sinks: an alert of an earlier rgt must be known, or it is sent once more.
         await self._load_states()
         await self._alerting.start_delivery(
             [session.state.spec for session in self._sessions.values()], self._wake_publisher
@@ -658,6 +672,7 @@ class Fleet(BaseFleet):
         works = {f"watching {name}": self._sessions[name].run for name in names}
         before = len(self._tasks)
         self._start_tasks(works)
+        # `_start_tasks` appends one task for each, in this order.
         self._watching.update(zip(names, self._tasks[before:], strict=True))
 
     async def _follow_file(self, file: FleetFileFollower) -> None:
@@ -707,6 +722,7 @@ class Fleet(BaseFleet):
         if tasks:
             await asyncio.wait(tasks, timeout=ENGINE_PACES.stop_s)
         for name in leaving:
+            # Only now: until their tasks have ended, they still publish.
             del self._sessions[name], self._specs[name]
         await self._begin_boxes(wanted, again)
 

@@ -109,6 +109,7 @@ class NotOffered(Exception):
 class FleetSource(Protocol):
     """A running fleet or a substitute for one. Subclasses declare what else they support."""
 
+    # Class attributes, so that the screens can ask before there is a fleet.
     plays_back: bool = False
     """It is a recording: its time can be paused and sped up."""
     keeps_logs: bool = False

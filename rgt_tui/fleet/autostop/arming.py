@@ -121,6 +121,8 @@ class BoxArming:
         profile = self._fleet.profile_of(spec.name)
         review: ActionReview | None = None
         if spec.provider is not None and not spec.untrusted:
+            # Without a review the other objections are still worth knowing; `wrong_machine` adds
+            # its own.
             with contextlib.suppress(GateClosed):
                 review = await self._fleet.review_action(spec.name, BillingVerb.PARK)
         reasons = list(known_objections(spec, profile, wish.action, readonly=self._readonly))
@@ -132,9 +134,11 @@ class BoxArming:
             words, proof = found.what, found.proof
         way = self._fleet.agent_of(spec.name)
         request = await self._build_request(spec, wish, found.way if found is not None else None)
+        # No key or command to stop with: the box need not be asked.
         if request.stop is None and wish.action is EndAction.PARK:
             return Rehearsal(spec, wish, request, None, review, tuple(reasons), words, proof)
         answer = await autostop_verbs.request_rehearsal(way, request)
+        # Twice: only the first answer has the ids of the processes that a person names by pid.
         if wish.accept and wish.mode is AutostopMode.IDLE:
             request = msgspec.structs.replace(
                 request, accept_holders=holders_by_pid(answer.status, wish.accept)
@@ -154,11 +158,13 @@ class BoxArming:
             AuditFailed: it cannot be recorded; nothing was sent.
         """
         spec, request = rehearsed.spec, rehearsed.request
+        # Checked once more here: the caller may have shown something else.
         if rehearsed.reasons or request is None:
             raise GateClosed(rehearsed.reasons or ("nothing was rehearsed",))
         if typed != spec.name:
             raise GateClosed((f"the typed text is not {spec.name!r}: nothing was armed",))
         written = SelfStopControl(spec, self._audit, self._book, clock=self._fleet.now)
+        # Before the request: a box that is armed without a record would stop unexplained.
         written.write_audit(
             AuditEvent.REQUESTED, request.boot, f"arm: {describe_request(request)}", typed
         )
@@ -227,6 +233,7 @@ class BoxArming:
             jobs=spec.jobs,
             results=(*spec.results, *spec.runs),
             ignore=spec.ignore,
+            # A mount that hangs would block the box's own check of its results.
             mounts=tuple(disk.mount for disk in sample.disks if disk.error is None)
             if sample
             else (),
@@ -249,6 +256,7 @@ def mount_rank(mount: str, spec: BoxSpec, profile: Profile) -> tuple[int, str]:
     for place, path in enumerate(
         (spec.durable, profile.overrides.data_dir, profile.overrides.durable_dir)
     ):
+        # The deepest known place first: `/` contains every path, so it proves nothing.
         if path is not None and mount != "/" and f"{path}/".startswith(f"{mount.rstrip('/')}/"):
             return place, mount
     return (9 if mount == "/" else 5), mount

@@ -54,6 +54,7 @@ _STRING = re.compile(
 _BARE_VALUE = re.compile(r"[^,\]}#\n]*")
 
 
+# tomllib keeps no line numbers, so they are found by a second, simpler parse of valid text.
 class Positions:
     """The line numbers of all keys of a TOML text."""
 
@@ -96,6 +97,7 @@ class Positions:
         line = self._current_line()
         path = self._parse_dotted_key(())
         # `_parse_dotted_key` steps into the newest element of every array in the path, including the last one.
+        # For the second [[x]] of an array the key's path already ends with the first one's index.
         if path and isinstance(path[-1], int):
             path = path[:-1]
         count = self._arrays.get(path, 0)
@@ -115,7 +117,9 @@ class Positions:
             self._skip_pattern(_SPACE)
             line = self._current_line()
             path = (*path, self._parse_key())
+            # The first line that names a table: dotted keys name it again.
             self._lines.setdefault(path, line)
+            # A header below [[x]], such as [x.y], is about the newest element.
             if not prefix and path in self._arrays:
                 path = (*path, self._arrays[path] - 1)
             self._skip_pattern(_SPACE)
@@ -125,6 +129,7 @@ class Positions:
 
     def _parse_key(self) -> str:
         if self._text[self._at] in "\"'":
+            # Quoted keys have the escapes of strings, which tomllib decodes best.
             import tomllib
 
             start = self._at
@@ -198,6 +203,7 @@ def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
     Outside both, only `start` itself is yielded: a stranger's file in ``/tmp`` must not be found.
     """
     chain = [start, *start.parents]
+    # `.git` may be a file, as in a work tree or a submodule.
     root = next((folder for folder in chain if (folder / ".git").exists()), home)
     end = 0
     if root in chain:
@@ -243,6 +249,7 @@ def find_place(
     Returns:
         A named file may not exist (reading it reports that); any other file exists.
     """
+    # A named file is taken even if it is missing: falling back would watch, and bill, other boxes.
     if named or env.get(VARIABLE):
         return FleetFilePlace(Path(named or env[VARIABLE]).expanduser())
     if env.get("HOME"):
@@ -301,6 +308,7 @@ def usual_name(variable: str) -> bool:
 
 def no_variable(name: str) -> bool:
     """Return whether a variable's name is probably a secret itself, such as a hexadecimal key."""
+    # A long name with digits and without an underscore is rather a key than words.
     digit = any(char.isdigit() for char in name)
     mixed = name != name.upper() and name != name.lower()
     return (
@@ -338,6 +346,7 @@ def _find_host_problem(value: str) -> str | None:
     except ValueError:
         return "is neither a host name nor an alias of ssh_config"
     if "/" in value:
+        # `check_host` lets a slash pass.
         return "is neither a host name nor an alias of ssh_config"
     return None
 
@@ -373,6 +382,7 @@ def _find_interval_problem(value: float) -> str | None:
 
 
 def _find_price_problem(value: float | None) -> str | None:
+    # TOML has inf and nan.
     if value is None or (math.isfinite(value) and value >= 0):
         return None
     return "is not a price per hour"
@@ -392,6 +402,7 @@ def _find_globs_problem(value: Sequence[str]) -> str | None:
 
 
 def _find_ignored_problem(value: Sequence[str]) -> str | None:
+    # A pattern of nothing but wildcards: then a teardown would find nothing to lose.
     whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
     if whole is not None:
         return f"has {whole!r}, which would ignore every result"
@@ -401,6 +412,7 @@ def _find_ignored_problem(value: Sequence[str]) -> str | None:
 def _find_tunnels_problem(value: Sequence[str]) -> str | None:
     for text in value:
         try:
+            # Parsed here only for its error, which then has file and line.
             parse_tunnel(text)
         except ValueError as error:
             return f"cannot be used: {error}"
@@ -418,6 +430,7 @@ def _find_pattern_problem(value: str | None) -> str | None:
 def _find_variable_problem(value: str | None) -> str | None:
     if value is None:
         return None
+    # A secret that is pasted here would otherwise be printed as "variable … is not set".
     if VARIABLE_NAME.fullmatch(value) and not no_variable(value):
         return None
     return f"must be the name of an environment variable; {ADVICE}"
@@ -526,6 +539,7 @@ class FleetFileSource(msgspec.Struct, frozen=True):
             FleetFileError: it is not UTF-8.
         """
         try:
+            # Editors on Windows write a byte order mark, which tomllib refuses.
             return self.data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             raise FleetFileError(
@@ -544,6 +558,7 @@ def read_source(path: Path) -> FleetFileSource:
     try:
         real = path.resolve()
         with files.open_named(path) as file:
+            # Of the open file, not of its path, which could be replaced in between.
             wrong = files.find_fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
@@ -554,10 +569,12 @@ def read_source(path: Path) -> FleetFileSource:
                         cure=wrong.cure,
                     )
                 )
+            # One more than allowed, to notice a larger file without reading all of it.
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         message = translate("cannot read {path}: {strerror}", path=path, strerror=error.strerror)
         raise FleetFileError(message) from error
+    # pathlib raises it for a loop of links up to Python 3.12.
     except RuntimeError as error:
         message = translate("cannot read {path}: its links form a loop", path=path)
         raise FleetFileError(message) from error
@@ -599,6 +616,7 @@ class _FleetFileReader:
         self._lines: Positions | None = None
 
     def convert_fleet(self, data: dict[str, Any]) -> FleetConfig:
+        # First of all: every later message may quote a value.
         for place, value in iterate_leaves(data):
             if looks_like_secret(value):
                 self._raise_error(place, ADVICE)
@@ -636,6 +654,7 @@ class _FleetFileReader:
         from rgt_tui.health import SettingsError, parse_alerts
 
         for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
+            # A token in a wrong key must not reach the message about that key.
             self._secrets_of(("sinks", place), table)
         try:
             found = parse_alerts(kinds, sinks)
@@ -643,6 +662,7 @@ class _FleetFileReader:
             self._raise_error(error.where, _translate_types(error.words))
         for place, sink in enumerate(found.sinks):
             for at, name in enumerate(sink.boxes):
+                # A misspelt box would silence its alerts without a word.
                 if name not in boxes:
                     near = difflib.get_close_matches(name, boxes, 1)
                     if near:
@@ -682,6 +702,8 @@ class _FleetFileReader:
         if not isinstance(table, dict):
             self._raise_error(where, "must be a table")
         self._refuse_unknown_keys(where, table, DEFAULT_KEYS)
+        # With a name and a host, which only a box has, so that the rest is checked where it is
+        # written.
         self._convert_checked(where, table, {"name": "x", "host": "x", **table}, BoxSpec, BOX)
         return table
 
@@ -701,6 +723,8 @@ class _FleetFileReader:
             self._read_table((*where, "provider"), provider, ProviderRef, PROVIDER)
         if isinstance(table.get("asked"), dict):
             self._read_table((*where, "asked"), table["asked"], RentalTerms, AGREED)
+        # As written: only keys of the box itself are checked again, not those that follow from
+        # others.
         said = table
         if "kubectl" in table:
             table = self._add_pod_keys(where, table)
@@ -731,6 +755,7 @@ class _FleetFileReader:
                 )
         place = (*where, "kubectl")
         route = self._read_table(place, table["kubectl"], KubectlRoute, KUBECTL)
+        # Two of them could name different pods.
         given = [key for key in ("pod", "selector", "job") if getattr(route, key) is not None]
         if len(given) != 1:
             what = " and ".join(f"`{key}`" for key in given) or "none of them"
@@ -799,6 +824,7 @@ class _FleetFileReader:
                 )
 
     def _find_duplicates(self, specs: Sequence[BoxSpec]) -> list[str]:
+        # A warning, not an error: one address may lead to several containers.
         seen: dict[tuple[str, int | None, str | None], str] = {}
         found = []
         for spec in specs:
@@ -814,6 +840,7 @@ class _FleetFileReader:
         return found
 
     def _line_of(self, where: KeyPath) -> int:
+        # Only for an error or a warning: a good file is parsed once.
         if self._lines is None:
             self._lines = Positions(self._text)
         return self._lines.line_number_of(where)

@@ -91,6 +91,7 @@ def read_book(path: Path) -> TrustBook:
             )
         ) from error
     with book_file as file:
+        # The directory, too: who may write it can replace the list.
         wrong = find_fault(path, os.fstat(file.fileno()), file.fileno()) or find_fault(
             path.parent, path.parent.stat()
         )
@@ -111,6 +112,7 @@ def read_book(path: Path) -> TrustBook:
                 error=error,
             )
         ) from error
+    # Not read in part: an unknown field could be a restriction.
     if book.version > VERSION:
         raise FleetFileError(
             translate("{path} was written by a newer rgt: update this one", path=path)
@@ -139,6 +141,7 @@ def describe_difference(known: TrustedEntry | None, now: TrustedEntry) -> str | 
         if acting:
             return f"has changed since it was trusted ({', '.join(acting[:4])}{', …' * (len(acting) > 4)})"
     for path, seen in now.beside.items():
+        # "?" is no hash, so a file that was not named before always differs.
         if known.beside.get(path, SeenFile("?")).sha256 != seen.sha256:
             return f"names {path}, which has changed since it was trusted"
     return None
@@ -155,6 +158,7 @@ def _acting_changes(before: str, now: str) -> list[str] | None:
     changes = []
     for spec in new.boxes:
         was = known.get(spec.name)
+        # A new box is a new host to log in to.
         if was is None:
             changes.append(f"boxes.{spec.name} is new")
         else:
@@ -196,6 +200,7 @@ def _update_book(
 ) -> None:
     try:
         with locked_file(path):
+            # Within the lock: another rgt may have trusted a file meanwhile.
             book = read_book(path)
             replace_file(path, msgspec.json.encode(replace(book, files=change(book.files))))
     except OSError as error:
@@ -229,6 +234,7 @@ def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
     Only hosts in the person's own ssh_config can be reached, as it describes them. Sinks, keys,
     files, programs and alert limits are ignored.
     """
+    # A list of keys that apply, not of keys that do not: a new key is ignored until it is added.
     boxes = tuple(
         BoxSpec(**{key: getattr(spec, key) for key in KEPT}, untrusted=True)
         for spec in config.boxes
@@ -266,6 +272,7 @@ def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str
 
 
 def _anchor_path(path: str | None, folder: Path) -> str | None:
+    # Expanded later, by the person's own home and environment.
     if path is None or path == NO_FILE or path.startswith(("/", "~", "%d", "${")):
         return path
     return str(folder / path)
@@ -275,6 +282,7 @@ def _resolve_program(word: str, folder: Path, *, first: bool) -> str:
     """Resolve a program with a slash, or an argument that is a file next to the fleet file."""
     if word.startswith(("/", "-", "~")) or not word:
         return word
+    # A program without a slash is searched for in PATH, never next to the file.
     if first:
         if "/" in word:
             return str(folder / word)
@@ -342,6 +350,7 @@ def _list_named_files(
         home = Path.home()
     chain = source.real.parents
     root = next((folder for folder in chain if (folder / ".git").exists()), source.real.parent)
+    # A home directory under git is the person's own tree.
     if root == home.resolve():
         return []
     said = [path for spec in config.boxes for path in (spec.ssh_config, spec.known_hosts)]

@@ -150,9 +150,11 @@ def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | Non
     current attempt: start-up is in it, so the end may come much earlier.
     """
     pace = seconds_per_step(box, run.name, now)
+    # A step beyond the planned last one: the plan is not what the run does.
     if pace is None or run.step is None or run.total_steps is None or run.step > run.total_steps:
         return None
     paces = list_quarter_paces(run)
+    # Start-up is in this pace, so only the early side is widened.
     least, likely, most = pace / 2.0, pace, pace
     if paces:
         least, likely, most = min(paces), paces[-1], max(paces)
@@ -187,6 +189,7 @@ def forecast_full(
     if name not in history.names:
         return None
     column = history.names.index(name)
+    # Saves no money that can be counted, so it comes after advice that does.
     reach_seconds, least_seconds = 7200.0, 600.0
     points = [
         (at, value)
@@ -195,16 +198,19 @@ def forecast_full(
     ]
     if not points or points[-1][0] - points[0][0] < least_seconds:
         return None
+    # The newer half has a pace of its own: the difference of the two is the spread.
     half = points[len(points) // 2 :]
     slopes = [
         (part[-1][1] - part[0][1]) / (part[-1][0] - part[0][0])
         for part in (points, half)
         if part[-1][0] > part[0][0]
     ]
+    # The whole span decides whether it grows at all.
     if slopes[0] <= 0:
         return None
     left = max(0.0, 100.0 - percent)
     latest = None
+    # A half that does not grow means that it may never be full.
     if min(slopes) > 0:
         latest = now + left / min(slopes)
     return ForecastTime(now + left / max(slopes), now + left / slopes[0], latest)
@@ -225,10 +231,12 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
         else:
             events.append(ForecastEvent(name, end, text, ends_run=True))
     events += _forecast_disks(box, now)
+    # Both histories: the older one is coarser and reaches further back.
     ats = [*box.past.at, *box.recent.at]
     least_seconds = 600.0
     if works is not None and (not ats or max(ats) - min(ats) < least_seconds):
         unknown.append(translate("when a disk is full: less than 10 minutes are recorded"))
+    # Charges have no end, and are in the costs already.
     for reading in clock_readings(profile, box, now, charges=False):
         if reading.counting and reading.seconds_left is not None:
             latest = _add_seconds(reading.most_left, now)
@@ -244,6 +252,7 @@ def _forecast_box(box: BoxState, profile: Profile, now: float, morning: float) -
         unknown.append(
             translate("spot: the platform can end it at any time; its usual life is unknown")
         )
+    # After the end of the work, from which an idle limit counts.
     off = _forecast_off(box, works, end, now)
     if off is not None:
         events.append(ForecastEvent(name, off, translate("parks itself")))
@@ -277,6 +286,7 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
         return _add_waiting_cells(queue, run, end, now)
     alive = {one.name for one in box.found if one.alive}
     ends = [(run, forecast_end(box, run, now)) for run in box.runs if run.name in alive]
+    # One unknown end makes the last end unknown.
     for run, end in ends:
         if end is None:
             return None, translate(
@@ -285,6 +295,7 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
     known = [(run, end) for run, end in ends if end is not None]
     if not known:
         return None, translate("the end of its work: no run reports steps")
+    # The last of several trainings: before it the box still works.
     run, end = max(known, key=lambda pair: pair[1].likely)
     return end, f"{run.name} ends"
 
@@ -312,6 +323,7 @@ def _add_waiting_cells(
     latest = None
     if end.latest is not None:
         latest = end.latest + waiting * max(took) * most
+    # The spread adds up: each waiting cell may be as short or long as the extremes so far.
     when = ForecastTime(
         end.earliest + waiting * min(took) * least, end.likely + waiting * usual, latest
     )
@@ -333,6 +345,7 @@ def _forecast_disks(box: BoxState, now: float) -> list[ForecastEvent]:
         ):
             if percent is None:
                 continue
+            # The finer history first; after a restart of rgt it may still be too short.
             when = forecast_full(box.recent, series, percent, now)
             if when is None:
                 when = forecast_full(box.past, series, percent, now)
@@ -354,9 +367,11 @@ def _forecast_off(
     if box.self_stop is None:
         return None
     for record in box.self_stop.armed:
+        # Only a park ends the cost; other actions leave the machine on.
         if record.action is not EndAction.PARK:
             continue
         if record.mode is AutostopMode.LEASE:
+            # A lease ends at a fixed time, even if the box still works.
             at = record.at + record.limit_s
             offs.append(ForecastTime(at, at, at))
         elif end is not None:
@@ -364,6 +379,7 @@ def _forecast_off(
             offs.append(
                 ForecastTime(end.earliest + record.limit_s, end.likely + record.limit_s, latest)
             )
+        # Idle already, for an unknown part of the limit.
         elif works is False:
             offs.append(ForecastTime(now, now + record.limit_s, now + record.limit_s))
     return min((one for one in offs if one.likely >= now), key=lambda one: one.likely, default=None)
@@ -384,9 +400,11 @@ def _forecast_cost(
         return None, None
     stop = morning
     if off is not None:
+        # Likely, not latest: it is an estimate and marked as one.
         stop = min(morning, off.likely)
     rate = price.value / 3600.0
     cost = MoneyAmount(rate * (stop - now), price.currency, price.at_least, estimated=True)
+    # The whole cost is known even if the useful part of it is not.
     if works is None or (works and end is None):
         return cost, None
     if end is None:
@@ -409,6 +427,7 @@ def _list_advice(
     found = []
     hours = max(1, round((morning - now) / 3600.0))
     cent = 0.01
+    # A box that stops itself needs no advice about money.
     if night.off is None and night.cost is not None:
         currency = night.cost.currency
         if night.wasted is not None and night.wasted[1] >= cent:
@@ -427,6 +446,7 @@ def _list_advice(
             most = format_sums([night.cost])
             found.append(
                 (
+                    # Half, as its end is unknown: it may work all night.
                     night.cost.value / 2.0,
                     NightAdvice(
                         night.box,
@@ -487,6 +507,7 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         when = _span_text(event.when, forecast.now)
         text = f" {when:<20} {event.box:<{names}}  {event.text}"
         lines.append(NightLine(text, event.level, text_at))
+    # Grouped: a fleet often lacks the same figure on every box.
     unknown: dict[str, list[str]] = {}
     for night in forecast.boxes:
         for what in night.unknown:
@@ -517,6 +538,7 @@ def _cost_line(forecast: NightForecast) -> NightLine:
     wasted: dict[str, list[float]] = {}
     unknown = False
     for night in forecast.boxes:
+        # The sum of the others is shown as "at least".
         if night.cost is None or night.wasted is None:
             unknown = True
             continue
@@ -578,6 +600,7 @@ def _hour_labels(forecast: NightForecast, room: int) -> str:
         datetime.fromtimestamp(forecast.now).astimezone().replace(minute=0, second=0, microsecond=0)
     )
     hours = (forecast.until - forecast.now) / 3600.0
+    # A label has five cells and needs a gap.
     every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 6 or step == 12)
     while hour.timestamp() < forecast.until:
         hour += timedelta(hours=1)
@@ -609,6 +632,7 @@ def _box_row(night: BoxForecast, forecast: NightForecast, room: int) -> str:
         else:
             cells.append(idle)
     at_morning = _find_column(forecast.morning, forecast, room)
+    # Before the events, which may cover it.
     cells[at_morning] = "╎"
     for event in night.events:
         if event.when.likely <= forecast.until:

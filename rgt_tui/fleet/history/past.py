@@ -96,6 +96,7 @@ def utilisation(sample: Sample) -> float | None:
 def used_vram_percent(sample: Sample) -> float | None:
     """Return the used share of the memory of all GPUs together, in percent."""
     used = total = 0
+    # Sums, not a mean of shares: cards may have different sizes.
     for gpu in sample.gpus:
         used += gpu.vram_used or 0
         total += gpu.vram_total or 0
@@ -165,6 +166,7 @@ class SlotAccumulator:
             found = {name: value for name, value in found.items() if value is not None}
             values = found.values()
         names = tuple(found)
+        # A card or a mount has come or gone.
         if names != self._names:
             self._begin_sums(self._sum_figures(), names)
         self._totals = list(map(add, self._totals, values))
@@ -231,6 +233,7 @@ class Stretches:
         if self._narrow.is_in_slot(at, HISTORY_GRID.recent_s):
             self._narrow.add_sample(at, found, HISTORY_GRID.recent_s)
             return None, None
+        # Only finished narrow slots are added, so that no sample counts twice.
         self._wide.add_all(self._narrow)
         return self._narrow.add_sample(at, found, HISTORY_GRID.recent_s), self._wide.begin_slot(
             at, width
@@ -280,6 +283,7 @@ def from_history(frame: RecordedHistory, skew: float) -> ReducedHistory:
     if newest is None or not NARROWEST <= frame.width <= WIDEST:
         return ReducedHistory()
     kept = []
+    # A box may send any number of rows.
     first = max(0, len(frame.rows) - 1 - math.ceil(HISTORY_GRID.longest_s / frame.width))
     for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
@@ -375,6 +379,7 @@ def append_slot(old: ReducedHistory, new: ReducedHistory, most: int) -> ReducedH
     else:
         names = tuple(dict.fromkeys((*old.names, *new.names)))[: HISTORY_GRID.names]
     found = dict(zip(new.names, new.values[-1], strict=False))
+    # Room for the new one.
     keep = [place for place, at in enumerate(old.at) if at < new.at[-1]][-(most - 1) :]
     return ReducedHistory(
         names=names,
@@ -396,6 +401,7 @@ def unwatched(old: ReducedHistory, new: ReducedHistory, now: float) -> ReducedHi
     ends = [end for _, end in spans]
     kept = []
     for place, at in enumerate(new.at):
+        # The middle decides, because slots of two widths overlap at their ends.
         middle = at - new.width / 2
         after = bisect_left(ends, middle)
         known = after < len(spans) and spans[after][0] <= middle

@@ -63,6 +63,7 @@ async def list_tree(
     """
     jobs = [word for job in spec.jobs for word in ("--job", job)]
     words = ("--no-hash", *jobs, "--", *paths)
+    # Without hashes: a pull compares them itself, file by file.
     reader = await _read_lines(
         connection, "manifest", words, ListingReader(), LONGEST_LINE, SILENCE_S
     )
@@ -121,6 +122,7 @@ class _ResultsReader:
             CommandFailed: the object is unusable.
             ListingError: a line does not have the format of a list.
         """
+        # The first line is the object, which names the directories of the lines after it.
         if self.results is None:
             self.results = decode_results(line)
         else:
@@ -155,6 +157,7 @@ async def _read_lines(
         silence: Seconds without a byte after which the box is given up.
     """
     lines = OutputLines(reader.accept_line, longest)
+    # Well below the limit, since quoting adds to it.
     is_long = sum(map(len, words)) > LONGEST_COMMAND
     channel = await connection.open(
         verb, lines.feed_data, *((WORDS_FROM_STDIN,) if is_long else words)
@@ -166,6 +169,7 @@ async def _read_lines(
         await _until_silent(channel, lambda: lines.count, silence)
     finally:
         channel.close()
+    # What the agent said explains more than "was cut off".
     if not reader.ended and channel.last_error_line:
         raise ListingError(f"the box could not list its files: {channel.last_error_line}")
     return reader
@@ -192,6 +196,7 @@ class OutputLines:
             ListingError: a line is too long.
         """
         self.count += len(data)
+        # The last part has no end yet.
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > self._longest:
             raise ListingError("the box sent a line without an end")
@@ -216,6 +221,7 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
             done, _ = await asyncio.wait({ended}, timeout=silence)
             if done:
                 return ended.result()
+            # Bytes count, not lines: one long line may take minutes on a slow connection.
             if count() == before:
                 raise silence_error(silence)
     finally:
@@ -275,12 +281,14 @@ async def check_copies(
         path
         for path, group in _pulled_groups(found, pull).items()
         if not group.problem
+        # A name that was not UTF-8 cannot be asked for by this text.
         and "\ufffd" not in path
         and fingerprint(members[path]) != group.fingerprint
     )
     there: dict[str, list[RemoteFile]] = {}
     if differ:
         again = await list_again(differ)
+        # The newer list: files may have changed since the first one.
         found = again.results
         there = {path: [] for path in differ}
         groups = {group.path: group for group in found.groups}
@@ -303,6 +311,7 @@ async def check_copies(
                 if not _has_local_copy(file, ledger, pull)
             }
             missing.update(refused.get(path, ()))
+            # Something differs, but no file of it could be named.
             missing = missing or {path: group.problem or UNREADABLE}
         folders.append(_folder_row(group, members[path], missing, pull))
     await asyncio.to_thread(ledger.append_rows, folders)
@@ -335,6 +344,7 @@ def _copies_by_folder(
     homes: dict[str, str | None] = {}
     for row in ledger.file_rows():
         folder = row.path.rpartition("/")[0]
+        # By directory: a checkpoint has thousands of files, all with the same owner.
         if folder not in homes:
             homes[folder] = deepest_folder(row.path, members)
         owner = homes[folder]

@@ -132,6 +132,7 @@ class UnpackingPipe:
         while len(self._frames) - at >= head:
             kind = bytes(self._frames[at : at + 1])
             size = int.from_bytes(self._frames[at + 1 : at + head], "big")
+            # Before the frame is complete: a box must not make this side wait for gigabytes.
             if kind not in (b"r", b"z") or size > self._most:
                 raise StreamError("a frame of no kind, or too long")
             if len(self._frames) - at - head < size:
@@ -148,6 +149,7 @@ class UnpackingPipe:
     def _unpack_block(self, body: bytes) -> bytes:
         stream = zlib.decompressobj()
         try:
+            # With a limit, because a small block can unpack to any length.
             block = stream.decompress(body, self._most)
         except zlib.error as error:
             raise StreamError(f"a packed block is damaged: {error}") from None
@@ -179,6 +181,7 @@ class SshPipe:
         self._errors = process.stderr.fileno()
         self.line_bytes = 0
         self._error_text = b""
+        # Both outputs at once: an unread standard error that is full would stop ssh.
         self._poll = select.poll()
         for fd in (self._output, self._errors):
             self._poll.register(fd, select.POLLIN)
@@ -193,6 +196,7 @@ class SshPipe:
         view = memoryview(data)
         try:
             while view:
+                # A pipe may take only a part.
                 view = view[os.write(self._requests, view) :]
         except BrokenPipeError:
             raise self.ending_error() from None
@@ -200,6 +204,7 @@ class SshPipe:
     def has_output(self) -> bool:
         """Wait for output."""
         found = {fd for fd, _ in self._poll.poll(CHECK_S * 1000)}
+        # A closed descriptor is always ready, so it would spin.
         if self._errors in found and not self._read_errors():
             self._poll.unregister(self._errors)
         return self._output in found
@@ -222,11 +227,13 @@ class SshPipe:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING_S)
         with contextlib.suppress(OSError):
+            # A child of ssh may hold the pipe open, and reading to its end would hang.
             os.set_blocking(self._errors, False)
             while self._read_errors():
                 pass
         text = self._error_text.decode("utf-8", "replace").strip()
         last = clean_text(text.rpartition("\n")[2])[:300]
+        # Before the exit status: a key that changed is no network problem.
         if refuses_host(text):
             return HostKeyRefused(
                 translate(
@@ -330,7 +337,10 @@ class ChannelPipe:
         """Wait for output."""
         if not self._chunks:
             self._news.clear()
+            # Once more after `clear`: data that came in between has set the event before.
             if not self._chunks and self.is_alive:
+                # It may have paused after `read` has looked: with nothing left to read, only this
+                # resumes it.
                 if self._paused:
                     self._loop.call_soon_threadsafe(self._resume)
                 self._news.wait(CHECK_S)
@@ -426,6 +436,7 @@ class BoxConnection:
             BoxError: there is no connection.
         """
         if self._open is None or self._open[0].is_closed():
+            # First close the old one: a stack of lost connections would be closed only at the end.
             await self._disconnect()
             there = connected_agent(self._spec, accept_new_host_keys=self._accept)
             self._open = await self._stack.enter_async_context(there)

@@ -89,6 +89,7 @@ class Throttle:
         if self._rate is None:
             return 0.0
         now = time.monotonic()
+        # Time without data is not saved up, or a burst would follow each pause.
         self._due = max(self._due, now) + count / self._rate
         return self._due - now
 
@@ -109,6 +110,7 @@ async def fetch(
         PullFailed: it sends invalid data.
         LandingFailed: this machine cannot write it.
     """
+    # The stream runs in a thread, which cannot wait for an asyncio event.
     bell = threading.Event()
     fetcher = PullFetcher(todo, ledger, request.destination, instance, bell.set)
     is_large = todo.bytes >= request.ssh_from
@@ -144,6 +146,7 @@ async def _keep_receiving(
         try:
             pipe = await connection.open_pipe(is_large=is_large, pack_from_s=request.pack_from_s)
             await _receive(pipe, fetcher, throttle, bell)
+        # Once more with rgt's own channel, and without a pause: the box is fine.
         except NotCarried as error:
             connection.no_ssh = str(error)
             continue
@@ -159,6 +162,8 @@ async def _keep_receiving(
                 )
         except BoxError as error:
             now = time.monotonic()
+            # Progress starts the patience over: a connection that breaks every minute still gets
+            # there.
             if fetcher.received_bytes > before or not lost_at:
                 wait, lost_at = FIRST_WAIT_S, now
             if now - lost_at > request.patience:
@@ -174,6 +179,7 @@ async def _receive(
     stream = PullStream(pipe, fetcher, throttle, bell)
     running = asyncio.ensure_future(asyncio.to_thread(stream.run))
     try:
+        # A thread cannot be cancelled: it is stopped below, and then awaited.
         await asyncio.shield(running)
     finally:
         stream.stop()
@@ -226,6 +232,7 @@ class PullStream:
             StreamError: the output is not the agent's format.
         """
         while not (self._stopped.is_set() or self._fetcher.is_finished):
+            # Neither requests nor reads: the box is slowed down by its full window.
             if self.stream.held > HIGH_BYTES:
                 self._wait_for_bell()
                 continue
@@ -239,6 +246,7 @@ class PullStream:
                 raise self._pipe.ending_error()
 
     def _wait_for_bell(self) -> None:
+        # With a limit, because `stop` may set it between two waits.
         self._bell.wait(CHECK_S)
         self._bell.clear()
 
@@ -264,6 +272,7 @@ class PullStream:
         if not count:
             raise self._pipe.ending_error()
         view = memoryview(buffer)
+        # Half a buffer at least: there are few of them, and each is hashed before it is free again.
         enough = min(self.stream.bytes_left, BUFFER_BYTES // 2)
         while count < enough:
             time.sleep(pause_s)

@@ -178,6 +178,7 @@ async def pull_box(
     path = ledger_path(spec.name, env)
     connection = BoxConnection(spec, accept_new_host_keys=request.accept_new_host_keys)
     try:
+        # Before the ledger is opened: two pulls would both append to it.
         with _locked_box(spec.name, path):
             ledger = await asyncio.to_thread(Ledger, path)
             try:
@@ -233,10 +234,12 @@ async def _run_pull(
         instance = spec.provider.instance
     on_progress(PullProgress(phase="listing"))
     if request.dry_run:
+        # A dry run writes nothing, so the destination cannot be asked.
         folds = False
     else:
         folds = await asyncio.to_thread(_prepare_destination, destination)
     wanted = request.wanted or ResultsRequest(results=spec.results, ignore=spec.ignore)
+    # None: the person named paths, and everything below them is pulled.
     exact: BoxResults | None = None
     if request.paths and request.wanted is None:
         listing = await list_tree(connection, spec, request.paths, folds=folds)
@@ -246,6 +249,7 @@ async def _run_pull(
         if not listing.roots:
             raise PullFailed(_no_results(spec.name, exact))
     on_progress(PullProgress(phase="comparing"))
+    # Rows whose copy is the same but has a newer time stamp; written only if the pull goes on.
     touched: list[FileRow] = []
     todo = await asyncio.to_thread(
         plan_pull, listing, ledger, destination, instance, touched.append
@@ -274,6 +278,7 @@ async def _run_pull(
             listing=listing, exact=True, refused=(), destination=destination, instance=instance
         )
         return _with_unclaimed(report, request, unclaimed_groups(pulled, ledger, exact), exact)
+    # Not in a dry run, which leaves no trace.
     await asyncio.to_thread(ledger.append_rows, touched)
     _check_free_space(destination, todo)
     # After all checks and before the first byte: a refusal costs nothing.
@@ -287,6 +292,7 @@ async def _run_pull(
     try:
         fetched = await fetch(connection, request, todo, ledger, instance, on_progress)
     finally:
+        # Also after a failure: a part is here, and is not to be pushed back as code.
         folders_here = [Path(destination_path(destination, root)) for root in listing.roots]
         await asyncio.to_thread(note_written, folders_here, env)
     on_progress(fetched.read_progress("closing"))
@@ -310,9 +316,11 @@ async def _run_pull(
             return await list_results(connection, spec, wanted, folders, folds=False)
 
         folders, unclaimed = await check_copies(pulled, ledger, final_results, list_again)
+    # The files are here and stay; only that they are all is not proved.
     except (BoxError, TimeoutError) as error:
         unconfirmed = str(error) or f"no answer within {EVIDENCE_LIMITS.results_s:g} s"
     finally:
+        # It may still run, if closing the files failed.
         final_results.cancel()
         await asyncio.gather(final_results, return_exceptions=True)
     report = _with_unclaimed(report, request, unclaimed, exact)
@@ -339,6 +347,7 @@ def _with_unclaimed(
     """Add unclaimed files, and files left out by rules, to a report."""
     everything = exact is not None and not request.paths
     total = sum(group.bytes for group in unclaimed)
+    # With named paths, rules that leave out other files do not matter.
     rules = () if exact is None or not everything else exact.skipped
     return msgspec.structs.replace(
         report,
@@ -368,6 +377,7 @@ def _no_results(box: str, found: BoxResults) -> str:
 def _prepare_destination(destination: Path) -> bool:
     """Create the destination; return whether its file system is case-insensitive."""
     try:
+        # Created here, so that a read-only destination fails before the box lists its files.
         parts_folder(destination).mkdir(parents=True, exist_ok=True)
         remove_left_parts(destination)
         return folds_case(parts_folder(destination))
@@ -384,6 +394,7 @@ def _prepare_destination(destination: Path) -> bool:
 def _check_free_space(destination: Path, todo: PullPlan) -> None:
     """Fail before the first byte if the files will not fit."""
     free = shutil.disk_usage(destination).free
+    # Partial copies are resumed, so `needed_bytes` is without what they have.
     if todo.needed_bytes > free:
         raise PullFailed(
             translate(
@@ -494,6 +505,7 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
             for group in report.unclaimed
         ]
     wrong += [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in found.errors]
+    # The pull and the verification may report the same file.
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted
     if count:
@@ -521,6 +533,7 @@ async def _verify_copy(
 
     def report_progress(done: int, total: int, path: str) -> None:
         if stop.is_set():
+            # A thread cannot be cancelled from outside: it ends itself here.
             raise _VerificationStopped
         look = PullProgress(phase="verifying", bytes=total, bytes_done=done, path=path)
         loop.call_soon_threadsafe(on_progress, look)

@@ -157,6 +157,7 @@ def read_source(path: Path, choice: PushChoice) -> SourceTree:
     code = choice.kind == "code"
     return read_tree(
         path,
+        # Data is pushed as it is: a directory called "build" may be a data set.
         IgnoreRules((*(ALWAYS_LEFT_OUT if code else ()), *choice.exclude)),
         own=OwnFiles(choice.fleet, pulled_too=not code),
         secrets_too=choice.secrets_too,
@@ -198,6 +199,7 @@ async def push_tree(
     damaged: tuple[str, ...] = ()
     # Attempts for files that arrived damaged or changed meanwhile.
     tries = 3
+    # Each try plans again, so that only missing content is sent.
     for tries_left in reversed(range(tries)):
         if tree is None:
             tree = await asyncio.to_thread(read_source, path, choice)
@@ -210,6 +212,7 @@ async def push_tree(
         wanted = _files_to_send(plan, tree)
         _raise_if_refused(plan, tree)
         total = sum(file.size - have for file, have in wanted)
+        # After the checks of space, which are the purpose of a dry run.
         if choice.dry_run:
             published = _Published(refused=plan.refused, same=plan.same)
             return _build_result(tree, choice, plan, published, total)
@@ -219,6 +222,7 @@ async def push_tree(
             )
             sent += total
             published = await _request_publish(connection, deployed, plan, tree)
+        # Such as a directory that another push removed meanwhile; BoxError is not repeated here.
         except PushAgentFailed:
             if tries_left:
                 continue
@@ -246,6 +250,7 @@ async def push_tree(
 def _progress_reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
     def report_sent(done: int) -> None:
         if progress is not None:
+            # A file that grew meanwhile would show more than 100%.
             progress(min(done, total), total)
 
     return report_sent
@@ -255,6 +260,7 @@ def _build_manifest(tree: SourceTree, choice: PushChoice, place: str, *, as_fold
     """Return the agent's input. Paths of data begin with the directory's name."""
     above = ""
     if choice.kind == "data" and as_folder:
+        # Data goes into its own directory, code's directory is named by its hash.
         above = f"{tree.name}/"
     return msgspec.json.encode(
         {
@@ -278,6 +284,7 @@ async def _request_plan(
 ) -> _PushPlan:
     done = await run_command(
         connection, deployed.build_command("push", "plan"),
+        # By size, because the box hashes all of the files that it has.
         data=manifest, seconds=max(PLAN_S, total / SLOWEST), most_bytes=MOST_ANSWER, name="planning the push",
     )  # fmt: skip
     return _decode_answer(done.out, done.status, done.words, _PushPlan)
@@ -295,6 +302,7 @@ async def _request_publish(
         connection, command, seconds=seconds, most_bytes=MOST_ANSWER, name="publishing the push"
     )
     found = _decode_answer(done.out, done.status, done.words, _Published)
+    # The path becomes part of commands: it must be absolute, and the same in every shell.
     if not found.damaged and not _is_usable_path(found.path):
         raise CommandFailed(translate("invalid answer from the agent: it has no path"))
     return found
@@ -317,6 +325,7 @@ def _files_to_send(plan: _PushPlan, tree: SourceTree) -> list[tuple[SourceFile, 
     """Return the files to send according to the agent; reject any that is not in this tree."""
     known = {file.sha256: file for file in tree.files}
     found = []
+    # The box asks by hash, so it can only get content of this push, never another local file.
     for digest, have in dict(plan.wanted).items():
         file = known.get(digest)
         if file is None or not 0 <= have <= file.size:
@@ -357,6 +366,7 @@ def _raise_if_refused(plan: _PushPlan, tree: SourceTree) -> None:
                 tree=_suggest_exclusions(tree, room.needed_bytes - room.free_bytes),
             )
         )
+    # None: the file system has no fixed number.
     if room.free_inodes is not None and room.needed_inodes > room.free_inodes:
         raise PushRefused(
             translate(
@@ -377,6 +387,7 @@ def _suggest_exclusions(tree: SourceTree, over: int) -> str:
         parts[head + slash] = parts.get(head + slash, 0) + file.size
     named: list[str] = []
     for part, count in sorted(parts.items(), key=lambda item: -item[1]):
+        # More than three would be no advice.
         if over <= 0 or len(named) == 3:
             break
         named.append(f"{part} ({size(count)})")

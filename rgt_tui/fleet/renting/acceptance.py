@@ -172,6 +172,7 @@ def addresses(profile: Profile) -> tuple[str, ...]:
     """
     texts = [*profile.network.mirrors, *profile.overrides.env.values()]
     found = [match for text in texts for match in re.findall(r"https?://[^\s,;'\")]+", text)]
+    # Each costs some seconds of a box that is billed already.
     return tuple(dict.fromkeys(found))[:6]
 
 
@@ -183,6 +184,7 @@ def data_folder(spec: BoxSpec, profile: Profile) -> str | None:
     if profile.overrides.data_dir is not None:
         return profile.overrides.data_dir
     mounts = [mount for mount in spec.mounts if mount.startswith("/") and mount != "/"]
+    # Not below durable storage: its speed is not that of the directory where runs write.
     scratch = [
         mount
         for mount in mounts
@@ -210,6 +212,7 @@ async def measure_box(
         BoxError: it could not be reached, or its answer is unusable.
     """
     profile = load_profile(spec.profile)
+    # A Python that the fleet file names is the one that will train.
     pythons = (spec.python,) if spec.python else profile.overrides.python
     # Part of these seconds for the login, the agent, and finding a Python with torch.
     login_seconds = 15.0
@@ -231,6 +234,7 @@ async def measure_box(
     platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
+            # It pauses while a person is asked for a host key or a password.
             PausableDeadline(seconds + login_seconds),
             connected_agent(spec, accept_new_host_keys=accept_new_host_keys) as (
                 connection,
@@ -253,6 +257,7 @@ async def measure_box(
         raise Unreachable(
             translate("not done within {seconds:g} s", seconds=seconds + login_seconds)
         ) from error
+    # The answer is the last record; libraries may print before it.
     for line in reversed(done.out.splitlines()):
         if told := extract_record(line):
             try:
@@ -310,6 +315,7 @@ def _judge_gpus(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
         wanted = ""
     else:
         wanted = f", requested {expected.count or 1} × {expected.gpu}"
+    # A broken card is reported before a wrong one: both mean another machine.
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
     end = "not as requested: destroy it, and rent another"
     if broken:
@@ -327,8 +333,10 @@ def _judge_gpus(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
 
 def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     torch, cards = found.torch, len(found.gpus)
+    # A box without a GPU, if none was asked for, has nothing to prove here.
     wanted = bool(cards) or expected.gpu is not None
     host = "the driver lists the GPU, but CUDA does not work: destroy it, and rent another"
+    # Doubtful, not refused: a missing torch is the image's fault and not the machine's.
     if torch is None:
         if not wanted:
             return CheckRow("cuda", RowVerdict.OK, "no GPU, and no Python with torch", "")
@@ -360,12 +368,14 @@ def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
             "cuda", RowVerdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice
         )
     broken = [f"GPU {one.device}: {one.error}" for one in torch.devices if one.error]
+    # "not done" is the time limit, which proves nothing.
     if torch.count is None and torch.error and not torch.error.startswith("not done"):
         return CheckRow("cuda", RowVerdict.REFUSE, f"torch {torch.torch}: {torch.error}", host)
     if broken:
         return CheckRow(
             "cuda", RowVerdict.REFUSE, f"torch {torch.torch}: {'; '.join(broken)}", host
         )
+    # The driver may list cards on which CUDA cannot compute.
     if torch.count is not None and torch.count < max(cards, expected.count or 0):
         text = f"torch {torch.torch} sees {torch.count} of {max(cards, expected.count or 0)} GPUs"
         return CheckRow("cuda", RowVerdict.REFUSE, text, host)
@@ -404,12 +414,14 @@ def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> It
         ]
         if not known:
             continue
+        # The slowest, because all ranks wait for it in each step.
         slowest, card = min(known, key=lambda pair: pair[0])
         fastest = max(value for value, _ in known)
         verdict, against = _compare_with_peers(
             slowest, _peer_values(earlier, field, card.name or ""), unit
         )
         text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
+        # Within one machine, so that a first check without peers finds it, too.
         if verdict is RowVerdict.OK and slowest < uneven * fastest:
             verdict, text = RowVerdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
         advice = "heat, a power cap, or a shared GPU: rgt shows them while it watches; otherwise rent another"
@@ -427,6 +439,7 @@ def _compare_with_peers(value: float, peers: Sequence[float], unit: str) -> tupl
     """Compare a speed with the median of earlier checks."""
     if not peers:
         return RowVerdict.OK, "; the first of its kind that was checked"
+    # The median: one bad machine among the earlier ones does not lower the bar.
     median = statistics.median(peers)
     if median > 0:
         share = value / median
@@ -500,6 +513,7 @@ def _judge_net(net: NetTrial) -> CheckRow:
         trouble = net.error or "it has not answered in time"
         return CheckRow(f"network {where}", RowVerdict.DOUBTFUL, trouble + route, advice)
     speed = ""
+    # Below 1 MiB the time is that of the connection, not of the data.
     if net.mbs is not None and (net.bytes or 0) >= 1 << 20:
         speed = f", {net.mbs:.1f} MB/s"
     status = ""
@@ -539,6 +553,7 @@ def remembered(spec: BoxSpec, found: BoxMeasurements) -> EarlierCheck:
     """Return the record of a check for comparison with later ones."""
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
 
+    # The slowest GPU of a box, as it is judged.
     def least_of(read: Callable[[TrialDevice], float | None]) -> float | None:
         return min(
             (value for one in devices if (value := _finite_or_none(read(one))) is not None),
@@ -564,5 +579,6 @@ def keep_check(path: Path, one: EarlierCheck) -> None:
         OSError: it cannot be written.
     """
     with files.locked_file(path):
+        # Read within the lock: two checks at the same time would lose one.
         others = [known for known in load_checks(path) if known.box != one.box]
         files.replace_file(path, msgspec.json.encode([*others, one][-KEPT:]))

@@ -107,6 +107,7 @@ def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
         JournalFailed: a file cannot be read, so open creations are unknown.
     """
     found, problems = journal.open_actions()
+    # An unreadable file may be the record of a machine that is billed.
     if problems:
         raise JournalFailed("; ".join(problems))
     return tuple(one for one in found if one.first.rent is not None)
@@ -142,6 +143,7 @@ class Creation:
         Raises:
             JournalFailed: it is not on disk.
         """
+        # The creation of an earlier rgt is settled under its own id, not as a new action.
         if self.action.earlier is not None:
             write = self.action.settle_earlier
         else:
@@ -165,6 +167,7 @@ async def wait_for_machine(
             found = await market.find_by_token(token)
         except ProviderError as error:
             found = ()
+            # The same error is said once, not every five seconds.
             if str(error) != trouble:
                 trouble = str(error)
                 say(f"the list cannot be read: {trouble}")
@@ -248,6 +251,7 @@ class MachineRental:
         except JournalFailed as error:
             return str(error)
         target = account_target(ref)
+        # Also another account: the order for this box may have gone there.
         mine = [one for one in found if one.first.target == target or one.first.box == box]
         # An intent whose call was never sent is closed by the next creation; it may even be this
         # one.
@@ -298,6 +302,7 @@ class MachineRental:
             say: Called with progress messages.
         """
         market = market_of(self._providers, candidate.ref)
+        # Prices change while a person reads: the gate compares both.
         fresh, at = await self._read_offer_again(market, candidate.offer, wish)
         case = self._build_case(
             candidate,
@@ -326,6 +331,8 @@ class MachineRental:
             token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env
         )
         try:
+            # Audit, intent, SENT: all on disk before the call, so that a crash at any point leaves
+            # a trace.
             line = await asyncio.to_thread(
                 self._write_audit,
                 AuditEvent.REQUESTED,
@@ -368,10 +375,14 @@ class MachineRental:
         try:
             made = await market.create_instance(offer, wish, token, permit)
         except (PermitRefused, ProviderError) as error:
+            # By the platform's own table of answers: a status that means nothing elsewhere may be
+            # proof here.
             proves = creation_proof(offer.kind, error)
             if proves is AnswerProof.NOTHING:
                 sent = isinstance(error, ProviderError) and error.sent
                 if sent:
+                    # Recorded apart: only a call that was sent can appear on the platform's own
+                    # list.
                     state = ActionState.FAILED
                 else:
                     state = ActionState.REFUSED
@@ -431,9 +442,12 @@ class MachineRental:
             )
             return CreationResult(outcome=CreationOutcome.RENTED, machine=machine)
         if found:
+            # More than one, although one call was sent: a person decides which of them to destroy.
             ids = ", ".join(one.id for one in found)
             why = f"{len(found)} machines have the token {token} and are billed: {ids}; destroy all but one"
         else:
+            # UNKNOWN, not NOTHING: a machine that appears in an hour would otherwise belong to no
+            # box.
             why = (
                 f"no machine has the token {token} yet, but lists lag. Check the console; rgt "
                 "keeps searching while it runs, and rents nothing more there until then"
@@ -480,6 +494,8 @@ class MachineRental:
 
         Errors are ignored: the call was sent, which a full disk cannot undo.
         """
+        # Audit first: its line is named in the journal.
+        # Audit first: its line is named in the journal.
         line = await asyncio.to_thread(
             self._write_audit,
             AuditEvent.ANSWER,
@@ -588,6 +604,7 @@ async def search_offers(
         try:
             offers = await market.find_offers(wish)
         except ProviderError as error:
+            # Not sent and an AuthError: there was no key to send.
             no_key = isinstance(error, AuthError) and not error.sent
             refused = not error.sent and not no_key and error.status is None
             return [], [
@@ -607,12 +624,14 @@ async def search_offers(
 
 def _offer_rank(offer: Offer, wish: RentalRequest) -> tuple[bool, bool, float]:
     price = offer.per_hour
+    # An unknown price must not sort like a free machine.
     return price is None, offer.currency != wish.currency, price or 0.0
 
 
 def prefer_kinds(found: OfferSearch, kinds: Sequence[str]) -> OfferSearch:
     """Return a search with the offers of the first of `kinds` in front, and so on."""
     order = {kind: place for place, kind in enumerate(kinds)}
+    # Stable: within a kind the cheapest stays first.
     candidates = sorted(found.candidates, key=lambda one: order.get(one.ref.kind, len(order)))
     return msgspec.structs.replace(found, candidates=tuple(candidates))
 
@@ -633,6 +652,7 @@ def renting_accounts(
     rent = [ref for ref in refs if providers.find_account(ref).open_market() is not None]
     found: dict[tuple[str, str], ProviderRef] = {}
     for kind in kinds or dict.fromkeys(ref.kind for ref in rent) or KINDS:
+        # Without a machine there yet, the kind's default account is asked.
         own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]
         for ref in own:
             found.setdefault((ref.kind, ref.account), ref)

@@ -122,6 +122,7 @@ class FixTrials:
             elif row.get("cut"):
                 on_line(f"({row_text(row, 'cut')})")
 
+        # As words, not as a shell line: the agent starts the programs itself.
         words = ["fix", "--look", msgspec.json.encode(trial.stages).decode()]
         answer = await self._query_agent(words, each=read_row)
         return answer.status
@@ -147,7 +148,9 @@ class FixTrials:
             BoxError: it is unknown how much was removed.
         """
         trial = RemovalTrial(preview.path)
+        # Once more, because a run may have started since the preview.
         objection = find_removal_objection(self._read_state(), trial.path)
+        # The path's own word, so that no one removes by habit.
         if typed != trial.last_word:
             objection = f"type {trial.last_word} to remove it"
         if objection or preview.refused or preview.removed:
@@ -155,6 +158,7 @@ class FixTrials:
         amount = f"{how_many(preview.inodes, 'inode')}, {size(preview.bytes)}"
         self._write_audit(AuditEvent.REQUESTED, f"remove {trial.path}: {amount}", preview, typed)
         try:
+            # With the digest of the preview: the agent refuses if anything has changed.
             done = await self._query_removal(trial.path, "--remove", preview.digest)
         except Exception as error:
             self._write_audit(AuditEvent.ANSWER, f"{trial.path}: unknown, {error}", preview)

@@ -51,6 +51,7 @@ class GpuRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None = the request names a model whose memory is unknown.
         """
         name = read_gpu_name(self.wish_text)
+        # A model of several sizes: the smallest is what the name promises.
         if name.memory_gb is None and name.model is not None:
             return min(name.model.memory_gb)
         return name.memory_gb
@@ -138,6 +139,7 @@ _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([GT])B?", re.IGNORECASE)
 
 
 def _text_of(value: str | float | bool) -> str:
+    # Before str(): Python's "True" is not what a shell or another program expects.
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
@@ -152,6 +154,7 @@ def read_job_file(path: Path) -> PortableJob:
     try:
         with open_regular(path) as file:
             most_bytes = 1 << 20
+            # Not as a binary file: tomllib reads that whole.
             body = tomllib.loads(file.read(most_bytes).decode("utf-8"))
     except OSError as error:
         raise JobFileError(
@@ -169,7 +172,9 @@ def read_job_file(path: Path) -> PortableJob:
     resources = body.get("resources")
     if "disk" in body and isinstance(resources, dict):
         resources.setdefault("disk", body.pop("disk"))
+    # Before msgspec, whose message does not suggest the key that was meant.
     _refuse_unknown_keys(path, body, PortableJob, "")
+    # After the check of keys, which does not know the short form.
     if isinstance(resources, dict) and isinstance(resources.get("gpu"), str):
         resources["gpu"] = _parse_gpu(resources["gpu"])
     try:
@@ -248,6 +253,7 @@ def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
         if wrong:
             raise JobFileError(f"{path}: {key}: {hint}")
     for kind in job.candidates:
+        # A profile without an API is a candidate, too: its boxes of the fleet are used.
         if kind not in KINDS and kind not in all_profiles():
             raise JobFileError(
                 translate(
@@ -283,6 +289,7 @@ def judge_cards(
     mismatch = describe_gpu_mismatch(gpu.wish_text, gpu.count, cards)
     if mismatch is None:
         return CardVerdict.FITS, f"{len(cards)} × {cards[0][0]}"
+    # Before the memory: more of it does not make up for a missing card.
     if len(cards) < gpu.count:
         return CardVerdict.SMALLER, mismatch
     known = []
@@ -292,6 +299,7 @@ def judge_cards(
         if memory is not None:
             known.append(memory)
     least = gpu.least_memory_gb
+    # One unknown card is enough: the smallest decides.
     if least is None or len(known) < len(cards):
         return CardVerdict.UNKNOWN, f"{mismatch}, and which has more memory is unknown"
     if min(known) < least * (1 - MEMORY_TOLERANCE):

@@ -102,6 +102,7 @@ def job_for(
     """
     overrides = profile.overrides
     is_in_pod = spec.kubectl is not None
+    # Within a pod a process does outlive the login; the note says what it does not outlive.
     if overrides.detach in BY_HAND and not is_in_pod:
         raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
     command: dict[str, Any]
@@ -116,12 +117,14 @@ def job_for(
         "secrets": sorted(secrets),
         "name": name,
     }
+    # Without the code, to notice that the same command already runs with older code.
     same_command = _hash_meaning(meaning)
     digest = _hash_meaning([same_command, code.digest if code else None])
     pythons = (spec.python,) if spec.python else overrides.python
     # Digits of a digest that make a name distinct.
     short = 6
     asked: dict[str, Any] = {
+        # Names of secrets are part of the digest only: the agent gets the values elsewhere.
         **{key: value for key, value in meaning.items() if key != "secrets"},
         "workdir": _start_directory(workdir, code),
         "name": name or f"{job_name_of(words)}-{digest[:short]}",
@@ -134,6 +137,7 @@ def job_for(
             "proxy": overrides.proxy_hook,
             "no_proxy": overrides.no_proxy,
         },
+        # So that `python` in a command is the one that the profile means.
         "paths": [posixpath.dirname(python) for python in pythons if python.startswith("/")],
         "data": overrides.data_dir,
         "durable": spec.durable or overrides.durable_dir,
@@ -142,6 +146,7 @@ def job_for(
         "retries": retries,
         "smoke": smoke,
         "ckpt_bytes": ckpt_bytes,
+        # With a given size no inodes are demanded: 0 is a figure, while None means unknown.
         "ckpt_inodes": None if ckpt_bytes is None else 0,
         "keep": list(keep),
         "outlives": durable_dirs(spec, profile),
@@ -168,6 +173,7 @@ def job_directory(spec: BoxSpec, said: str) -> str:
     """Return the directory of a job on a box, from its name or path."""
     if "/" in said:
         return said
+    # The fleet file first: a job there may be in another directory.
     return next((job for job in spec.jobs if same_job(job, said)), f"{JOBS}/{said}")
 
 
@@ -216,11 +222,13 @@ def sweep_for(
         smoke=smoke,
         keep=keep,
     )
+    # For a sweep these decide which cells run, so another value is another job.
     meaning = [job.asked["digest"], retries, smoke, prune, *keep]
     return {**job.asked, "prune": prune, "digest": _hash_meaning(meaning)}
 
 
 def _hash_meaning(meaning: object) -> str:
+    # Sorted, so that the order of options does not make another job.
     return hashlib.sha256(msgspec.json.encode(meaning, order="sorted")).hexdigest()
 
 
@@ -232,6 +240,7 @@ def job_name_of(words: Sequence[str]) -> str:
         else:
             parts = list(words)
     except ValueError:
+        # An unbalanced quote: the shell will report it; a name is needed before that.
         parts = words[0].split()
     script = next((part for part in parts if part.endswith(SCRIPTS)), None)
     if script is None and "-m" in parts[:-1]:
@@ -271,6 +280,7 @@ class LaunchReport(msgspec.Struct, frozen=True, kw_only=True):
         A further job of the same name is called NAME-2 and so on.
         """
         name = posixpath.basename(row_text(self.job_row, "folder"))
+        # The name comes from the box, and goes into the fleet file.
         return f"{JOBS}/{name if re.fullmatch(re.escape(job.name) + r'(-[0-9]+)?', name) else job.name}"
 
     @property
@@ -284,6 +294,7 @@ class LaunchReport(msgspec.Struct, frozen=True, kw_only=True):
         """The handbook's finding about the last log lines, if there is one."""
         tail = self.rows.get("begins", self.rows.get("smoke", {})).get("tail")
         verdict = self.rows.get("begins", {}).get("verdict")
+        # What runs well may still print words of the handbook.
         if verdict in ("alive", "done", "queued") or not isinstance(tail, list):
             return None
         return log_finding(tuple(str(line) for line in tail))
@@ -303,6 +314,7 @@ def describe_phase(row: Row) -> list[str]:
 
 def _describe_job(row: Row) -> list[str]:
     folder = row_text(row, "folder")
+    # Then the caller asks whether to start another one, and prints the jobs itself.
     if rows_of(row, "others"):
         return []
     if row.get("made"):

@@ -97,6 +97,7 @@ def job_manifest(
     line = quote_words(*words)
     if len(words) == 1:
         line = words[0]
+    # First, so that the person's own value wins.
     variables = {"RGT_OUT": results_directory(route), **env}
     container: dict[str, Any] = {
         "name": route.container or "main", "image": image, "command": ["sh", "-c", _SCRIPT, "rgt", line],
@@ -104,6 +105,7 @@ def job_manifest(
     }  # fmt: skip
     if workdir is not None:
         container["workingDir"] = workdir
+    # An eviction is not the program's failure, and must not use up its retries.
     disrupted = {
         "action": "Ignore",
         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -147,6 +149,7 @@ class KubernetesJob:
     async def _run_kubectl(self, *words: str, data: bytes = b"") -> bytes:
         done = await run_kubectl(self._spec, self._program, self._env, *words, data=data)
         if done.status != 0:
+            # The reason in brackets is the API's; the words around it change between versions.
             if "(AlreadyExists)" in done.errors:
                 name, job = self._spec.name, self._route.job
                 raise CannotRun(
@@ -183,12 +186,14 @@ class KubernetesJob:
             ) from error
         digests = set()
         for pod in pods:
+            # By container name: the status has the digest, only the specification has the tag.
             names = {one.name for one in pod.spec.containers if one.image == image}
             for container in pod.status.container_statuses:
                 found = re.search(r"@(sha256:[0-9a-f]{64})$", container.image_id)
                 if container.name in names and found is not None:
                     digests.add(found[1])
         if len(digests) == 1:
+            # Only a colon after the last slash begins a tag: a registry may have a port.
             repository = re.sub(r":[^/:]*$", "", image.partition("@")[0])
             return f"{repository}@{digests.pop()}"
         seen = "no pod of the namespace runs it, so kubectl cannot resolve it"
@@ -227,6 +232,7 @@ class KubernetesJob:
             raise ConfigError(
                 translate("kubectl printed something that is not a Job: {error}", error=error)
             ) from error
+        # Not the counts of pods: with retries, a failed pod does not end the Job.
         for condition in conditions:
             if condition.status == "True" and condition.type in ("Complete", "Failed"):
                 text = clean_text(": ".join(filter(None, (condition.type, condition.message))))

@@ -74,7 +74,9 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
         NoQueue: a line is not a cell, a name occurs twice, or there is no cell.
     """
     found: dict[str, QueueLine] = {}
+    # Editors on Windows put a byte order mark in front, which would be part of the first config.
     for place, row in enumerate(content.removeprefix("\ufeff").splitlines(), 1):
+        # As the agent reads it: everything after # is a comment.
         words = row.partition("#")[0].split()
         if not words:
             continue
@@ -90,6 +92,7 @@ def parse_lines(content: str, where: str) -> tuple[QueueLine, ...]:
                 )
             )
         name = cell_name(words[0])
+        # Names are directories of results: two cells of one name would write over each other.
         if name in found:
             raise NoQueue(
                 translate(
@@ -135,6 +138,7 @@ def seen_in(box: str, queues: Sequence[QueueState]) -> list[SeenCost]:
         if cell.state != "done" or cell.attempts != 1 or cell.started is None or cell.ended is None:
             continue
         seconds = cell.ended - cell.started
+        # A flagged cell ended much too soon, and a cost from it would attract more cells.
         if seconds > 0 and cell.epochs and not cell.flag:
             found.append(SeenCost(box, cell.name, cell.task, seconds / cell.epochs))
     return found
@@ -161,6 +165,7 @@ def split_queue(
     """
     known = {**(speeds or {})}
     rated = {box: known[box] for box in boxes if known.get(box, 0.0) > 0}
+    # One unknown speed makes the comparison impossible: then all count as equal.
     equal = len(rated) < len(boxes)
     if seen:
         usual = statistics.median([one.per_epoch for one in seen])
@@ -179,10 +184,12 @@ def split_queue(
         ):
             if like:
                 per = [
+                    # A cost that was measured on another box is scaled by the speeds of both.
                     one.per_epoch * (1.0 if equal else _speed_ratio(known, one.box, box))
                     for one in like
                 ]
                 return statistics.median(per) * line.epochs, how
+        # 1.0 for each: without any cost the cells are split by number.
         return (usual * line.epochs if usual is not None else 1.0), "nothing"
 
     load = {
@@ -190,6 +197,7 @@ def split_queue(
         for box in boxes
     }
     shares: dict[str, list[QueueLine]] = {box: [] for box in boxes}
+    # Longest first: a long cell at the end would leave the other boxes idle.
     order = sorted(lines, key=lambda line: -min(estimate_cost(line, box)[0] for box in boxes))
     for line in order:
         box = min(
@@ -199,6 +207,7 @@ def split_queue(
         counted[how] = counted.get(how, 0) + 1
         load[box] += seconds
         shares[box].append(line)
+    # Within a box, cells run in the order in which the person wrote them.
     place = {line.name: at for at, line in enumerate(lines)}
     made = tuple(
         BoxShare(
@@ -299,6 +308,7 @@ def list_cells(parts: Sequence[QueuePart]) -> tuple[CellEntry, ...]:
 
 def _build_entry(name: str, copies: Sequence[tuple[QueuePart, Row]]) -> CellEntry:
     boxes = tuple(part.box for part, _ in copies)
+    # A complete result anywhere means that no other box needs to run the cell.
     good = [part for part, row in copies if row.get("status") == OK]
     if good:
         others = [box for box in boxes if box != good[0].box]
@@ -313,6 +323,7 @@ def _build_entry(name: str, copies: Sequence[tuple[QueuePart, Row]]) -> CellEntr
             )
         return _build_duplicate_entry(name, boxes, copies, good[0])
     if len(copies) > 1:
+        # The box that already runs it keeps it.
         first = next((part for part, row in copies if _at_work(part, name)), copies[0][0])
         return _build_duplicate_entry(name, boxes, copies, first)
     part, row = copies[0]
@@ -337,6 +348,7 @@ def _build_duplicate_entry(
     words = [
         f"rgt queue {part.box} take-out {shlex.quote(name)}{_job_argument(part)}"
         for part in spare
+        # No command for a box that was not reached: it could not run there now.
         if not part.error
     ]
     why = f"is in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
@@ -362,6 +374,7 @@ def _completing_command(part: QueuePart, name: str, row: Row) -> str:
         return ""
     alive = part.queue is not None and part.queue.runner_alive
     again = status in LOST and state == "done"
+    # The runner does it by itself, unless the queue takes the lost cell for done.
     if alive and not again:
         return ""
     return f"rgt queue {part.box} run{f' --again {shlex.quote(name)}' if again else ''}{_job_argument(part)}"
@@ -420,6 +433,7 @@ def note_handed(path: Path, box: str, job: str, shares: Mapping[str, Sequence[st
             for to, cells in shares.items()
             for cell in cells
         )
+        # A cell that moves once more has one entry, with its newest box.
         names = {(one.box, one.job, one.cell) for one in fresh}
         kept = tuple(one for one in handed_cells(path) if (one.box, one.job, one.cell) not in names)
         files.replace_file(path, msgspec.json.encode(_HandedLedger(handed=kept + fresh)))

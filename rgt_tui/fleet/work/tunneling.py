@@ -69,6 +69,7 @@ class BoxTunnels:
         Raises:
             CannotListen: no port is available.
         """
+        # All listeners first: their ports are printed before the first connection, and stay.
         found = []
         for tunnel in self._tunnels:
             if tunnel.host:
@@ -90,10 +91,12 @@ class BoxTunnels:
                 task.add_done_callback(self._busy.discard)
             await self._forward_connection(tunnel, reader, writer)
 
+        # 0: any free port. A tunnel on another port is better than none, and the port is printed.
         for port in (tunnel.local, 0):
             try:
                 server = await asyncio.start_server(serve_connection, LOOPBACK, port)
             except OSError as error:
+                # EACCES: ports below 1024 need root.
                 if error.errno in (errno.EADDRINUSE, errno.EACCES) and port:
                     continue
                 raise CannotListen(
@@ -142,6 +145,7 @@ class BoxTunnels:
                                 label=label,
                             )
                         )
+                    # With each new connection: asyncssh's listener ends with its connection.
                     await self._socks_of(connection)
                     self._connection = connection
                     if first:
@@ -149,12 +153,14 @@ class BoxTunnels:
                     else:
                         self._tell("connected again")
                     first = False
+                    # Only now: a box that refuses each login must not be asked ever faster.
                     backoff.reset()
                     await connection.wait_closed()
                     raise connection_lost_error(connection)
             except FINAL:
                 raise
             except BoxError as error:
+                # The first attempt fails at once: a person waits at the command line.
                 if first:
                     raise
                 wait = backoff.next_wait_s()
@@ -180,14 +186,17 @@ class BoxTunnels:
         try:
             if connection is None:
                 return
+            # asyncssh wants an IPv6 address without brackets.
             host = tunnel.host.strip("[]")
             there, back = await connection.open_connection(host, tunnel.port, encoding=None)
         except asyncssh.ChannelOpenError as error:
+            # Once: a browser opens many connections, each with this error.
             self._tell_once(f"{tunnel.remote_end}: {error.reason}: is anything listening there?")
             return
         except (asyncssh.Error, OSError):
             return
         else:
+            # Both to their end: a program may close its sending side and still read the answer.
             await asyncio.gather(
                 _copy_stream(reader, back), _copy_stream(there, writer), return_exceptions=True
             )
@@ -223,4 +232,5 @@ async def _copy_stream(
         while data := await reader.read(BLOCK):
             writer.write(data)
             await writer.drain()
+        # Passed on, since many protocols answer only after the end of the request.
         writer.write_eof()
