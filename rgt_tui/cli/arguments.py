@@ -18,8 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
 from rgt_tui.language import translate
-
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from rgt_tui.model import parse_seconds
 
 T = TypeVar("T")
 Completer: TypeAlias = Callable[..., list[str]] | None
@@ -205,35 +204,16 @@ def positional(
     )
 
 
-_PARTS = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", re.ASCII)
-_BARE_MINUTES = re.compile(r".*h\d+", re.ASCII)
-
-
 def parse_duration(text: str) -> float:
-    """Parse a duration such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``.
-
-    A bare number is seconds.
+    """Return the seconds of a duration, as `parse_seconds`.
 
     Raises:
         argparse.ArgumentTypeError: It is not a duration.
     """
-    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
-    parts = _PARTS.fullmatch(f"{text}m" if _BARE_MINUTES.fullmatch(text) else text)
     try:
-        seconds = float(number) * unit
-    except ValueError:
-        seconds = 0.0
-    if not seconds and parts is not None:
-        seconds = sum(
-            float(part) * size
-            for part, size in zip(parts.groups("0"), (86400, 3600, 60, 1), strict=True)
-        )
-    longest_s = 1e7
-    if not 0 < seconds < longest_s:
-        raise argparse.ArgumentTypeError(
-            translate("{words!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d", words=text)
-        )
-    return seconds
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parse_count(text: str) -> int:

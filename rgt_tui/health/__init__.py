@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from rgt_tui.health.autostop_words import (
         describe_armed_off,
         describe_clock,
+        describe_hung_runs,
         describe_reported_park,
         describe_self_stop,
         list_readings,
@@ -253,6 +254,7 @@ __all__ = [
     "covered_alert_ids",
     "describe_armed_off",
     "describe_clock",
+    "describe_hung_runs",
     "describe_reported_park",
     "describe_self_stop",
     "diagnose_box",
@@ -332,7 +334,7 @@ __getattr__ = imported_later(
             "ADVISED_AT PHASES Assessment Remedy alert_advice alert_began alert_ended alert_message assess_box "
             "calls_for_person calls_for_person_once evaluate_checks list_remedies"
         ),
-        "autostop_words": "describe_self_stop describe_clock list_readings describe_armed_off "
+        "autostop_words": "describe_self_stop describe_clock describe_hung_runs list_readings describe_armed_off "
         "story_lines describe_reported_park",
         "condition": "LifecycleCheck Condition HandbookEntry Reading AlertRung",
         "conditions": "ALERTS BY_ID CHECKS all_conditions covered_alert_ids ids_referring_to",

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from rgt_tui.health.facts import facts_of
+from rgt_tui.health.rows.conditions_queue import read_stalled
 from rgt_tui.language import translate
 from rgt_tui.model import (
+    ArmedRecord,
     AutostopMode,
     AutostopReading,
     BoxState,
     EndAction,
+    GpuReading,
     LinkState,
+    RunState,
     SelfStopState,
     StopEvent,
+    TrainingProcess,
+    memory,
     moment,
     time_of_day,
+    training_of,
 )
 from rgt_tui.profiles import format_duration, format_money
 
@@ -110,6 +118,80 @@ def describe_self_stop(box: BoxState, now: float) -> str:
     if known.off_at is not None and may_have_parked(known):
         return describe_armed_off(known, box.meter.source)
     return ""
+
+
+def describe_hung_runs(box: BoxState, now: float) -> tuple[str, ...]:
+    """Return the evidence of each process that lives, holds a GPU and makes no progress.
+
+    Empty once the box is armed to count such a run as idle, and while a GPU or the process works:
+    ``rgt autostop --idle-if no-progress`` would not count it then.
+
+    Args:
+        box: The state.
+        now: Client clock.
+    """
+    # Seconds without progress, and percent of a GPU and of a core that count as work: the box's own
+    # limits, see `rgt_box.autostop.idle_clock`.
+    least_s, busy_gpu, busy_core = 300.0, 3.0, 2.0
+    sample = box.sample
+    armed: tuple[ArmedRecord, ...] = ()
+    if box.self_stop is not None and box.self_stop.told_at is None:
+        armed = box.self_stop.armed
+    if sample is None or any(one.no_progress_s for one in armed):
+        return ()
+    if any(gpu.util is None or gpu.util >= busy_gpu for gpu in sample.gpus):
+        return ()
+    found = []
+    for reading in read_stalled(facts_of(box, now)) or ():
+        run: RunState = reading.about[1]
+        still = now - (run.progressed_at or now)
+        if reading.value is None or reading.value < 1.0 or still < least_s:
+            continue
+        for process in _processes_of(box, run.name):
+            held = [gpu for gpu in sample.gpus if _is_held_by(gpu, process)]
+            if held and process.cpu_pct is not None and process.cpu_pct < busy_core:
+                found.append(_hung_text(run, process, held, format_duration(still)))
+                break  # one process of a run is evidence enough
+    return tuple(found)
+
+
+def _processes_of(box: BoxState, run: str) -> list[TrainingProcess]:
+    """Return the live processes of a run: those of its cell, or of the training that was found."""
+    if box.sample is None:
+        return []
+    trainings = {found.name: found.pids for found in box.found if found.alive}
+    pids = trainings.get(training_of(run, trainings) or "", ())
+    return [
+        process
+        for process in box.sample.procs
+        if process.state != "Z" and (process.run == run or process.pid in pids)
+    ]
+
+
+def _is_held_by(gpu: GpuReading, process: TrainingProcess) -> bool:
+    """Return whether a process holds memory of a GPU, or some process that the driver does not name."""
+    named = [holder.pid for holder in gpu.procs if holder.mapped]
+    if named:
+        return process.pid in named
+    much_memory = 1 << 30
+    return (gpu.vram_used or 0) >= much_memory
+
+
+def _hung_text(run: RunState, process: TrainingProcess, held: list[GpuReading], still: str) -> str:
+    cards = ", ".join(
+        f"GPU {gpu.index}{' SIM' * gpu.sim} ({memory(gpu.vram_used)})" for gpu in held
+    )
+    return translate(
+        "{name}, pid {pid}, lives and holds {cards}, but makes no progress: {position} for {still}, "
+        "GPU {util:.0f}%, CPU {cpu:.1f}%",
+        name=run.name,
+        pid=process.pid,
+        cards=cards,
+        position=run.position,
+        still=still,
+        util=max(gpu.util or 0.0 for gpu in held),
+        cpu=process.cpu_pct or 0.0,
+    )
 
 
 def may_have_parked(known: SelfStopState) -> bool:

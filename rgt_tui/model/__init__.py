@@ -17,6 +17,7 @@ from rgt_tui.model.autostop import (
     SelfStopState,
     StopEvent,
     StopMethod,
+    parse_idle_condition,
 )
 from rgt_tui.model.box import (
     BY_HAND,
@@ -102,6 +103,7 @@ from rgt_tui.model.plain import (
     memory,
     moment,
     noun,
+    parse_seconds,
     pct,
     short_command,
     size,
@@ -363,6 +365,8 @@ __all__ = [
     "memory",
     "moment",
     "noun",
+    "parse_idle_condition",
+    "parse_seconds",
     "parse_tunnel",
     "pasted_tunnel",
     "pct",

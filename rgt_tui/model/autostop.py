@@ -11,6 +11,25 @@ import enum
 
 import msgspec
 
+from rgt_tui.language import translate
+from rgt_tui.model.plain import parse_seconds
+
+
+def parse_idle_condition(text: str) -> float:
+    """Return the seconds of ``no-progress[=TIME]``: an hour without a time, 0 for ``never``.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    name, _, duration = text.partition("=")
+    if text == "never":
+        return 0.0
+    if name != "no-progress":
+        raise ValueError(
+            translate("{words!r} is not no-progress, no-progress=TIME or never", words=text)
+        )
+    return parse_seconds(duration or "1h")
+
 
 class AutostopMode(enum.StrEnum):
     """What ends the box's work."""
@@ -204,6 +223,8 @@ class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
     currency: str = "USD"
     durable: tuple[str, ...] = ()
     """Directories of the box that survive a park: it copies its story to each."""
+    no_progress_s: float = 0.0
+    """As in `ArmRequest`."""
 
 
 class SelfStopState(msgspec.Struct, frozen=True, kw_only=True):

@@ -282,6 +282,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     them."""
     protected: bool = False
     """No billing action until this is lifted in a separate step."""
+    idle_if: str | None = None
+    """Default of ``rgt autostop --idle-if``, for `parse_idle_condition`; it arms nothing."""
     asked: RentalTerms | None = None
     """The terms under which it was rented; written by ``rgt up``."""
     kubectl: KubectlRoute | None = None

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import msgspec
 from rgt_wire.shared_text import memory_text, size_text
 
-from rgt_tui.language import translate_noun
+from rgt_tui.language import translate, translate_noun
 
 T = TypeVar("T")
 
@@ -241,3 +241,40 @@ def time_of_day(at: float, now: float | None = None) -> str:
         return f"{at:g}"
     today = time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a duration such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``.
+
+    A bare number is seconds.
+
+    Raises:
+        ValueError: It is not a duration.
+    """
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    unit = units.get(text[-1:], 1.0)
+    number = text
+    if text[-1:] in units:
+        number = text[:-1]
+    # float() also reads 1.5h, which the pattern of parts does not.
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = 0.0
+    if not seconds:
+        # 1h30 means 1h30m; a bare number without hours before it stays seconds.
+        if re.fullmatch(r".*h\d+", text, re.ASCII):
+            text = f"{text}m"
+        parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text, re.ASCII)
+        if parts is not None:
+            sizes = (86400, 3600, 60, 1)
+            seconds = sum(
+                float(part) * size for part, size in zip(parts.groups("0"), sizes, strict=True)
+            )
+    # 115 days: longer ones are typing errors, and nan and inf fail the comparison, too.
+    longest_s = 1e7
+    if not 0 < seconds < longest_s:
+        raise ValueError(
+            translate("{words!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d", words=text)
+        )
+    return seconds

@@ -141,6 +141,29 @@ async def test_trouble_says_what_to_do_at_every_size(size: tuple[int, int]) -> N
         assert "lstm-b.log" in text
 
 
+@pytest.mark.parametrize("screen", ["box", "fleet"])
+async def test_a_hung_run_is_shown_with_the_command_that_arms_the_box_for_it(screen: str) -> None:
+    box = running_box()
+    assert box.sample is not None
+    process = msgspec.structs.replace(box.sample.procs[0], run="gpt-c", cpu_pct=0.3)
+    stuck = msgspec.structs.replace(box.runs[-1], progressed_at=NOW - 2460.0)
+    hung = msgspec.structs.replace(
+        box,
+        sample=sample(gpus=(gpu(0.0, sim=False),), procs=(process,)),
+        runs=(*box.runs[:-1], stuck),
+    )
+    keys = ("enter",) if screen == "box" else ()
+    async with running(lambda: FakeFleet(fleet_of(hung)), size=(160, 45), keys=keys) as (
+        app,
+        pilot,
+        _,
+    ):
+        await settle(pilot)
+        text = " ".join(screen_text(app).split())
+    assert "lives and holds GPU 0 (15.8 GiB)" in text, text
+    assert "--idle-if" in text, text
+
+
 def test_survival_badges_come_from_the_profile() -> None:
     box = running_box()
     rows = [text_of(row) for row in disk_lines(box, profile("autodl"), 42)]

@@ -47,6 +47,7 @@ from rgt_tui.model import (
     IdleHolder,
     StopEvent,
     clean_text,
+    parse_idle_condition,
     time_of_day,
 )
 from rgt_tui.profiles import format_duration, format_money, load_profile, size
@@ -62,7 +63,9 @@ UNACCEPTED = "it is not ended unless accepted (--accept): the box calls you inst
 
 def run_autostop(arguments: AutostopArguments) -> int:
     """Arm, show or disarm; return the exit status."""
-    only_arming = arguments.accept or arguments.inspect or arguments.dry_run or arguments.idle_if
+    # argparse cannot express "only together with --idle".
+    only_arming = arguments.accept or arguments.inspect or arguments.dry_run
+    only_arming = only_arming or arguments.idle_if is not None
     if arguments.idle is None and only_arming:
         print_error(
             "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle TIME"
@@ -70,12 +73,16 @@ def run_autostop(arguments: AutostopArguments) -> int:
         return USAGE
     if arguments.idle is None:
         return _without_arming(arguments)
+    source = ""
+    if arguments.idle_if is not None:
+        source = "--idle-if"
     wish = ArmingChoice(
         mode=AutostopMode.IDLE,
         action=EndAction(arguments.action),
         limit_s=arguments.idle,
         inspect_s=arguments.inspect,
         no_progress_s=arguments.idle_if or 0.0,
+        no_progress_source=source,
         accept=tuple(arguments.accept),
     )
     return _arm_box(arguments, wish)
@@ -158,6 +165,12 @@ def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
         print_error(CANNOT_PROMPT)
         return USAGE
     spec = open_box(arguments, trusted=True)
+    if wish.mode is AutostopMode.IDLE and spec.idle_if and not wish.no_progress_source:
+        wish = msgspec.structs.replace(
+            wish,
+            no_progress_s=parse_idle_condition(spec.idle_if),
+            no_progress_source=translate("idle_if of the fleet file"),
+        )
     readonly = arguments.readonly
     known = tuple(
         known_objections(spec, load_profile(spec.profile), wish.action, readonly=readonly)
@@ -316,6 +329,8 @@ def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
         "mode": found.wish.mode,
         "action": found.wish.action,
         "limit_s": found.wish.limit_s,
+        "no_progress_s": found.wish.no_progress_s,
+        "no_progress_source": found.wish.no_progress_source,
         "instance": request.instance if request is not None else "",
         "boot": request.boot if request is not None else "",
         "key": status.key,
@@ -404,8 +419,9 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
                 translate("counts as idle"),
                 (
                     translate(
-                        "a live run in whose log, results and use nothing advanced for {limit}",
+                        "a live run in whose log, results and use nothing advanced for {limit} ({source})",
                         limit=limit,
+                        source=wish.no_progress_source,
                     ),
                 ),
             )

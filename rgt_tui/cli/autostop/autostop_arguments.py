@@ -18,21 +18,19 @@ from rgt_tui.cli.arguments import (
     text_option,
     timeout_option,
 )
-from rgt_tui.language import translate
+from rgt_tui.model import parse_idle_condition
 
 
-def parse_idle_condition(text: str) -> float:
-    """Return the seconds of ``no-progress[=TIME]``; an hour without a time.
+def parse_idle_if(text: str) -> float:
+    """Return the seconds of the option, as `parse_idle_condition`.
 
     Raises:
         argparse.ArgumentTypeError: It is something else.
     """
-    name, _, duration = text.partition("=")
-    if name != "no-progress":
-        raise argparse.ArgumentTypeError(
-            translate("{words!r} is not no-progress or no-progress=TIME", words=text)
-        )
-    return parse_duration(duration or "1h")
+    try:
+        return parse_idle_condition(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 ENDING = flag_choice(
@@ -87,9 +85,10 @@ class AutostopArguments(ArmingArguments):
     )
     idle_if = option(
         "no-progress[=TIME]",
-        parse_idle_condition,
+        parse_idle_if,
         "also count a live run as idle if nothing advanced for TIME (default 1h): no line in its log but "
-        "repeated ones, no result, no work on GPU or CPU; a run whose log cannot be read never counts",
+        "repeated ones, no result, no work on GPU or CPU; a run whose log cannot be read never counts; "
+        "without it, as idle_if of the fleet file says; never: no live run counts",
     )
     accept = list_option(
         "PID",

@@ -57,6 +57,8 @@ class ArmingChoice(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float
     inspect_s: float = 0.0
     no_progress_s: float = 0.0
+    no_progress_source: str = ""
+    """The option or the file that sets `no_progress_s`; empty = neither."""
     accept: tuple[str, ...] = ()
     """Pids of idle processes; for a lease, names of runs that do not save."""
 
@@ -192,6 +194,7 @@ class BoxArming:
             per_hour=costs.compute_per_hour if costs is not None else None,
             currency=costs.currency if costs is not None else "USD",
             durable=request.durable,
+            no_progress_s=request.no_progress_s,
         )
         # It is armed, even if the local disk fails.
         with contextlib.suppress(OSError, TimeoutError):

@@ -15,7 +15,9 @@ from rgt_tui.fleet.autostop.autostop_verbs import ArmedBook, Stamp, Way, ask_sto
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import ReceiptBook, receipt_of_self_stop
 from rgt_tui.gate.identity import IDENTITY
+from rgt_tui.health import describe_hung_runs
 from rgt_tui.health.facts import provider_word
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     ArmedRecord,
@@ -29,12 +31,14 @@ from rgt_tui.model import (
     Profile,
     SelfStopState,
     StopEvent,
+    parse_idle_condition,
 )
 from rgt_tui.profiles import (
     ProfileError,
     action_for,
     describe_missing_verb,
     load_profile,
+    no_agent,
     tier_survives,
 )
 from rgt_tui.providers import own_stop
@@ -311,6 +315,63 @@ def known_objections(
         yield f"{spec.name} is protected in the fleet file: it must not stop itself; --ask notifies you instead"
     if spec.provider is None:
         yield "the fleet file names no provider and instance, so it is unproven which machine this is"
+
+
+def self_stop_options(box: BoxState, profile: Profile) -> str | None:
+    """Return the options with which a box can be armed: ``""`` to park itself, else ``--ask``.
+
+    None if it cannot be armed at all, not even to notify a person.
+    """
+    if box.spec.untrusted or no_agent(box):
+        return None
+    if any(known_objections(box.spec, profile, EndAction.PARK)):
+        return "--ask"
+    return ""
+
+
+def propose_self_stop(box: BoxState, profile: Profile, command: str, why: str) -> tuple[str, str]:
+    """Return the arguments of ``rgt`` that arm a box as far as it can be armed, and why to run them.
+
+    Args:
+        box: The box.
+        profile: Its platform.
+        command: ``autostop`` or ``lease`` with its time, ``{box}`` for the name of the box.
+        why: What the stop would save.
+
+    Returns:
+        The command is empty if the box cannot be armed at all: `why` says who must stop it.
+    """
+    name = box.spec.name
+    options = self_stop_options(box, profile)
+    if options is None:
+        return "", translate(
+            "{why}; the box can neither stop itself nor notify you: stop it yourself (rgt down {name})",
+            why=why,
+            name=name,
+        )
+    command = f"{command.format(box=name)} {options}".rstrip()
+    if options:
+        why = translate(
+            "{why}; the box cannot stop itself: it notifies you (rgt notify {name}), and you stop it (rgt down {name})",
+            why=why,
+            name=name,
+        )
+    return command, why
+
+
+def propose_hang_stop(box: BoxState, profile: Profile, now: float) -> tuple[str, str] | None:
+    """Return the command that arms a box to count its hung runs as idle, and their evidence.
+
+    None without evidence (`describe_hung_runs`).
+    """
+    evidence = describe_hung_runs(box, now)
+    if not evidence:
+        return None
+    condition = ""
+    if not parse_idle_condition(box.spec.idle_if or "never"):
+        condition = " --idle-if no-progress"
+    why = translate("{evidence}; it keeps the box on", evidence="; ".join(evidence))
+    return propose_self_stop(box, profile, f"autostop {{box}} --idle 30m{condition}", why)
 
 
 def wrong_machine(review: ActionReview | None) -> Iterator[str]:

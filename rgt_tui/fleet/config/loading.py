@@ -27,6 +27,7 @@ from rgt_tui.model import (
     KubectlRoute,
     ProviderRef,
     RentalTerms,
+    parse_idle_condition,
     parse_tunnel,
 )
 from rgt_tui.profiles import ProfileError, load_profile
@@ -419,6 +420,14 @@ def _find_tunnels_problem(value: Sequence[str]) -> str | None:
     return None
 
 
+def _find_idle_problem(value: str | None) -> str | None:
+    try:
+        parse_idle_condition(value or "never")
+    except ValueError as error:
+        return f"cannot be used: {error}"
+    return None
+
+
 def _find_pattern_problem(value: str | None) -> str | None:
     try:
         re.compile(value or "")
@@ -462,6 +471,7 @@ BOX: dict[str, Check] = {
     "results": _find_globs_problem,
     "ignore": _find_ignored_problem,
     "tunnels": _find_tunnels_problem,
+    "idle_if": _find_idle_problem,
 }
 
 

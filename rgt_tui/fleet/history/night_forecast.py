@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rgt_tui.fleet.autostop import propose_hang_stop, propose_self_stop
 from rgt_tui.health import clock_readings
 from rgt_tui.language import translate
 from rgt_tui.model import (
@@ -83,7 +84,7 @@ class NightAdvice(msgspec.Struct, frozen=True):
 
     box: str
     command: str
-    """Arguments of ``rgt``."""
+    """Arguments of ``rgt``; empty if no command helps: `why` says what a person must do."""
     why: str
 
 
@@ -130,7 +131,11 @@ def forecast_night(
     """
     morning, noon = find_morning(now)
     nights = tuple(_forecast_box(box, profile, now, morning) for box, profile in boxes)
-    advice = [one for night in nights for one in _list_advice(night, now, morning, can_notify)]
+    advice = [
+        one
+        for (box, profile), night in zip(boxes, nights, strict=True)
+        for one in _list_advice(box, profile, night, now, morning, can_notify)
+    ]
     # The three that save most.
     advice.sort(key=lambda item: -item[0])
     return NightForecast(
@@ -421,43 +426,47 @@ def _forecast_cost(
 
 
 def _list_advice(
-    night: BoxForecast, now: float, morning: float, can_notify: bool
+    box: BoxState,
+    profile: Profile,
+    night: BoxForecast,
+    now: float,
+    morning: float,
+    can_notify: bool,
 ) -> list[tuple[float, NightAdvice]]:
     """Return commands worth running, each with the money that it can save."""
     found = []
     hours = max(1, round((morning - now) / 3600.0))
     cent = 0.01
+    hang = propose_hang_stop(box, profile, now)
+    if hang is not None:
+        saved = 0.0
+        if night.cost is not None:
+            saved = night.cost.value
+        found.append((saved, NightAdvice(night.box, *hang)))
     # A box that stops itself needs no advice about money.
-    if night.off is None and night.cost is not None:
+    elif night.off is None and night.cost is not None:
         currency = night.cost.currency
         if night.wasted is not None and night.wasted[1] >= cent:
-            saved = format_sums([MoneyAmount(night.wasted[1], currency, estimated=True)])
-            found.append(
-                (
-                    night.wasted[1],
-                    NightAdvice(
-                        night.box,
-                        f"autostop {night.box} --idle 30m",
-                        translate("billed without work until 07:00: {saved}", saved=saved),
-                    ),
-                )
+            saved_sum = format_sums([MoneyAmount(night.wasted[1], currency, estimated=True)])
+            command, why = propose_self_stop(
+                box,
+                profile,
+                "autostop {box} --idle 30m",
+                translate("billed without work until 07:00: {saved}", saved=saved_sum),
             )
+            found.append((night.wasted[1], NightAdvice(night.box, command, why)))
         elif night.works and night.wasted is None and night.cost.value >= cent:
             most = format_sums([night.cost])
-            found.append(
-                (
-                    # Half, as its end is unknown: it may work all night.
-                    night.cost.value / 2.0,
-                    NightAdvice(
-                        night.box,
-                        f"lease {night.box} {hours}h",
-                        translate(
-                            "its end is unknown: {most} until 07:00, and it bills on after that",
-                            most=most,
-                        ),
-                    ),
-                )
+            command, why = propose_self_stop(
+                box,
+                profile,
+                f"lease {{box}} {hours}h",
+                translate(
+                    "its end is unknown: {most} until 07:00, and it bills on after that", most=most
+                ),
             )
+            # Half, as its end is unknown: it may work all night.
+            found.append((night.cost.value / 2.0, NightAdvice(night.box, command, why)))
     trouble = [e for e in night.events if e.level == "error" and e.when.earliest < morning]
     if trouble and can_notify:
         found.append(
@@ -521,9 +530,10 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
     if not forecast.visible_events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(translate(" nothing is foreseen until noon")))
     lines += [NightLine(""), NightLine(translate(" before you sleep"))]
-    commands = max((len(one.command) for one in forecast.advice), default=0)
-    for number, one in enumerate(forecast.advice, 1):
-        lines.append(NightLine(f" {number}  rgt {one.command:<{commands}}   {one.why}", indent=8))
+    offers = [f"rgt {one.command}" if one.command else one.box for one in forecast.advice]
+    commands = max((len(offer) for offer in offers), default=0)
+    for number, (offer, one) in enumerate(zip(offers, forecast.advice, strict=True), 1):
+        lines.append(NightLine(f" {number}  {offer:<{commands}}   {one.why}", indent=8))
     if not forecast.advice:
         lines.append(NightLine(translate(" nothing to do, as far as is known")))
     return [

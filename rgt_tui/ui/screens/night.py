@@ -82,6 +82,9 @@ class NightScreen(FleetAwareScreen):
             self.hint(translate("there is no advice {number}", number=number))
             return
         one = advice[number - 1]
+        if not one.command:
+            self.hint(one.why)
+            return
         if one.command.startswith("notify"):
             text = f"rgt {one.command}"
             copied = copy_to_clipboard(self.app, ClipboardText(what=text, text=text))

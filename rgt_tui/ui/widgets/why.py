@@ -109,6 +109,7 @@ def why_lines(
     for finding in row.box.findings:
         out += finding_lines(finding, width, now, marked=marked)
     out += _alert_lines(row, width, told, advised=brief)
+    out += _hang_lines(row, width, now)
     if not out:
         out = _state_lines(row, width, now)
     if brief:
@@ -135,7 +136,8 @@ def why_blocks(row: FleetRow, width: int, now: float, marked: str = "") -> list[
     said = _alert_lines(row, width, row.box.reason if before else "")
     if not (said or row.box.findings or before):
         said = _state_lines(row, width, now)
-    out.append(WhyBlock([*said, *_doing_lines(row, width, now)]))
+    doing = [*_hang_lines(row, width, now), *_doing_lines(row, width, now)]
+    out.append(WhyBlock([*said, *doing]))
     return [block for block in out if block.rows]
 
 
@@ -199,6 +201,23 @@ def _doing_lines(row: FleetRow, width: int, now: float) -> list[Line]:
         out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
         out += label_lines("limited", text, width, Tone.DIM, pad=9, most=3)
+    return out
+
+
+def _hang_lines(row: FleetRow, width: int, now: float) -> list[Line]:
+    """Return the evidence of runs that keep the box on and do nothing, and the command that ends that."""
+    if not health.describe_hung_runs(row.box, now):
+        return []
+    from rgt_tui.fleet.autostop import propose_hang_stop  # only a box with a hung run needs it
+    from rgt_tui.profiles import load_profile
+
+    proposal = propose_hang_stop(row.box, load_profile(row.box.spec.profile), now)
+    if proposal is None:
+        return []
+    command, why = proposal
+    out = label_lines("hangs", why, width, most=WHOLE)
+    if command:
+        out += command_lines(f"rgt {command}", width)
     return out
 
 

@@ -108,6 +108,20 @@ def test_a_real_box_that_may_only_ask_is_armed_kept_and_disarmed_in_writing(
     assert "complete" in rgt("audit", "--verify").stdout
 
 
+def test_the_fleet_file_has_the_default_of_what_counts_as_idle(rgt: Rgt, lab: BoxSpec) -> None:
+    rgt.describe([msgspec.structs.replace(lab, idle_if="no-progress=2h")])
+    arming = ("autostop", "lab", "--idle", "45m", "--ask", "--dry-run")
+    said = rgt.on(*arming)
+    assert "nothing advanced for 2h00 (idle_if of the fleet file)" in said.stdout, said.stderr
+    for words, seconds, source in (
+        ((), 7200.0, "idle_if of the fleet file"),
+        (("--idle-if", "no-progress=30m"), 1800.0, "--idle-if"),
+        (("--idle-if", "never"), 0.0, "--idle-if"),
+    ):
+        body = json.loads(rgt.on(*arming, *words, "--json").stdout)
+        assert (body["no_progress_s"], body["no_progress_source"]) == (seconds, source), words
+
+
 def test_what_a_login_shell_prints_is_no_part_of_the_answer(rgt: Rgt, tmp_path: Path) -> None:
     (tmp_path / "shell").write_text('#!/bin/sh\necho Welcome\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
     (tmp_path / "shell").chmod(0o755)

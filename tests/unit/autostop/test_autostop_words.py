@@ -8,16 +8,23 @@ import pytest
 from rgt_tui.health import (
     describe_armed_off,
     describe_clock,
+    describe_hung_runs,
     describe_reported_park,
     describe_self_stop,
 )
 from rgt_tui.model import (
     AutostopMode,
     AutostopReading,
+    BoxState,
     EndAction,
+    FoundRun,
+    GpuProcess,
+    GpuReading,
     LinkState,
+    RunState,
     SelfStopState,
     StopEvent,
+    TrainingProcess,
     time_of_day,
 )
 from tests.unit.autostop.test_armed_book import KNOWN, STORY, armed
@@ -87,3 +94,54 @@ def test_a_box_says_what_counts_now() -> None:
 @pytest.mark.parametrize("at", [1e300, -1e300, 2.0**62, float("inf"), float("nan")])
 def test_a_box_that_names_a_time_that_no_calendar_has_ends_no_screen(at: float) -> None:
     assert time_of_day(at) == f"{at:g}"
+
+
+def hung(**changes: object) -> BoxState:
+    """Return a box on which a found training lives without progress; `changes` of its process."""
+    process = {"pid": 7, "started": 1.0, "cmd": "python train.py", "cpu_pct": 0.5, **changes}
+    found = FoundRun(
+        name="train.py", pid=7, pids=(7,), command="python train.py", started=NOW - 9000.0
+    )
+    run = RunState("train.py", step=800, progressed_at=NOW - 2460.0, last_at=NOW - 2460.0)
+    card = GpuReading(
+        index=1, name="A100", util=0.0, vram_used=38 << 30,
+        procs=(GpuProcess(pid=7, bytes=38 << 30, mapped=True),),
+    )  # fmt: skip
+    seen = replace(sample(), gpus=(card,), procs=(TrainingProcess(**process),))  # type: ignore[arg-type]
+    return replace(box(), sample=seen, sample_at=NOW, queues=(), runs=(run,), found=(found,))
+
+
+def test_a_process_that_lives_and_does_nothing_is_named_with_its_evidence() -> None:
+    assert describe_hung_runs(hung(), NOW) == (
+        "train.py, pid 7, lives and holds GPU 1 (38.0 GiB), but makes no progress: step 800 for "
+        "41m00, GPU 0%, CPU 0.5%",
+    )
+
+
+def test_what_may_work_is_not_called_hung() -> None:
+    state = hung()
+    assert state.sample is not None
+    card, run = state.sample.gpus[0], state.runs[0]
+
+    def with_card(**changes: object) -> BoxState:
+        assert state.sample is not None
+        return replace(state, sample=replace(state.sample, gpus=(replace(card, **changes),)))
+
+    others = (GpuProcess(pid=9, bytes=38 << 30, mapped=True),)
+    quiet = {
+        "a GPU works": with_card(util=40.0),
+        "its use is unknown": with_card(util=None),
+        "another process holds it": with_card(procs=others),
+        "it holds none": with_card(procs=(), vram_used=0),
+        "it computes": hung(cpu_pct=60.0),
+        "its CPU use is unknown": hung(cpu_pct=None),
+        "a zombie": hung(state="Z"),
+        "it advanced": replace(state, runs=(replace(run, progressed_at=NOW - 20.0),)),
+        "its log grows": replace(state, runs=(replace(run, unread_at=NOW - 5.0),)),
+        "not live": replace(state, link=LinkState.UNREACHABLE),
+    }
+    assert {why: describe_hung_runs(one, NOW) for why, one in quiet.items()} == dict.fromkeys(
+        quiet, ()
+    )
+    unnamed = with_card(procs=())
+    assert describe_hung_runs(unnamed, NOW), "a driver that names no process, and memory in use"

@@ -14,12 +14,24 @@ from rgt_tui.model import (
     BoxState,
     EndAction,
     MeterKind,
+    ProviderRef,
     ReducedHistory,
     SelfStopState,
     Series,
 )
-from rgt_tui.profiles import run_cost
-from tests.ui.boxes import cell, disk, meter, profile, queue, run, running_box, sample, stale_box
+from rgt_tui.profiles import load_profile, run_cost
+from tests.ui.boxes import (
+    cell,
+    disk,
+    gpu,
+    meter,
+    profile,
+    queue,
+    run,
+    running_box,
+    sample,
+    stale_box,
+)
 
 NOW = datetime(2026, 11, 24, 23, 0).astimezone().timestamp()  # a Tuesday, at eleven in the evening
 HOUR = 3600.0
@@ -56,6 +68,30 @@ def training_box(*, step: int = 1200, total: int | None = 3600, waiting: int = 0
 def night_of(box: BoxState) -> night_forecast.NightForecast:
     """Return the night of one box."""
     return night_forecast.forecast_night([(box, profile())], NOW)
+
+
+def night_on(platform: str, box: BoxState, **changes: object) -> night_forecast.NightForecast:
+    """Return the night of one box of a platform; `changes` are keys of the fleet file."""
+    keys = {"profile": platform, "provider": ProviderRef(platform, "i-1"), **changes}
+    box = replace(box, spec=replace(box.spec, **keys))
+    return night_forecast.forecast_night([(box, load_profile(platform))], NOW)
+
+
+def armed_record(no_progress_s: float = 0.0) -> ArmedRecord:
+    """Return the record of a box that parks itself after half an hour."""
+    return ArmedRecord(
+        box="lab", kind="x", account="a", instance="1", boot="b", mode=AutostopMode.IDLE,
+        action=EndAction.PARK, limit_s=1800.0, at=NOW - 60, no_progress_s=no_progress_s,
+    )  # fmt: skip
+
+
+def hung_box() -> BoxState:
+    """Return a box whose run has lived for 41 minutes at one step, with a GPU in its memory."""
+    box = training_box(total=None)
+    process = replace(sample(at=NOW).procs[0], run="lstm-a", cpu_pct=0.3)
+    stuck = replace(box.runs[0], progressed_at=NOW - 41 * 60)
+    idle = sample(at=NOW, gpus=(gpu(0.0, sim=False),), procs=(process,))
+    return replace(box, runs=(stuck,), sample=idle, sample_at=NOW)
 
 
 def text_of_night(forecast: night_forecast.NightForecast, width: int = 100) -> str:
@@ -146,9 +182,8 @@ def test_what_is_unknown_is_said_and_costs_no_zero() -> None:
 def test_a_box_without_work_bills_for_nothing_and_autostop_is_proposed() -> None:
     box = training_box()
     done = replace(box.queues[0], cells=(cell("lstm-a", "done"),), runner_alive=False)
-    forecast = night_of(
-        replace(box, queues=(done,), sample=replace(sample(at=NOW), procs=()), sample_at=NOW)
-    )
+    ended = replace(box, queues=(done,), sample=replace(sample(at=NOW), procs=()), sample_at=NOW)
+    forecast = night_on("runpod", ended)
     night = forecast.boxes[0]
     assert night.works is False
     assert night.wasted == pytest.approx((8.0, 8.0, 8.0))
@@ -156,11 +191,50 @@ def test_a_box_without_work_bills_for_nothing_and_autostop_is_proposed() -> None
     assert "rgt autostop lab --idle 30m" in text_of_night(forecast)
 
 
+@pytest.mark.parametrize(
+    ("platform", "changes"),
+    [("lambda", {}), ("runpod", {"protected": True}), ("runpod", {"provider": None})],
+)
+def test_a_box_that_cannot_stop_itself_is_offered_a_message_and_a_person_stops_it(
+    platform: str, changes: dict[str, object]
+) -> None:
+    box = training_box(total=None)
+    ended = replace(box, queues=(replace(box.queues[0], cells=(), runner_alive=False),), runs=())
+    ended = replace(ended, sample=replace(sample(at=NOW), procs=()), sample_at=NOW)
+    for state, command in ((ended, "autostop lab --idle 30m --ask"), (box, "lease lab 8h --ask")):
+        (one,) = night_on(platform, state, **changes).advice
+        assert one.command == command
+        assert "the box cannot stop itself: it notifies you (rgt notify lab)" in one.why
+        assert "you stop it (rgt down lab)" in one.why
+
+
+def test_a_box_that_cannot_be_armed_at_all_is_offered_no_command() -> None:
+    forecast = night_on("runpod", training_box(total=None), untrusted=True)
+    (one,) = forecast.advice
+    assert one.command == ""
+    assert "stop it yourself (rgt down lab)" in one.why
+    assert " 1  lab   its end is unknown" in text_of_night(forecast)
+
+
+def test_a_hung_run_is_offered_with_its_evidence_where_the_box_can_be_armed_for_it() -> None:
+    hung = hung_box()
+    (one,) = night_on("runpod", hung).advice
+    assert one.command == "autostop lab --idle 30m --idle-if no-progress"
+    assert "lstm-a, pid 2231, lives and holds GPU 0 (15.8 GiB), but makes no progress" in one.why
+    assert "step 1,200 for 41m00, GPU 0%, CPU 0.3%; it keeps the box on" in one.why
+    (one,) = night_on("lambda", hung).advice
+    assert one.command == "autostop lab --idle 30m --idle-if no-progress --ask"
+    (one,) = night_on("runpod", hung, idle_if="no-progress=2h").advice
+    assert one.command == "autostop lab --idle 30m", "the fleet file has the condition"
+    record = armed_record(no_progress_s=3600.0)
+    armed = replace(hung, self_stop=SelfStopState(armed=(record,)))
+    assert "autostop" not in str(night_on("runpod", armed).advice), "it is armed for that"
+    without = replace(hung, self_stop=SelfStopState(armed=(replace(record, no_progress_s=0.0),)))
+    assert "--idle-if" in night_on("runpod", without).advice[0].command, "a hung run keeps it on"
+
+
 def test_an_armed_box_parks_after_its_end_and_nothing_is_proposed() -> None:
-    record = ArmedRecord(
-        box="lab", kind="x", account="a", instance="1", boot="b", mode=AutostopMode.IDLE,
-        action=EndAction.PARK, limit_s=1800.0, at=NOW - 60,
-    )  # fmt: skip
+    record = armed_record()
     forecast = night_of(replace(training_box(), self_stop=SelfStopState(armed=(record,))))
     night = forecast.boxes[0]
     assert night.off is not None

@@ -45,6 +45,7 @@ ignore = ["/i"]
 protected = true
 asked = { spot = true }
 tunnels = ["6006"]
+idle_if = "no-progress"
 [boxes.lab.provider]
 kind = "runpod"
 instance = "pod"
@@ -163,6 +164,7 @@ def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
         "ignore": FULL.replace('"/i"', '"/i", "/root"'),
         "protected": FULL.replace("protected = true", ""),
         "tunnels": FULL.replace("6006", "7007"),
+        "idle_if": FULL.replace('"no-progress"', '"no-progress=1m"'),
         "provider": FULL.replace("evil.example", "other.example"),
     }
     acting = (
