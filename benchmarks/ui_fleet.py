@@ -95,7 +95,14 @@ class Wave(ReadOnlyFleet):
         while True:
             await asyncio.sleep(1.0)
             self.tick += 1
-            self._state = self.make_state()
+            boxes: list[BoxState] = []
+            # Real frames come one by one: making all boxes at once would stop the keys for 10 ms
+            # that the product never spends.
+            for number in range(BOXES):
+                boxes.append(self._box(number, time.time()))
+                if number % 10 == 0:
+                    await asyncio.sleep(0)
+            self._state = FleetState(boxes=tuple(boxes), at=time.time())
             for callback in self._callbacks:
                 callback(self._state)
 

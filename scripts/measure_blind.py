@@ -1,7 +1,8 @@
 """Measures ``rgt triage`` and ``rgt scalars`` on the blind sets, by the labels in ``tests/fixtures/blind``.
 
 ``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the second set, whose
-kept-back cases are counted on their own and not listed, and the third.
+kept-back cases are counted on their own and not listed, and the third. ``--fourth seen`` and ``--fourth kept_back``
+measure the two halves of the fourth set.
 """
 
 from __future__ import annotations
@@ -126,10 +127,9 @@ def measure_logs(
     return misses + alarms
 
 
-def measure_metrics(folder: Path) -> list[Miss]:
+def measure_metrics(cases: Sequence[Mapping[str, Any]], folder: Path) -> list[Miss]:
     """Print the figures of the metric files; return those that are not read right."""
     misses = []
-    cases = read_cases("metrics")
     first = 0
     for case in cases:
         series = read_metric_file(case, folder)
@@ -165,19 +165,37 @@ def measure_later(folder: Path) -> list[Miss]:
     return [*misses, *measure_logs(read_cases("third/failures"), (), folder)]
 
 
+def measure_fourth(half: str, folder: Path) -> list[Miss]:
+    """Print the figures of one half of the fourth set (``seen`` or ``kept_back``); return its misses."""
+    failures, healthy, metrics = (
+        [
+            case
+            for case in read_cases(f"fourth/{kind}")
+            if case["kept_back"] == (half == "kept_back")
+        ]
+        for kind in ("failures", "healthy", "metrics")
+    )
+    return measure_logs(failures, healthy, folder) + measure_metrics(metrics, folder)
+
+
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--misses", action="store_true", help="list the cases that are not right")
     parser.add_argument("--later", action="store_true", help="measure the second and third set")
+    parser.add_argument(
+        "--fourth", choices=("seen", "kept_back"), help="measure half of the fourth"
+    )
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if wanted.later:
+        if wanted.fourth:
+            misses = measure_fourth(wanted.fourth, folder)
+        elif wanted.later:
             misses = measure_later(folder)
         else:
             misses = measure_logs(read_cases("failures"), read_cases("healthy"), folder)
-            misses += measure_metrics(folder)
+            misses += measure_metrics(read_cases("metrics"), folder)
     if wanted.misses:
         for miss in misses:
             print(f"{miss.place:6} {miss.case['case']} {miss.case['about']}")

@@ -19,6 +19,19 @@ MOMENT = 1.0
 """Seconds that a job gets to finish if this process itself was stopped while it ran."""
 
 
+def poll_period(usual: float) -> float:
+    """Return the seconds between two searches of the processes; ``RGT_FIND_SECONDS`` overrides `usual`."""
+    soonest, latest = 0.5, 3600.0
+    try:
+        seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
+    except ValueError:
+        return usual
+    # Not NaN, which min and max would pass on.
+    if seconds == seconds:
+        return min(max(seconds, soonest), latest)
+    return usual
+
+
 class Background:
     """One repeated job with at most one thread at a time. Not thread-safe.
 

@@ -148,7 +148,8 @@ class CachingImporter:
             or not os.path.lexists(self._archive)
         ):
             return
-        temporary = "%s.%d.tmp" % (self._path, os.getpid())
+        # Not only the pid: machines that share a home directory may have the same one.
+        temporary = "%s.%d-%s.tmp" % (self._path, os.getpid(), os.urandom(4).hex())
         try:
             if not _is_ours(os.stat(self._folder)):
                 return

@@ -9,6 +9,8 @@ import re
 import stat
 import time
 
+from rgt_wire.shared_text import size_text
+
 from rgt_box import jsonline
 
 TYPE_CHECKING = False
@@ -282,10 +284,7 @@ def replace_file(path: str, data: bytes, sync: bool = False, mode: int = 0o600) 
     Raises:
         OSError: It cannot be written; `path` is then unchanged and no temporary file is left.
     """
-    temporary = "%s.tmp-%d" % (path, os.getpid())
-    unlink_if_exists(
-        temporary
-    )  # left by a killed process with this pid, or a link planted by another user
+    temporary = "%s.tmp-%s" % (path, unique_suffix())
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
@@ -300,6 +299,14 @@ def replace_file(path: str, data: bytes, sync: bool = False, mode: int = 0o600) 
     except OSError:
         unlink_if_exists(temporary)
         raise
+
+
+def unique_suffix() -> str:
+    """Return a suffix for temporary names that no other process uses.
+
+    A pid alone is not enough: machines that share a directory may have the same one.
+    """
+    return "%d-%s" % (os.getpid(), os.urandom(4).hex())
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
@@ -318,14 +325,42 @@ def read_json(path: str, limit: int = 8 << 20) -> dict[str, Any] | None:
 def read_file(path: str, limit: int = 8 << 20) -> bytes | None:
     """Return the content of a regular file of at most `limit` bytes; None otherwise."""
     try:
+        return read_existing(path, limit)
+    except OSError:
+        return None
+
+
+def read_existing(path: str, limit: int = 8 << 20) -> bytes | None:
+    """Return the content of a regular file; None if it does not exist.
+
+    For callers that replace the file, or report what it contains: `read_file` makes no difference
+    between a missing file and one that cannot be read.
+
+    Raises:
+        OSError: It cannot be read, or is larger than `limit` bytes.
+    """
+    try:
         with open(open_regular(path), "rb") as file:
             # One byte more distinguishes a larger file from one of exactly `limit` bytes.
             data = file.read(limit + 1)
-    except OSError:
+    except FileNotFoundError:
         return None
-    if len(data) <= limit:
-        return data
-    return None
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"it is larger than {size_text(limit)}", path)
+    return data
+
+
+def read_tail(path: str, length: int, since: int = 0) -> bytes:
+    """Return the last `length` bytes of a file, limited to those after byte `since`.
+
+    Empty if it cannot be read.
+    """
+    try:
+        with open(open_regular(path), "rb") as file:
+            file.seek(max(since, file.seek(0, os.SEEK_END) - length))
+            return file.read(length)
+    except OSError:
+        return b""
 
 
 def unlink_if_exists(path: str | bytes) -> None:
@@ -341,7 +376,7 @@ def is_below(path: str, folder: str) -> bool:
     return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
-def size_or_zero(path: str) -> int:
+def size_or_zero(path: str | bytes) -> int:
     """Return the size of a file, or 0."""
     try:
         return os.stat(path).st_size

@@ -188,7 +188,8 @@ def open_above(folder: str) -> str:
 
 def write_durably(path: str, data: bytes) -> None:
     """Write a file completely and durably under its name, or not at all."""
-    temporary = "%s.%d.tmp" % (path, os.getpid())
+    # Not only the pid: machines that share a home directory may have the same one.
+    temporary = "%s.%d-%s.tmp" % (path, os.getpid(), os.urandom(4).hex())
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers and editors alone: a real import of these would load every command, and each
+# start of rgt would pay for it. `imported_later` below does the same by name, when needed.
 if TYPE_CHECKING:
     from rgt_tui.cli.arguments import gpu_wish, parse_duration
     from rgt_tui.cli.commands import (
@@ -101,6 +103,7 @@ __all__ = [
     "wait_indicator",
 ]
 
+# No name here may also be a module of this package: importing that module would replace it.
 __getattr__ = imported_later(
     __name__,
     {

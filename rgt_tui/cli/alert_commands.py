@@ -44,6 +44,8 @@ from rgt_tui.store import FLEET, BoxWrites, FleetHistory, history_path
 def run_alerts(arguments: AlertsArguments) -> int:
     """Send a test message to the sinks; return the exit code."""
     try:
+        # Trusted only: the sinks of a cloned repository's file could send to an address of its
+        # author.
         config = open_fleet(arguments, trusted=True)
         named = {sink.name: sink for sink in config.alerts.sinks}
         if not named:
@@ -77,6 +79,7 @@ def run_alerts(arguments: AlertsArguments) -> int:
 
 
 async def _test_sinks(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
+    # At the same time: a sink that hangs must not delay the test of the others by its time limit.
     problems = await asyncio.gather(*(_test_sink(sink) for sink in sinks))
     for sink, problem in zip(sinks, problems, strict=True):
         if as_json:
@@ -96,6 +99,7 @@ async def _test_sinks(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
 
 async def _test_sink(settings: SinkSettings) -> str | None:
     """Send one message; return why it was not delivered, or None."""
+    # The host name, because several rgt of a team may share one channel.
     text = translate(
         "a test of the sink {name} from {socket}: nothing is wrong",
         name=settings.name,
@@ -106,6 +110,8 @@ async def _test_sink(settings: SinkSettings) -> str | None:
     )
     sink = build_sink(settings, os.environ)
     try:
+        # The sink's own limit comes first and has the better message; this one catches a hang
+        # elsewhere.
         async with asyncio.timeout(settings.timeout_s + MARGIN_S):
             await sink.send(event)
     # after any failure, try the other sinks, and report this one
@@ -116,11 +122,13 @@ async def _test_sink(settings: SinkSettings) -> str | None:
 
 def run_mute(arguments: MuteArguments) -> int:
     """Mute, unmute, or list; return the exit code."""
+    # One `now` for everything below: `_print_mute_change` finds the new mute by this very time.
     path, now = alerts_path(os.environ), time.time()
     try:
         config = open_fleet(arguments, trusted=True)
         if arguments.box is None and not arguments.list_only:
             raise FleetFileError(translate("which box? rgt mute BOX, or rgt mute --list"))
+        # Without a box, which only --list allows: all boxes.
         specs = choose_boxes(config, [arguments.box] if arguments.box else [])
         if arguments.what is None:
             what = EVERYTHING
@@ -145,9 +153,12 @@ def run_mute(arguments: MuteArguments) -> int:
             # Default duration, as for the key m on the screen.
             usual_s = 3600.0
             seconds = arguments.seconds or usual_s
+        # The store takes a duration, so that its limit of 24 hours applies to both forms.
         if until is not None:
             seconds = until - now
+        # Name and host together: boxes of two fleet files may have the same name.
         key = key_of(specs[0])
+        # Read again under a lock by `_change_mutes`; this copy only serves to describe the change.
         before = load_alerts(path).mutes
         stored = _change_mutes(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)
     except OSError as error:
@@ -157,6 +168,7 @@ def run_mute(arguments: MuteArguments) -> int:
             )
         )
         return FAILED
+    # After the file: a failing journal must not undo a mute, which only gets a note on stderr.
     _record_mutes(config, specs[0], before, stored.mutes, now)
     _print_mute_change(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
     return OK
@@ -181,6 +193,7 @@ def _record_mutes(
     path = history_path(os.environ)
     if said and path is not None:
         history = FleetHistory(path, fleet=str(config.path.absolute()))
+        # Without it, an entry of a box that no rgt has watched yet would belong to no box.
         history.adopt_boxes([spec])
         history.put_batch({FLEET: BoxWrites(events=tuple(said))})
         running.run_coroutine(_close_history(history))
@@ -199,6 +212,8 @@ def _check_alert_name(what: str) -> str:
     Raises:
         FleetFileError: There is no such kind; the message has the nearest one.
     """
+    # An alert id is KIND:PLACE (inodes:/workspace). Only the kind can be checked: the place may be
+    # one of an alert that is not active yet.
     kind = what.partition(":")[0]
     if kind not in BY_ID:
         near = get_close_matches(kind, BY_ID, 1)
@@ -231,10 +246,12 @@ def _print_mute_change(
 ) -> None:
     """Print what is muted or unmuted now."""
     key = key_of(spec)
+    # Not a comparison with `before`: muting again replaces a mute by one that differs only in time.
     made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
     if made:
         _print_mutes([spec], tuple(made), now, as_json=as_json)
         return
+    # JSON has objects of mutes only; unmuting leaves none.
     if as_json:
         return
     ended = [

@@ -41,6 +41,8 @@ class DeclaredArgument(NamedTuple):
         for names, declared in self.actions.items():
             settings = declared | {"help": translate(declared["help"])}
             if self.positional:
+                # SUPPRESS: a subparser begins with an empty namespace, so a default would reset
+                # an option that was given before the command.
                 action = container.add_argument(attribute, default=argparse.SUPPRESS, **settings)
             else:
                 words = names or (f"--{attribute.replace('_', '-')}",)
@@ -48,6 +50,8 @@ class DeclaredArgument(NamedTuple):
                     *words, dest=attribute, default=argparse.SUPPRESS, **settings
                 )
             if self.completer is not None:
+                # argcomplete's own convention: it looks for this attribute, which argparse does not
+                # declare.
                 action.completer = self.completer  # type: ignore[attr-defined]
 
 
@@ -83,6 +87,7 @@ class Arguments:
     def list_declared(cls) -> dict[str, DeclaredArgument]:
         """Return the arguments by their attributes, in the order of the help."""
         rows: dict[str, DeclaredArgument] = {}
+        # Base classes first, so that options common to many commands end up last in each help.
         for base in reversed(cls.__mro__):
             own = {
                 name: value
@@ -90,6 +95,8 @@ class Arguments:
                 if isinstance(value, DeclaredArgument)
             }
             first = {name: value for name, value in rows.items() if value.positional}
+            # `own` twice: once for its place in the order, once so that its value wins over an
+            # inherited one.
             rows = first | own | rows | own
         return rows
 
@@ -108,6 +115,7 @@ class Arguments:
                 formatter_class=argparse.RawDescriptionHelpFormatter,
             )
 
+        # `rgt alerts test`: inherited options go before the subcommand, all others after it.
         parser = add_subparser(subparsers, name, COMMANDS[name].brief, cls.about)
         if cls.subcommand:
             inherited: Any = cls.__base__
@@ -135,6 +143,8 @@ def flag(text: str, *names: str, initial: bool = False) -> bool:
         action = "store_false"
     else:
         action = "store_true"
+    # The class attribute is a declaration, the instance attribute a bool. The cast shows mypy the
+    # second, which is what all commands use.
     return cast(bool, DeclaredArgument(initial, {names: {"help": text, "action": action}}))
 
 
@@ -222,6 +232,7 @@ def parse_count(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: It is not a whole number.
     """
+    # A limit of digits, because int() of thousands of them is slow and useless here.
     if not text.isdecimal() or len(text) > 12:
         raise argparse.ArgumentTypeError(translate("{words!r} is not a whole number", words=text))
     return int(text)
@@ -236,6 +247,7 @@ def byte_count(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: It is not a size.
     """
+    # Decimal units, as disks and platforms count: 2G is 2,000,000,000 bytes.
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*([KMGT]?)B?", text, re.ASCII | re.IGNORECASE)
     if match:
         found = float(match[1]) * SIZES.get(match[2].upper(), 1.0)
@@ -254,6 +266,7 @@ def words_list(text: str) -> tuple[str, ...]:
     Raises:
         argparse.ArgumentTypeError: There is no word.
     """
+    # A name given twice would be asked twice, so it counts once; the order stays.
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
         raise argparse.ArgumentTypeError(translate("{words!r} is an empty list", words=text))
@@ -268,12 +281,14 @@ def gpu_wish(text: str) -> tuple[str, int]:
     """
     from rgt_tui.model.gpu_names import read_gpu_name
 
+    # From the right, because the memory also comes after a colon: A100:80GB:2.
     model, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         model, number = text, "1"
     wish = " ".join(model.replace(":", " ").split())
     name = read_gpu_name(wish)
-    if not (name.words or name.memory_gb) or not 1 <= int(number[:4]) <= 64:
+    # The length before the number: int() raises ValueError for more than 4,300 digits.
+    if not (name.words or name.memory_gb) or len(number) > 4 or not 1 <= int(number) <= 64:
         raise argparse.ArgumentTypeError(
             translate(
                 "{words!r} is not a GPU such as A100, 'RTX 4090:2', A100:80GB or 24GB+", words=text
@@ -343,6 +358,7 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
 
     from rgt_tui.fleet.config import FleetFileError, find_fleet_file, load_fleet, working_directory
 
+    # Completion runs at every TAB: no host is asked, and any error means no suggestions.
     path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, working_directory())
     try:
         if path is None:
@@ -356,6 +372,7 @@ FLEET = text_option(
     "FILE", "the fleet file (default: RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)"
 )
 """May also be given before the command, as the next two."""
+# RGT_HISTORY also reaches the dashboards that `rgt serve` starts, which get no such option.
 NO_HISTORY = flag(
     "do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)"
 )
@@ -410,6 +427,7 @@ class BoxArguments(ConnectedArguments):
 
 def arguments_of(name: str) -> type[Arguments]:
     """Return the class of a command's arguments, without importing the command's own modules."""
+    # The group's light module of arguments: --help must not load what the command itself imports.
     module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
     found: type[Arguments] = getattr(module, f"{name.title().replace('-', '')}Arguments")
     return found

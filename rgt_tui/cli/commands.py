@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rgt_tui.language import translate
 
+# `rgt --version` and completion need no parser class at run time.
 if TYPE_CHECKING:
     import argparse
 
 OK = 0
+# Equal numbers have several names: scripts see the number, the code says which meaning it has.
 TROUBLE = 1
 FAILED = 1
 USAGE = 2
+# patrol, triage and the GPU commands: unknown is neither success nor trouble.
 UNKNOWN = 2
 UNREACHABLE = 3
+# Its own number, because repeating such a command could rent or stop twice.
 UNCONFIRMED = 4
+# As the agent's: `rgt mirror` passes its exit status on.
 NO_ROOM = 74
+# 128 + SIGINT, as shells report it.
 INTERRUPTED = 130
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -54,6 +60,7 @@ class CliCommand(NamedTuple):
     (`words`)."""
 
 
+# Groups share a module of arguments, so that --help of one command loads one small module.
 GROUPS = {
     "Set up": "set_up.set_up_arguments",
     "Watch": "watch_arguments",
@@ -68,6 +75,7 @@ GROUPS = {
 """Each group, in the order of ``rgt --help``, and the module of its arguments. Empty groups are
 hidden."""
 
+# The common meanings have one text each, because each is translated and documented once.
 _LINE: Meaning = (USAGE, "wrong command line")
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
 _TRUSTED: Meaning = (
@@ -84,6 +92,8 @@ DASHBOARD: tuple[Meaning, ...] = (
 )
 """Exit statuses of ``rgt`` without a command."""
 
+# Only data here, no imports: this table is read before the command is known. The numbers are
+# promised to scripts: a command keeps the meaning of each.
 COMMANDS: dict[str, CliCommand] = {
     "demo": CliCommand(
         "demo", "Set up", "watch three boxes on this machine that really train",
@@ -151,6 +161,7 @@ COMMANDS: dict[str, CliCommand] = {
             _CONFIG,
             (UNREACHABLE, "a box could not be reached, or did not answer in time; no other box is in trouble"),
         ),
+        # 1 would say "a box is in trouble", which an unread output does not prove.
         untold=UNREACHABLE,
     ),
     "night": CliCommand(
@@ -176,6 +187,7 @@ COMMANDS: dict[str, CliCommand] = {
             (TROUBLE, "escalate: a box needs you"),
             (UNKNOWN, "unknown: a box was not reached, or the fleet file is unusable or not trusted"),
         ),
+        # A full disk below cron: what patrol found was not written.
         untold=UNKNOWN,
     ),
     "journal": CliCommand(
@@ -195,6 +207,7 @@ COMMANDS: dict[str, CliCommand] = {
         ((OK, "muted, unmuted, or listed"), (FAILED, "the state file cannot be written"), _TRUSTED),
     ),
     "metrics": CliCommand(
+        # Without a status for trouble: Prometheus reads it from the figures.
         "metrics", "Watch", "serve the fleet's figures to Prometheus",
         (
             (OK, "stopped by Ctrl-C or SIGTERM; with --once: printed"),
@@ -246,6 +259,7 @@ COMMANDS: dict[str, CliCommand] = {
         (
             (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
             (USAGE, "wrong command line; or the command exited with 2"),
+            # As timeout(1) does.
             (124, "it did not end within the time limit, and had not failed until then"),
         ),
         carries=True,
@@ -258,6 +272,7 @@ COMMANDS: dict[str, CliCommand] = {
             (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
             _LOST,
         ),
+        # The job may have started: 3 makes a script look before it starts it again.
         untold=UNREACHABLE,
         carries=True,
     ),
@@ -275,6 +290,7 @@ COMMANDS: dict[str, CliCommand] = {
     "ssh": CliCommand(
         "work.shells", "Work", "open a shell on a box, over the same SSH route as rgt",
         (
+            # rgt replaces itself by ssh, so the statuses are ssh's own.
             (OK, "the shell exited with 0; otherwise its exit status, or 255 from ssh"),
             (FAILED, "there is no ssh program here"),
             _WAY,
@@ -287,6 +303,8 @@ COMMANDS: dict[str, CliCommand] = {
         (
             (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
             _WAY,
+            # Ambiguous on purpose: the command's status is passed on unchanged, and stderr says
+            # which it was.
             (UNREACHABLE, "box not reached or connection lost, which is reported; or the command exited with 3"),
         ),
         carries=True,
@@ -391,6 +409,7 @@ COMMANDS: dict[str, CliCommand] = {
             (UNREACHABLE, "the box or its provider could not be reached; nothing was sent"),
             (UNCONFIRMED, "sent but not confirmed: check the console and rgt audit; or you have to click it yourself"),
         ),
+        # The call may have been sent: 1 would say that it was refused.
         untold=UNCONFIRMED,
     ),
     "up": CliCommand(
@@ -424,6 +443,7 @@ COMMANDS: dict[str, CliCommand] = {
             _NO_BOX,
         ),
     ),
+    # No status 4: the box's own answer says whether it is armed.
     "autostop": CliCommand(
         "autostop.arm_command", "Money", "arm a box to park itself when it is idle",
         (
@@ -534,12 +554,14 @@ def format_overview() -> str:
             for name, command in COMMANDS.items()
             if command.group == group
         ]
+        # A group without commands has no heading.
         lines += [f"{translate(group)}:", *rows, ""] if rows else []
     return "\n".join(lines)
 
 
 def find_runner(name: str) -> Callable[[Any], int]:
     """Return the function that runs a command and returns its exit status."""
+    # By name instead of a column in the table, which would import each command's module.
     runs: Callable[[Any], int] = getattr(
         import_module(module_name(name)), f"run_{name.replace('-', '_')}"
     )

@@ -39,11 +39,15 @@ def run_scalars(arguments: ScalarsArguments) -> int:
         print_error(error)
         return FAILED
     path = arguments.path
+    # The agent's parser would take a path such as -1.log for an option.
     words = [f"./{path}" if path.startswith("-") else path]
     words += ["--json"] if arguments.json else []
     # -P: a module in a run's directory must not shadow one of the standard library.
     command = [sys.executable, "-P", "-m", AGENT_MODULE, *words]
+    # A process of its own: the agent's readers open databases under a memory limit, and its modules
+    # are written for Python 3.8 on a box.
     finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
+    # Negative: killed by a signal, which is no status of this command.
     if finished.returncode >= 0:
         return finished.returncode
     return FAILED
@@ -72,6 +76,7 @@ async def _gather_boxes(
     away = [box for box in state.boxes if box.link is not LinkState.LIVE]
     for box in away:
         print_error(f"{box.spec.name}: {box.reason}")
+    # One missing box would make an average of other runs than asked for.
     if away:
         return None
     return state.boxes
@@ -87,6 +92,7 @@ async def _print_first_difference(specs: Sequence[BoxSpec], arguments: CurvesArg
             _find_run(boxes, name) for name in (arguments.run, arguments.first_difference or "")
         ]
         names = chosen_series(pair[0][1], arguments.metrics)
+        # One series only: the first of several differences would depend on their order.
         return compare_runs(pair[0], pair[1], names[0], as_json=arguments.json)
     except (LookupError, ValueError) as error:
         print_error(f"{arguments.box}: {error.args[0]}")
@@ -100,6 +106,7 @@ def _find_run(boxes: Sequence[BoxState], name: str | None) -> tuple[BoxState, Ru
         LookupError: No box has it.
     """
     for box in boxes:
+        # Two boxes may have a run of that name; the first box named on the command line wins.
         if any(run.name == name and run.metrics for run in box.runs):
             return box, chosen_run(box, name)
     known = [run.name for box in boxes for run in box.runs if run.metrics]
@@ -120,6 +127,7 @@ def compare_runs(
     Raises:
         ValueError: They have no step of this metric in common.
     """
+    # Imported here: the other commands of this module need nothing of the dashboard.
     from rgt_tui.ui import circumstances_of, list_differences
     from rgt_tui.ui.plot import find_first_difference
 
@@ -129,6 +137,7 @@ def compare_runs(
     known, other = circumstances_of(*one), circumstances_of(*two)
     names = (one[1].name, two[1].name)
     if as_json:
+        # Keys of both, in their order; a setting that only one run has is a difference, too.
         keys = [key for key in {**known, **other} if known.get(key) != other.get(key)]
         body: dict[str, object] = {
             "boxes": [one[0].spec.name, two[0].spec.name],
@@ -158,6 +167,7 @@ def compare_runs(
             right=right,
         )
     print_lines(said)
+    # Two configurations may differ in hundreds of keys; --json has all of them.
     most = 100
     for text in list_differences(known, other, most) or (translate("no known difference"),):
         print_lines(f"  {text}")
@@ -171,6 +181,7 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
         return UNREACHABLE
     pattern = arguments.run or "*"
     runs = {
+        # Keyed by box and run: the same seed name on two boxes is two runs.
         (box.spec.name, run.name): run
         for box in boxes
         for run in box.runs
@@ -186,6 +197,7 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
         )
         return FAILED
     try:
+        # Of the first run: the others are skipped if they lack it, see `_print_average`.
         metrics = arguments.metrics or chosen_series(next(iter(runs.values())), None)[:1]
         for metric in metrics:
             _print_average(runs, metric, arguments)
@@ -210,6 +222,8 @@ def _print_average(
         if metric in run.series:
             found.append(name)
             traces.append(CurveTrace())
+            # A trace folds the steps that a resumed run wrote twice, which the average must not
+            # count twice.
             traces[-1].feed(run.series[metric])
     band = AverageBand(arguments.band)
     summary = summarize_seeds([(trace.xs, trace.ys) for trace in traces], band)
@@ -222,11 +236,13 @@ def _print_average(
         print_json({**body, **named})
         return
     title = translate("{metric} over {runs} runs", metric=metric, runs=summary.runs)
+    # A made-up run, so that the average is drawn by the same code as a run.
     average = RunState(title, series={name: Series(steps, ys) for name, ys in curves.items()})
     width = arguments.width or _plot_width()
     text, _ = draw_plot(average, list(curves), width, arguments.height, log=arguments.log)
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
+    # In the order of `listed_curves`.
     iqm, mean, low, high = (values[-1] for values in curves.values())
     print_lines(
         translate(
@@ -295,6 +311,7 @@ def chosen_run(box: BoxState, name: str | None) -> RunState:
             translate("no run on it has a curve; `rgt scalars` says what can be read of a file")
         )
     if name is None:
+        # A run without a time has not written since it was found.
         return max(runs.values(), key=lambda run: run.last_at or 0.0)
     if name not in runs:
         raise LookupError(
@@ -338,8 +355,10 @@ def draw_plot(
         height: Lines.
         log: Whether the values are logarithmic.
     """
+    # plotext draws into one figure per process: without this, the series of the previous plot stay.
     plotext.clear_figure()
     plotext.theme("pro")
+    # A pipe has no size, and plotext would shrink the plot to its guess.
     plotext.limit_size(False, False)
     plotext.plotsize(max(20, width), max(8, height))
     plotext.title(clean_text(f"{run.name}: {', '.join(names)}"))
@@ -350,6 +369,7 @@ def draw_plot(
     for name in names:
         points = list(run.series[name])
         drawn = [
+            # NaN fails both comparisons below, so it is left out as well.
             (x, y if abs(y) >= SMALLEST else 0.0)
             for x, y in points
             if abs(y) <= LARGEST and (y >= SMALLEST or not log)
@@ -368,8 +388,10 @@ def draw_plot(
 def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
     """Return a plot for this output: without colours for a pipe, in ASCII without UTF-8."""
     if not colours:
+        # plotext has no switch for this.
         text = plotext.uncolorize(text)
     if (encoding or "").lower().replace("-", "") != "utf8":
+        # Braille dots have no ASCII of the same density.
         text = "".join(
             "*" if "\u2800" <= char <= "\u28ff" else char for char in text.translate(ASCII)
         )
@@ -379,6 +401,7 @@ def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
 def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
     for name in names:
         points = list(run.series[name])
+        # JSON has no NaN and no infinity.
         values = [y if math.isfinite(y) else str(y) for _, y in points]
         body = {
             "box": box,
@@ -394,4 +417,5 @@ def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
 def _plot_width() -> int:
     if sys.stdout.isatty():
         return shutil.get_terminal_size((100, 24)).columns
+    # A fixed width for pipes, so that a report looks the same everywhere.
     return 100

@@ -34,11 +34,13 @@ def trace_event(event: str) -> None:
     path = os.environ.get(ENV)
     if not path:
         return
+    # Which heavy modules are loaded at each event: the benchmark of the start checks this.
     line = {
         "event": event,
         "t": time.time(),
         "modules": [name for name in HEAVY if name in sys.modules],
     }
+    # One write in append mode: several rgt may trace into one file.
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(fd, json.dumps(line).encode() + b"\n")
@@ -137,6 +139,7 @@ def run_dashboard(
         met: Knows which platform pages the person has seen; None = no page opens by itself.
     """
     served = os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
+    # A page of another site could send keys to a browser's dashboard; nothing there may cost money.
     if served and not readonly:
         print_error(translate("in a browser rgt is always read-only: rgt serve"))
         return USAGE
@@ -158,6 +161,7 @@ def run_dashboard(
     # Objects made during the start stay alive: collecting garbage meanwhile takes a tenth of the
     # time until the first frame. After that, the app runs the collector.
     gc.disable()
+    # Before Textual is imported, which reads the environment.
     choose_ascii_in_tmux(os.environ)
     # Only after reading the fleet file, so that an error in that is printed at once.
     import asyncio
@@ -214,6 +218,7 @@ async def _run_app(
         trace_event("first-frame")
         fleet = make_fleet()
         made.append(fleet)
+        # Replaced below; the first state may arrive before `subscribe` has returned.
         unsubscribe: Callable[[], None] = lambda: None  # noqa: E731
 
         def first_sample(state: FleetState) -> None:
@@ -240,10 +245,12 @@ async def _run_app(
     app.match_terminal()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        # The app leaves the terminal's alternate screen itself; Python's default would not.
         loop.add_signal_handler(number, app.exit)
     try:
         await app.run_async()
     finally:
+        # A crash of a screen must not leave sessions open.
         for fleet in made:
             await fleet.stop()
     if app.return_code == 0:

@@ -56,8 +56,10 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
     path = Path(arguments.file)
 
     def build_fleet() -> FleetSource:
+        # After the first frame: reading a recording imports the whole model.
         from rgt_tui.recordings import ReplayFleet
 
+        # On a screen a person watches, so real time; without one the result counts, so full speed.
         return ReplayFleet(path, speed=arguments.speed or 1.0, skip=skip, loop=arguments.loop)
 
     return run_dashboard(
@@ -80,6 +82,7 @@ async def _print_replay(arguments: ReplayArguments, skip: float) -> int:
     from rgt_tui.recordings import ReplayFleet
 
     over = asyncio.Event()
+    # Ctrl-C ends the replay and prints the states so far, as `rgt record` does.
     running.until_signalled(over)
     told = TextWatcher(sys.stderr)
     fleet = ReplayFleet(
@@ -94,9 +97,11 @@ async def _print_replay(arguments: ReplayArguments, skip: float) -> int:
             await running.first_of(over.wait(), fleet.over.wait(), told.run(fleet.now))
     finally:
         await fleet.stop()
+    # Events of the last moment: the watcher is cancelled as soon as the recording is over.
     told.print_due(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):
         sys.stdout.write(encode_line(line).decode() if arguments.json else text_line(line) + "\n")
+    # A torn last line is what a killed `rgt record` leaves; other bad lines are damage.
     if fleet.faults or any(not item.torn for item in fleet.skipped):
         return FAILED
     return OK
@@ -113,6 +118,7 @@ def run_demo(arguments: DemoArguments) -> int:
     from rgt_tui.demo import DemoError
 
     try:
+        # First, because --fleet-only has no screen either and takes some of the same options.
         if arguments.fleet_only:
             return _fleet_only(arguments)
         if arguments.headless or arguments.until or arguments.json:
@@ -163,6 +169,8 @@ def _run_on_screen(arguments: DemoArguments) -> int:
     from rgt_tui.demo import DemoError, sandboxes
 
     try:
+        # Checked before the screen opens; a demo that breaks off after a minute would teach
+        # nothing.
         sandboxes.check_torch()
         sandboxes.check_sandboxes()
     except DemoError as error:
@@ -176,6 +184,7 @@ def _run_on_screen(arguments: DemoArguments) -> int:
     return run_dashboard(
         build_fleet,
         title="rgt demo",
+        # The only hint with a time: a first-time user would else leave before the story begins.
         hint=HINT,
         farewell=FAREWELL,
         without="`rgt demo --headless`",
@@ -207,10 +216,12 @@ def _describe_needs(why: str) -> str:
     """Return what the real demo needs, short enough for one line of a screen."""
     if "torch" in why:
         return translate("the real demo: pip install torch")
+    # The rest of such a message says how to mend it, which is too long for the notice line.
     return why.partition(";")[0]
 
 
 def _run_to_end(work: Coroutine[None, None, int]) -> int:
     import asyncio
 
+    # Not `run_coroutine`: the demo waits for its own boxes to end, so no thread is left.
     return asyncio.run(work)

@@ -48,6 +48,7 @@ from rgt_tui.profiles import how_many
 from rgt_tui.ssh import HostKeyPolicy
 from rgt_tui.store import FleetHistory, history_path
 
+# Their warnings name hosts and addresses in the middle of a table or of JSON lines.
 NOISY = ("asyncssh", "httpx", "httpcore")
 """Loggers whose output would mix with the command's own."""
 
@@ -89,6 +90,7 @@ def make_fleet(
         ProfileError: A box names a profile that does not exist.
     """
     _silence_loggers()
+    # The kinds change what counts as trouble; sinks would send on every `rgt status`.
     if alerts is not None:
         kinds = AlertSettings(kinds=alerts.kinds)
     else:
@@ -105,6 +107,8 @@ def make_fleet(
         asks=asks,
         following=following,
         budget=budget,
+        # No `greets`: a one-shot command must not use up the first warning about a platform's
+        # dangers.
         alerting=FleetAlerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
@@ -142,6 +146,7 @@ def make_recording_fleet(
     """
     _silence_loggers()
     log = audit.default_path(os.environ)
+    # Boxes of an untrusted file could take the names of one's own, and mix with their history.
     if history and _is_trusted(specs):
         path = history_path(os.environ)
     else:
@@ -149,6 +154,8 @@ def make_recording_fleet(
     if fleet_file is None:
         known_by = ""
     else:
+        # Two fleet files may name the same box differently; the history keeps them apart by this
+        # path.
         known_by = str(fleet_file.absolute())
     if path is None:
         memory = None
@@ -249,8 +256,10 @@ class SettleTracker:
                 box.queues,
                 box.checkpoints,
                 box.logs,
+                # Not the meter itself: the time it has spent changes with each reading.
                 box.meter.at,
                 box.meter.error,
+                # Identity is enough and cheap: a struct that changed is another object.
                 *box.runs,
             )
             before = self._seen.get(name, ())
@@ -259,6 +268,8 @@ class SettleTracker:
                 a is not b for a, b in zip(before, told, strict=True)
             ):
                 self._news[name] = now
+                # A curve that catches up from its file counts as initial data however long that
+                # takes.
                 if any(_is_behind(run, box, state.at) for run in box.runs if run not in before):
                     self._behind[name] = now
             if box.link is LinkState.LIVE and box.sample is not None:
@@ -266,16 +277,21 @@ class SettleTracker:
             if box.looked:
                 self._looked.setdefault(name, now)
             if box.link in FAILED:
+                # A set: the same failure is published many times, and each attempt has its own time
+                # of retry.
                 self._tries.setdefault(name, set()).add(box.retry_at)
+            # Attempts before that were to the old address and prove nothing about the new one.
             if _is_elsewhere(box):
                 self._told.setdefault(name, len(self._tries.get(name, ())))
 
     def is_settled(self, box: BoxState) -> bool:
         """Return whether there is nothing more to wait for."""
         name, now = box.spec.name, self._now()
+        # Nothing will come until the person resumes it.
         if box.link is LinkState.PAUSED:
             return True
         if box.spec.provider is not None and box.meter.at is None and box.meter.error is None:
+            # A price in the file without a provider does not wait here.
             return False  # the provider knows why a connection fails: stopped, gone, moved
         if box.link in FAILED:
             return (
@@ -292,19 +308,23 @@ class SettleTracker:
         live_s = now - self._live[name]
         if (not box.looked or _is_uncounted(box)) and live_s < SETTLE_PACES.first_look_s:
             return False
+        # Without any news so far, `now` makes this 0 s of silence, not silence since ever.
         if now - self._news.get(name, now) >= SETTLE_PACES.quiet_s:
             return True
+        # A box that trains is never quiet, so the wait also ends a while after the newest of these.
         since = max(self._live[name], self._looked.get(name, 0.0), self._behind.get(name, 0.0))
         return now - since >= SETTLE_PACES.longest_s
 
     def _has_tried_new_address(self, name: str) -> bool:
         """Return whether an attempt failed after the provider reported another address."""
+        # At least two attempts: the first one was begun before the provider had answered.
         return len(self._tries.get(name, ())) > max(1, self._told.get(name, 0))
 
 
 def _is_elsewhere(box: BoxState) -> bool:
     """Return whether the provider reports an address other than the described one."""
     told = endpoint_from(box.meter)
+    # Vendors give a pod a new port at each start, while the fleet file keeps the old one.
     return told is not None and told != (box.spec.host, box.spec.port)
 
 
@@ -337,11 +357,13 @@ async def wait_until_settled(
     def report_settled(*, all_of_them: bool = False) -> None:
         if each is not None:
             for box in fleet.state.boxes:
+                # An unreached box waits for the end, see `each`.
                 is_due = settling.is_settled(box) and box.link is LinkState.LIVE
                 if box.spec.name in waiting and (all_of_them or is_due):
                     waiting.discard(box.spec.name)
                     each(box, fleet.now())
 
+    # Subscribers get changes only, so the state of before is applied by hand.
     settling.apply_state(fleet.state)
     unsubscribe = fleet.subscribe(settling.apply_state)
     try:
@@ -351,13 +373,17 @@ async def wait_until_settled(
                 report_settled()
                 await asyncio.sleep(SETTLE_PACES.poll_s)
             report_settled()
+            # These three belong to the answer but not to a box's stream, so settling does not see
+            # them.
             await fleet.self_stops_seen()
             await fleet.wait_for_open_actions()
             await fleet.wait_for_accounts()
+    # Not an error: boxes that did not answer in time are reported as unknown.
     except TimeoutError:
         pass
     finally:
         unsubscribe()
+    # States are published at a pace; the newest one may still be waiting for its turn.
     fleet.publish_now()
     report_settled(all_of_them=True)
     return fleet.state
@@ -399,6 +425,7 @@ async def gather_named(
         arguments.timeout,
         accept_new_host_keys=arguments.accept_new_host_key,
         alerts=config.alerts,
+        # With some boxes only, the others' machines would look as if they belonged to no box.
         whole=len(specs) == len(config.boxes),
         each=each,
     )
@@ -411,6 +438,7 @@ async def running_fleet(fleet: Fleet) -> AsyncIterator[Fleet]:
         await fleet.start()
         yield fleet
     finally:
+        # A command that has its answer must not end with a traceback because a box hangs.
         with contextlib.suppress(TimeoutError):
             # Writing the history takes up to five seconds.
             stop_seconds = 8.0
@@ -434,6 +462,7 @@ async def settled_fleet(
         [spec],
         accept_new_host_keys=accept_new_host_keys,
         readonly=readonly,
+        # Little memory: nothing is drawn. Queues stay complete, because the gate refuses without them.
         budget=FOR_ONE_QUESTION,
     )
     async with running_fleet(fleet):

@@ -58,6 +58,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
         return _write_draft(words[1:])
     term = " ".join(words)
     try:
+        # Own pages too: a broken one is named instead of skipped, since its author wants to know.
         pages = all_pages()
     except HandbookError as error:
         print_error(error)
@@ -68,6 +69,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
         found = list(pages.values())
     traps: list[tuple[Profile, Gotcha]] = []
     try:
+        # An exact id means that page alone; traps would only be noise below it.
         if term.upper() not in pages:
             traps = _find_traps(term)
     except ProfileError as error:
@@ -84,6 +86,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
         return FAILED
     if arguments.json:
         for page in found:
+            # Bytes, not text: JSON is UTF-8 in every locale.
             sys.stdout.buffer.write(json_line(msgspec.to_builtins(page)))
         for profile, trap in traps:
             sys.stdout.buffer.write(json_line({"platform": profile.id} | msgspec.to_builtins(trap)))
@@ -94,6 +97,7 @@ def run_handbook(arguments: HandbookArguments) -> int:
             rows = _trap_lines(*traps[0])
         print_lines(*rows)
     else:
+        # Best match first; the traps of platforms follow, because a page applies everywhere.
         print_lines(*(f"{page.id:<8} {translate(page.title)}" for page in found))
         print_lines(*(f"{trap.id:<8} {of.id}: {trap.symptom}" for of, trap in traps))
     sys.stdout.flush()
@@ -122,6 +126,7 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
     if page.beats:
         yield ""
         yield translate("More exact than {beats}.", beats=", ".join(page.beats))
+    # From the tables themselves, so that a page cannot name an alert that does not exist.
     alerts, checks = ids_referring_to(page.id)
     if alerts or checks:
         if alerts:
@@ -139,16 +144,19 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
 def _find_traps(term: str) -> list[tuple[Profile, Gotcha]]:
     """Return the platform traps for a term: the one with that id, else those about most of its words."""
     known = [(profile, trap) for profile in all_profiles().values() for trap in profile.gotchas]
+    # An id is unique over all platforms.
     exact = [one for one in known if one[1].id.lower() == term.lower()]
     if exact or not term:
         return exact
     index = TextIndex(
         [
+            # The names of the platform count as words: "autodl data disk" finds its traps.
             [(f"{profile.id} . {profile.name} . {trap.id}", 1.0)]
             + [(text, 1.0) for text in (trap.symptom, trap.cause, trap.fix, trap.example or "")]
             for profile, trap in known
         ]
     )
+    # A trap must have 70% of the words: below that, common ones such as "disk" match nearly all.
     enough, most = 0.7, 5
     found = [
         (score, number)
@@ -181,8 +189,10 @@ def _write_draft(words: list[str]) -> int:
             "rgt handbook new ID: the id begins with a capital letter and has letters, digits and hyphens, as LAB1"
         )
         return USAGE
+    # The pattern above also keeps the id from naming a path outside this directory.
     path = own_directory() / f"{words[0]}.toml"
     try:
+        # An own page replaces a shipped one of the same id, which `new` must not do by accident.
         if words[0] in all_pages():
             print_error(
                 translate(
@@ -193,6 +203,7 @@ def _write_draft(words: list[str]) -> int:
         # Explicit modes, because pages that others can write are not read.
         for folder in (path.parent.parent, path.parent):
             folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        # Not in `all_pages` if it is broken: it is still the person's work.
         if path.exists():
             print_error(translate("{path} already exists; not overwritten", path=path))
             return FAILED

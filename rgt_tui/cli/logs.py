@@ -30,6 +30,7 @@ from rgt_tui.ssh import (
     resolve_hops,
 )
 
+# The agent follows the screen of a pane like a log, but there is no file to copy.
 PANE = "tmux:"
 """Prefix of the "path" of a tmux pane."""
 
@@ -46,6 +47,7 @@ async def choose_log_path(
     """
     wanted = arguments.log
     if wanted is not None and is_path(wanted) and not arguments.list_only:
+        # Expanded on the box: ~ and globs are those of the login there.
         return str(wanted)
     from rgt_tui.cli.gathering import (
         gather_state,  # imported here, because reading a path needs no fleet
@@ -60,6 +62,7 @@ async def choose_log_path(
             resolve_hops, spec
         )  # a mistake in ssh_config is a local error, not an unreachable box
         raise Unreachable(box.reason)
+    # Names of runs come before names of files, because `rgt status` shows the former.
     if wanted is not None and not arguments.list_only:
         log = of_run(box, wanted)
     else:
@@ -67,6 +70,7 @@ async def choose_log_path(
     if log is not None:
         return log
     async with connected_agent(spec) as (connection, deployed):
+        # Asked of the box, because logs that no run has open are in no state of the fleet.
         found = await list_matching_files(
             connection, deployed, (wanted,) if wanted else tuple(list_log_paths(box))
         )
@@ -92,12 +96,14 @@ def is_path(word: str) -> bool:
 def list_log_paths(box: BoxState) -> list[str]:
     """Return the paths of a box's logs: those that are followed, and those of its runs."""
     logs = [log for logs in list_run_logs(box).values() for log in logs]
+    # A log can be known three ways: by its run, because it is followed, or by the fleet file.
     paths = dict.fromkeys([*logs, *(view.path for view in box.logs), *box.spec.logs])
     return [path for path in paths if not path.startswith(PANE)]
 
 
 def list_run_logs(box: BoxState) -> dict[str, tuple[str, ...]]:
     """Return the runs of a box as in `rgt status`, each with its outputs, the best first."""
+    # A cell's log wins over that of a found training of the same name: the queue wrote the former.
     cells = {
         cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells
     }
@@ -113,6 +119,7 @@ def of_run(box: BoxState, name: str) -> str | None:
         CatFailed: The run exists, but its output is in no file.
     """
     logs = list_run_logs(box).get(clean_text(name))
+    # The best log comes first, see `list_run_logs`.
     path = next((log for log in logs or () if not log.startswith(PANE)), None)
     if path is None:
         path = next(
@@ -130,6 +137,7 @@ def of_run(box: BoxState, name: str) -> str | None:
             "screen; to keep its output in a file, run on the box: "
             f"tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
         )
+    # The run exists, so a file of its name in the home directory would be a wrong guess.
     if path is None and logs is not None:
         raise CatFailed(
             translate(
@@ -165,6 +173,7 @@ def describe_existing_names(box: BoxState, name: str) -> str:
         return translate("; rgt knows of no runs and no logs there")
     # Maximum names in a message.
     named = 20
+    # A cutoff of 0 lists all names; this only sorts them.
     near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
     more = ""
     if len(there) > named:
@@ -231,6 +240,7 @@ class ExactOutput:
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            # A pipe takes as much as it has room for.
             view = view[os.write(self._fd, view) :]
 
     async def close(self) -> None:
@@ -250,7 +260,9 @@ class LineOutput(ExactOutput):
 
     async def write(self, data: bytes) -> None:
         """Write the lines that are complete now."""
+        # Only LF ends a line: a CR alone begins a progress bar again.
         *lines, self._rest = (self._rest + data).split(b"\n")
+        # A file without line ends (a binary) would else be buffered as a whole.
         if len(self._rest) > LONGEST_LINE:
             lines.append(self._rest)
             self._rest = b""
@@ -280,9 +292,11 @@ class TerminalOutput(LineOutput):
 
     def __init__(self, fd: int, columns: Callable[[], int] | None = None) -> None:
         super().__init__(fd)
+        # Asked each time: the window may have been resized.
         self._columns = columns or (lambda: os.get_terminal_size(fd).columns)
         self._drawn = 0
         """Columns of the incomplete line on the terminal."""
+        # Writes happen in threads, so the redraw of a line could run into the next lines.
         self._turn = asyncio.Lock()
         self._drawing: asyncio.Task[None] | None = None
 
@@ -307,14 +321,19 @@ class TerminalOutput(LineOutput):
         return self._erase_drawn() + super()._format_lines(lines)
 
     async def _draw_soon(self) -> None:
+        # A bar that is updated a hundred times a second would else flood a slow terminal.
         await asyncio.sleep(PAUSE_SECONDS)
         async with self._turn:
+            # A terminal would show only the part after the last CR.
             newest = self._rest.rstrip(b"\r").rpartition(b"\r")[2]
             # Maximum bytes of an incomplete line that are read to show its beginning.
             longest_row = 4096
+            # One column less than the width: a full row makes some terminals wrap to the next one.
             text = one_row(clean_line(newest[:longest_row]).decode(), self._columns() - 1)
             if text:
                 out = self._erase_drawn() + text.encode()
+                # A guess upwards: an ambiguous character counts as two columns, so all of it is
+                # overwritten.
                 self._drawn = count_columns(text)
                 await ExactOutput.write(self, out)
 
@@ -347,12 +366,14 @@ class JsonOutput(LineOutput):
         if (self._path, self._end) != (self._log.path, self._log.offset):
             await self.close()  # another file, so the last line of the previous one is complete
             self._path, self._begin, self._end = self._log.path, self._log.offset, self._log.offset
+        # Offsets are those of the file, so that a reader can continue there.
         self._end += len(data)
         await super().write(data)
 
     def _format_lines(self, lines: list[bytes]) -> bytes:
         out = []
         for line in lines:
+            # JSON text is UTF-8: the exact bytes are in the file at this offset.
             text = line.decode("utf-8", "replace")
             out.append(
                 json_line(
@@ -366,6 +387,7 @@ class JsonOutput(LineOutput):
 
 def clean_line(line: bytes) -> bytes:
     """Return a line of a log that is safe for a terminal."""
+    # CRLF files end in \r, which is no overwriting.
     shown = line.rstrip(b"\r").rpartition(b"\r")[2]
     return clean_text(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
 
@@ -377,6 +399,7 @@ def count_columns(text: str) -> int:
 
 def one_row(text: str, columns: int) -> str:
     """Return as much of a text as fits into `columns` columns."""
+    # Each character counts as at least one column, so this bounds the loop below.
     text = text[: max(0, columns)]
     while count_columns(text) > columns > 0:
         text = text[:-1]
@@ -387,8 +410,10 @@ def make_output(
     log: ExactLog, box: str, *, raw: bool, as_json: bool, plain: bool = False
 ) -> ExactOutput:
     """Return the output: exact, except with `plain`, or on a terminal without `raw`."""
+    # Below, bytes go to the descriptor, past Python's buffer.
     sys.stdout.flush()
     fd = sys.stdout.fileno()
+    # Before the check of the terminal: JSON lines are the same everywhere.
     if as_json:
         return JsonOutput(fd, log, box)
     if sys.stdout.isatty() and not raw:
@@ -429,9 +454,12 @@ async def _print_log(spec: BoxSpec, arguments: LogsArguments) -> int:
             async for data in log.stream_pieces():
                 await output.write(data)
         finally:
+            # Also after an error: the last line of a killed training has no line end and often says
+            # why.
             await output.close()
         return OK
 
+    # Ctrl-C is the normal end of --follow, so it exits with 0, after the buffered line is printed.
     over = asyncio.Event()
     running.until_signalled(over)
     working, waiting = asyncio.create_task(copy_log()), asyncio.create_task(over.wait())

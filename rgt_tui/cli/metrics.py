@@ -45,6 +45,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import run_cost
 
 MIB = 1 << 20
+# See `format_exposition`.
 _HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)
 
 Value = float | int | None
@@ -65,6 +66,8 @@ class BoxReading(NamedTuple):
     @property
     def fresh_sample(self) -> Sample | None:
         """The newest sample; None if it is old, so that it is not exported as current."""
+        # An absent series ends an alert rule's data; an old value would go on as if it were
+        # measured.
         if self.is_up:
             return self.box.sample
         return None
@@ -84,6 +87,7 @@ class MetricFamily(NamedTuple):
 
 def _rows_per_gpu(read: Callable[[GpuReading], Value]) -> Callable[[BoxReading], Rows]:
     def read_rows(seen: BoxReading) -> Rows:
+        # Label names as in dcgm-exporter, so that its dashboards and rules work unchanged.
         for gpu in seen.fresh_sample.gpus if seen.fresh_sample else ():
             labels = {
                 "gpu": str(gpu.index),
@@ -95,6 +99,7 @@ def _rows_per_gpu(read: Callable[[GpuReading], Value]) -> Callable[[BoxReading],
                 "pci_bus_id": gpu.bus or "",
                 "hostname": seen.box.hello.host if seen.box.hello else "",
             }
+            # Replayed from a trace: marked, so that no rule takes it for a card.
             if gpu.sim:
                 labels["sim"] = "true"
             yield labels, read(gpu)
@@ -105,6 +110,7 @@ def _rows_per_gpu(read: Callable[[GpuReading], Value]) -> Callable[[BoxReading],
 def _to_mib(value: int | None) -> Value:
     if value is None:
         return None
+    # dcgm-exporter's unit for memory, while all of rgt's own series are in bytes.
     return value / MIB
 
 
@@ -118,6 +124,7 @@ def _free_vram(gpu: GpuReading) -> Value:
 def _rows_per_disk(field: str) -> Callable[[BoxReading], Rows]:
     def read_rows(seen: BoxReading) -> Rows:
         for disk in seen.fresh_sample.disks if seen.fresh_sample else ():
+            # A mount that hangs has no figures, and 0 free bytes would raise an alarm.
             if disk.error is None:
                 yield {"mount": disk.mount, "kind": disk.kind or ""}, getattr(disk, field)
 
@@ -145,6 +152,7 @@ def _rows_per_run(field: str) -> Callable[[BoxReading], Rows]:
 
 def _progress_rows(seen: BoxReading) -> Rows:
     for run in seen.box.runs if seen.is_up else ():
+        # The step has not moved since rgt watches, so its age is unknown, not 0.
         if run.progressed_at is not None:
             yield {"run": run.name}, max(0.0, seen.now - run.progressed_at)
 
@@ -152,11 +160,13 @@ def _progress_rows(seen: BoxReading) -> Rows:
 def _cell_rows(seen: BoxReading) -> Rows:
     for queue in seen.box.queues if seen.is_up else ():
         states = [cell.state for cell in queue.cells]
+        # All states, also with 0: a rule on `failed` needs the series before the first failure.
         for state in ("waiting", "running", "done", "failed", "interrupted"):
             yield {"queue": queue.path, "state": state}, states.count(state)
 
 
 def _state_rows(seen: BoxReading) -> Rows:
+    # One series per state, 1 or 0, as a StateSet of OpenMetrics.
     for health in BoxHealth:
         yield {"state": health.value}, int(seen.state.health is health)
 
@@ -178,6 +188,7 @@ def _meter_row(read: Callable[[BoxReading], Value]) -> Callable[[BoxReading], Ro
     def read_rows(seen: BoxReading) -> Rows:
         meter = seen.box.meter
         yield (
+            # The currency is a label, because sums over currencies would be wrong.
             {"currency": meter.currency, "kind": meter.kind.value, "source": meter.source},
             read(seen),
         )
@@ -206,6 +217,7 @@ def _meter_age(seen: BoxReading) -> Value:
 
 
 def _training_processes(sample: Sample) -> Value:
+    # The process table could not be read: "none" is not known.
     if sample.unseen is not None and not sample.procs:
         return None
     return len(sample.procs)
@@ -224,6 +236,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
         _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
     MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in "
                                                   "MHz).", _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
+    # A gauge of the last number, as dcgm-exporter has it: it says which error, not how many.
     MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _rows_per_gpu(lambda gpu: gpu.xid)),
     MetricFamily("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.",
         _rows_per_gpu(lambda gpu: gpu.ecc_corrected)),
@@ -241,6 +254,7 @@ FAMILIES: tuple[MetricFamily, ...] = (
                                                 "hour.", _meter_row(lambda seen: seen.box.meter.per_hour)),
     MetricFamily("rgt_meter_spent", "gauge", "Cost of the box so far.", _meter_row(lambda seen: seen.box.meter.spent)),
     MetricFamily(
+        # Separate series, because a lower bound must not look like a price.
         "rgt_meter_per_hour_at_least", "gauge", "1 where a part of the price is not known.",
         _meter_row(lambda seen: None if seen.box.meter.per_hour is None else int(seen.box.meter.at_least)),
     ),
@@ -295,6 +309,7 @@ def _rows_per_unlisted(
 ) -> Callable[[AccountBill, float], Rows]:
     def read_rows(bill: AccountBill, now: float) -> Rows:
         for thing in bill.things:
+            # The box comes first in every row of this family, so all rows have the same labels.
             named = {
                 "what": thing.what,
                 "id": thing.id,
@@ -416,6 +431,7 @@ class MetricsServer:
         class BoundHandler(_MetricsHandler):
             make = staticmethod(text)
 
+        # Not yet bound: the base class would make an IPv4 socket for every address.
         self._server = _MetricsHttpServer((host, port), BoundHandler, bind_and_activate=False)
         if ":" in host:
             self._server.address_family = socket.AF_INET6
@@ -429,6 +445,7 @@ class MetricsServer:
             self._server.server_close()
             raise
         self.port = int(self._server.server_address[1])
+        # A daemon thread: a scrape that hangs must not keep the process alive.
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
         )
@@ -442,6 +459,7 @@ class MetricsServer:
 
 
 class _MetricsHttpServer(ThreadingHTTPServer):
+    # For the same reason `stop` does not wait for running scrapes.
     block_on_close = False
 
     def server_bind(self) -> None:
@@ -454,11 +472,14 @@ class _MetricsHttpServer(ThreadingHTTPServer):
 
 class _MetricsHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Without a version in the request line, Python assumes 0.9 and sends no headers.
     default_request_version = "HTTP/1.1"
+    # A client that connects and sends nothing would else occupy a thread without a limit.
     timeout = 10.0
     make: Callable[[], bytes]
 
     def do_GET(self) -> None:
+        # Required by RFC 9112 of every server.
         if self.request_version == "HTTP/1.1" and not self.headers.get("Host"):
             self._send_answer(HTTPStatus.BAD_REQUEST, b"the Host header is missing\n")
         elif urlsplit(self.path).path != PATH:
@@ -504,6 +525,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
 def run_metrics(arguments: MetricsArguments) -> int:
     """Serve or print; return the exit code."""
     try:
+        # Prometheus reads text only; a JSON stream without an end is `rgt watch --json`.
         if arguments.json and not arguments.once:
             raise FleetFileError(
                 translate("--json needs --once; the server sends only Prometheus text")
@@ -551,12 +573,14 @@ async def _serve_metrics(
     )
     host, port = arguments.listen
     try:
+        # Before connecting: a taken port is reported at once, and no box is touched.
         server = MetricsServer(host, port, lambda: format_exposition(fleet.state, fleet.now()))
     except OSError as error:
         print_error(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen"
         )
         return FAILED
+    # IPv6 in a URL needs brackets (RFC 3986).
     shown = f"[{host}]" if ":" in host else host
     print_error(f"listening on http://{shown}:{server.port}{PATH}{_exposure_warning(host)}")
     async with running_fleet(fleet):
@@ -572,6 +596,7 @@ def _exposure_warning(host: str) -> str:
     try:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:
+        # A name may resolve to any address, so only this one is taken as local.
         local = host == "localhost"
     if local:
         return ""

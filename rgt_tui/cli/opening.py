@@ -50,11 +50,13 @@ def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConf
     Raises:
         FleetFileError: There is none, or it cannot be used.
     """
+    # Searched again by commands that write: the file may come from four places, and only one wins.
     place = find_fleet_place(arguments)
     if place is None:
         raise FleetFileError(NONE_FOUND)
     config = open_place(place)
     if config.doubt is not None:
+        # Refused instead of reduced: a command that acts must not act on half of the file.
         if trusted:
             raise FleetFileError(config.doubt)
         print_error(f"{config.doubt}\n     {UNTRUSTED}")
@@ -68,6 +70,7 @@ def watch_fleet_file(
 ) -> FleetFileFollower | None:
     """Return a watcher that applies changes of the fleet file; None if the file is a pipe."""
     place = find_fleet_place(arguments)
+    # A pipe (--fleet <(…)) can be read once, so it cannot be watched for changes.
     if place is not None and place.path.is_file():
         return FleetFileFollower(place, config, names=names)
     return None
@@ -92,6 +95,7 @@ def choose_boxes(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ..
                     "{path} has no box {name!r}; {hint}", path=config.path, name=name, hint=hint
                 )
             )
+    # The file's order, so that output of two calls can be compared.
     return tuple(spec for spec in config.boxes if not names or spec.name in names)
 
 
@@ -108,6 +112,7 @@ def open_boxes(
         return config, choose_boxes(config, names)
     except FleetFileError as error:
         print_error(error)
+        # Printed here, so that no command has to; `main` turns this into the exit status.
         raise NotOpened from error
 
 

@@ -34,6 +34,7 @@ def run_journal(arguments: JournalArguments) -> int:
     now = time.time()
     try:
         if arguments.since is None:
+            # The default question is "what happened last night".
             since = night_began(now)
         else:
             since = parse_past_time(arguments.since, now)
@@ -47,6 +48,7 @@ def run_journal(arguments: JournalArguments) -> int:
     if until < since:
         print_error("--until is before --since")
         return USAGE
+    # A name is checked against the fleet file, so that a typing error is not an empty journal.
     if arguments.box is None:
         names = []
     else:
@@ -61,6 +63,7 @@ def run_journal(arguments: JournalArguments) -> int:
         )
         return FAILED
     history = FleetHistory(path, fleet=str(config.path.absolute()))
+    # All boxes of the file, not only the named one: events about the fleet belong to none.
     history.adopt_boxes(config.boxes)
     return running.run_coroutine(_print_events(history, config.boxes, arguments, since, until))
 
@@ -73,6 +76,7 @@ async def _print_events(
     until: float,
 ) -> int:
     try:
+        # JSON has either events or the report: a reader of lines expects one kind of object.
         if arguments.report or not arguments.json:
             report = await _build_report(history, specs, arguments.box, since, until)
             if arguments.json:
@@ -86,6 +90,7 @@ async def _print_events(
                 return OK
             print_lines("")
         wanted = EventFilter(box=arguments.box, since=since, until=until)
+        # The newest ones; a longer span is asked for with --since and --until.
         found = await history.read_event_page(wanted, None, MOST_EVENTS)
     except HistoryError as error:
         print_error(translate("the history cannot be read: {error}", error=error))
@@ -110,11 +115,13 @@ async def _build_report(
     line = await history.read_timeline()
     boxes: tuple[BoxState, ...] = ()
     if line.ns:
+        # The last recorded moment counts as now: this command connects to nothing.
         moment = await history.read_moment(line.ns[-1], line.ats[-1], frozenset())
         here = {spec.name for spec in specs}
         boxes = tuple(
             state
             for state in moment.boxes
+            # A box that was not recorded then has no state, rather than a fine one.
             if state.link is not LinkState.NOT_KEPT
             and state.spec.name in here
             and box in (None, state.spec.name)
@@ -124,6 +131,7 @@ async def _build_report(
         try:
             readings = clock_readings(load_profile(state.spec.profile), state, time.time())
         except ProfileError:
+            # A profile that is gone has no clocks; the report is still worth printing.
             continue
         clocks += [NextClock(state.spec.name, reading) for reading in readings if reading.counting]
     return morning_report(night, boxes, clocks)

@@ -31,12 +31,14 @@ def open_standard_streams() -> None:
     """
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
+            # Python sets the stream of a closed descriptor to None; both are repaired here.
             os.fstat(fd)
         except OSError:
             # os.open returns the lowest free number, which is this one
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    # In the C locale, Python writes UTF-8 with surrogateescape (PEP 540), which lacks nothing.
     if sys.stdout.errors == "strict" and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
@@ -61,6 +63,7 @@ def print_error(problem: object) -> None:
     """
     from rgt_tui.model import clean_text
 
+    # Cleaned per line: the cleaning would else escape the line feeds of our own messages.
     first, *rest = (clean_text(line) for line in str(problem).split("\n"))
     text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
     with contextlib.suppress(OSError):  # stderr may be closed: the exit status remains
@@ -89,6 +92,7 @@ def hint_expanded_tilde(path: str | None) -> str:
 
 def is_interactive() -> bool:
     """Return whether a person can be prompted."""
+    # Questions go to stderr, so stdout may be a file.
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -122,6 +126,7 @@ def confirm_phrase(phrase: str, question: str) -> bool:
     return bool(phrase) and typed == phrase
 
 
+# More than one, when several boxes are asked at once.
 _shown_waits: list[Status] = []
 
 
@@ -184,6 +189,7 @@ def format_row(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
     row.add_column(ratio=1)
     console = Console(highlight=False)
     indent = sum(width + 2 for _, width, _ in cells)
+    # Columns, not characters: Chinese text is two columns wide.
     longest = max(map(cell_len, rest.split()), default=0)
     fits = indent + longest <= console.width
     row.add_row(*(Text(text, style) for text, _, style in cells), Text(rest if fits else ""))

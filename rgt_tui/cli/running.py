@@ -42,6 +42,7 @@ def run_coroutine(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     loop = new_loop(boxes)
     asyncio.set_event_loop(loop)
     threads = _TrackedThreadPool()
+    # asyncio's own pool cannot be asked whether a thread is still busy.
     loop.set_default_executor(threads)
     task = loop.create_task(work)
     try:
@@ -56,6 +57,7 @@ def run_coroutine(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
     if threads.is_busy:
         sys.stdout.flush()
         sys.stderr.flush()
+        # Only if a thread hangs: it skips atexit handlers and buffers, hence the two flushes.
         os._exit(code)
     loop.close()
     return code
@@ -72,10 +74,12 @@ def run_on_box(
         hint: Added to the message if the box cannot be reached.
         secrets: On a terminal, prompt for passwords too, not only for new host keys.
     """
+    # Its warnings repeat what the printed error says, with a traceback.
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     try:
         with terminal_questions(secrets=secrets):
             return run_coroutine(work)
+    # All are `BoxError`s, so the order matters: the box was reached, and something there failed.
     except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
         print_error(f"{name}: {error}")
         return FAILED
@@ -121,6 +125,8 @@ class _TrackedThreadPool(ThreadPoolExecutor):
         self._given: set[Future[Any]] = set()
 
     def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        # `running()` is false while a job only waits in the queue: such a one cannot block the
+        # exit.
         future = super().submit(work, *args, **kwargs)
         self._given.add(future)
         future.add_done_callback(self._given.discard)
@@ -143,6 +149,8 @@ def until_signalled(over: asyncio.Event) -> None:
     """Set `over` on Ctrl-C, SIGTERM and SIGHUP instead of ending the process."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # SIGHUP, too: after a closed terminal the command still ends in order, e.g. with its
+        # history written.
         loop.add_signal_handler(number, over.set)
 
 
@@ -184,6 +192,7 @@ class TerminalQuestions:
 
     async def ask_question(self, question: BoxQuestion) -> str | None:
         """Show a question and wait for a line; None = refused."""
+        # Host keys are asked for in any case: rgt itself must know the key of the machine.
         if question.kind is not QuestionKind.HOST_KEY and not self._secrets:
             return None
         async with self.turn:
@@ -194,6 +203,7 @@ class TerminalQuestions:
                 if question.kind is QuestionKind.HOST_KEY:
                     sys.stderr.write(translate("type yes to accept it, anything else to refuse: "))
                 sys.stderr.flush()
+                # Not input(): it would block the loop, and all other boxes with it.
                 answer = await _read_line()
         return answer or None
 
@@ -202,6 +212,7 @@ async def _read_line() -> str:
     """Wait for a line without blocking the loop, so that Ctrl-C ends the command."""
     loop = asyncio.get_running_loop()
     typed = asyncio.Event()
+    # A thread in readline() could not be cancelled, and the exit would wait for it.
     loop.add_reader(sys.stdin.fileno(), typed.set)
     try:
         await typed.wait()
@@ -221,6 +232,7 @@ def _terminal_echo(shown: bool) -> Iterator[None]:
     before = termios.tcgetattr(terminal)
     hidden = [*before]
     hidden[3] &= ~termios.ECHO
+    # FLUSH: keys typed before the question are no answer to it, and were visible.
     termios.tcsetattr(terminal, termios.TCSAFLUSH, hidden)
     try:
         yield

@@ -40,10 +40,12 @@ MISSING = 'textual-serve is not installed: pip install "textual-serve<2"'
 
 def run_serve(arguments: ServeArguments) -> int:
     """Serve until interrupted; return the exit code."""
+    # A fixed list, not a check of the address: 0.0.0.0 and host names could mean other networks.
     if arguments.host not in LOOPBACK:
         print_error(NOT_HERE.format(arguments.host, arguments.port, arguments.port))
         return USAGE
     try:
+        # Only to refuse early: each browser window starts an rgt of its own, which reads it again.
         open_fleet(arguments, trusted=True)
     except FleetFileError as error:
         print_error(error)
@@ -81,6 +83,7 @@ def is_allowed(request: Any, hosts: frozenset[str], secret: str) -> bool:
     if origin is not None and origin not in {f"http://{host}" for host in hosts}:
         return False
     given = request.query.get("key") or request.cookies.get(COOKIE, "")
+    # Constant time, since the comparison is reachable by every local user.
     return hmac.compare_digest(given.encode(), secret.encode())
 
 
@@ -90,6 +93,7 @@ async def _serve_dashboard(command: str, host: str, port: int) -> int:
 
     secret = secrets.token_urlsafe(24)
     shown = f"[{host}]" if ":" in host else host
+    # Names that resolve to this machine by DNS of others (rebinding) are refused by this list.
     hosts = frozenset((f"{shown}:{port}", f"localhost:{port}"))
     server = Server(command, host=host, port=port, title="rgt", public_url=f"http://{shown}:{port}")
 
@@ -106,6 +110,7 @@ async def _serve_dashboard(command: str, host: str, port: int) -> int:
         response.headers["Content-Security-Policy"] = ONLY_OURS.format(f"{shown}:{port}")
         response.headers["Referrer-Policy"] = "no-referrer"
 
+    # Private, because textual-serve's public `serve` offers no middleware; hence "<2" in `MISSING`.
     app = await server._make_app()
     app.on_startup.clear()  # its banner would print the command
     app.middlewares.append(web.middleware(check_request))

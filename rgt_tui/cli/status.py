@@ -76,12 +76,14 @@ def run_night(arguments: NightArguments) -> int:
 async def _print_night(
     specs: Sequence[BoxSpec], config: FleetConfig, arguments: NightArguments
 ) -> int:
+    # Forecasts need the initial data of every box, so nothing is printed earlier.
     state = await gather_named(specs, config, arguments, None)
     boxes = [(box, load_profile(box.spec.profile)) for box in state.boxes]
     forecast = forecast_night(boxes, time.time())
     if arguments.json:
         print_json(forecast)
         return OK
+    # Columns of the fallback are those of a pipe.
     width = shutil.get_terminal_size((100, 24)).columns
     print_lines(*(line.text.rstrip() for line in night_lines(forecast, width)))
     return OK
@@ -94,6 +96,7 @@ async def _print_status(
 
     def print_box(box: BoxState, now: float) -> None:
         line = printed[box.spec.name] = status_line(box, assess_box(box, now), now)
+        # Otherwise the line appears in the middle of the spinner's.
         with waiting_paused():
             print_lines(text_line(line))
             sys.stdout.flush()
@@ -124,6 +127,7 @@ def lines_of(state: FleetState, now: float) -> list[StatusLine]:
 def exit_code(verdicts: Iterable[StatusVerdict]) -> int:
     """Return the exit code: known trouble takes precedence over unknown states."""
     words = {verdict.value for verdict in verdicts}
+    # First, because a script that reads 3 would retry instead of waking a person.
     if "escalate" in words:
         return TROUBLE
     if "unknown" in words:

@@ -82,6 +82,8 @@ HOLDING = "holding"
 """State of a run that waits with unsaved work in memory, because it cannot save."""
 
 
+# The fields of these structs are the keys of `rgt status --json`: scripts depend on their names, so
+# fields are added and never renamed.
 class RunLine(msgspec.Struct, frozen=True):
     """One run, without its curves."""
 
@@ -276,6 +278,7 @@ def status_line(
         now: Client clock.
         told: Ids of alerts that were already reported, for `choose_verdict`.
     """
+    # Figures and texts of one moment: `now` is the same in all of them.
     clocks, worst = _build_clock_lines(box, now)
     return StatusLine(
         box=box.spec.name,
@@ -289,6 +292,7 @@ def status_line(
         at=round(now, 3),
         link=box.link.value,
         profile=box.spec.profile,
+        # Data that did not fit into memory must not look complete.
         limited=(*box.limited, *describe_dropped(box.left_out)),
         verdict=choose_verdict(seen, told),
         clocks=clocks,
@@ -306,6 +310,7 @@ def _describe_reason(box: BoxState, seen: Assessment) -> str:
     If it runs without an agent, add that logs and curves are not read, so that its progress is
     unknown.
     """
+    # Only for "running": in trouble, the reason says more than this.
     unread = seen.health is BoxHealth.RUNNING and no_agent(box)
     if unread:
         return translate("{why}, limited: no logs, no curves", why=seen.why)
@@ -337,6 +342,7 @@ def _build_finding_line(one: Finding) -> FindingLine:
 def _build_clock_lines(box: BoxState, now: float) -> tuple[tuple[ClockLine, ...], WorstLine | None]:
     try:
         profile = load_profile(box.spec.profile)
+    # The box still has a line; which clocks run there is unknown.
     except ProfileError:
         return (), None
     readings = clock_readings(profile, box, now)
@@ -364,6 +370,7 @@ def _build_worst_line(worst: WorstCase) -> WorstLine:
     if worst.amount is None:
         amount = None
     else:
+        # Digits beyond that would differ with each reading.
         amount = round(worst.amount, 4)
     return WorstLine(
         amount=amount,
@@ -396,6 +403,7 @@ def choose_verdict(seen: Assessment, told: Container[str] = frozenset()) -> Stat
 
 def encode_line(line: StatusLine) -> bytes:
     """Return a line as JSON with a line feed: no control characters, NaN and inf as strings."""
+    # Cleaned as builtins, so that no field of a nested struct can be forgotten.
     return msgspec.json.encode(_clean_value(msgspec.to_builtins(line))) + b"\n"
 
 
@@ -418,6 +426,7 @@ def _build_run_lines(box: BoxState, now: float) -> list[RunLine]:
     known = {run.name: run for run in box.runs}
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
     found = {told.name: told for told in box.found}
+    # Cells first: the queue's order is the one in which a person wrote them.
     names = dict.fromkeys((*cells, *known, *found))
     return [
         _build_run_line(
@@ -442,11 +451,14 @@ def _build_run_line(
     cost: RunCost | None,
     now: float,
 ) -> RunLine:
+    # A waiting cell has no curve yet, but has a line.
     run = run or RunState(name=name)
     if found is None:
+        # A run that writes curves without a process that was found.
         alive = run.alive
     else:
         alive = found.alive
+    # The queue knows more than the process table: done, failed and interrupted.
     if cell:
         state = cell.state
     elif alive is None:
@@ -455,12 +467,14 @@ def _build_run_line(
         state = "running"
     else:
         state = "ended"
+    # Of all waiting runs only those that hold unsaved work, see `HOLDING`.
     if run in find_held_runs(box):
         wait = run.wait
     else:
         wait = None
     return RunLine(
         name=name,
+        # Not "running": it makes no progress, and is lost if it gives up.
         state=state if wait is None else HOLDING,
         unsaved_steps=None if wait is None else wait.unsaved,
         gives_up_s=None if wait is None else _round_seconds(wait_left(box, wait, now)),
@@ -470,6 +484,7 @@ def _build_run_line(
         total_steps=run.total_steps,
         epoch=run.epoch,
         loss=run.loss,
+        # The curve's own, which is newer than the one that the runner noted.
         best=run.best if run.best is not None else cell.best if cell else None,
         lr=run.lr,
         grad_norm=run.grad_norm,
@@ -534,6 +549,7 @@ def text_line(line: StatusLine) -> str:
         line.reason,
         *(
             [f"{POWER} {line.autostop}"]
+            # The reason has it already if the stop is the most important thing about the box.
             if line.autostop and line.autostop not in line.reason
             else []
         ),
@@ -562,6 +578,7 @@ def _describe_sample(sample: Sample | None) -> list[str]:
         parts = []
     if (share := memory_pct(sample.mem)) is not None:
         parts.append(f"mem {pct(share)}")
+    # The fullest of bytes and inodes of all disks: the first to make a write fail.
     fullest = max(
         ((share, disk.mount, what) for disk in sample.disks if not disk.read_only
          for share, what in ((byte_pct(disk), "disk"), (inode_pct(disk), "inodes")) if share is not None),
@@ -579,11 +596,13 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         if run.state in ("running", HOLDING) or (run.state is None and run.step is not None)
     ]
     parts = []
+    # A box with many runs would fill the screen; --json has all of them.
     for run in running[:3]:
         if run.loss is None:
             loss = ""
         else:
             loss = f" loss {run.loss:.4g}"
+        # The reason often names the run and its step, which is not repeated.
         if loss or run.name not in reason:
             if run.step is None:
                 step = ""
@@ -597,6 +616,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         elif cost := _describe_cost(run):
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
+    # Only cells have attempts.
     queued = sum(run.attempts is not None for run in runs)  # a found training is no cell
     if queued:
         return [*parts, f"{done}/{how_many(queued, 'cell')} done"]
@@ -615,6 +635,7 @@ def _describe_cost(run: RunLine) -> str:
 
 
 def _meter_text(meter: MeterLine) -> list[str]:
+    # No provider and no price in the file: nothing is claimed about money.
     if meter.age_s is None and meter.per_hour is None:
         return []
     total = format_money(

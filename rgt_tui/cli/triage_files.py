@@ -48,6 +48,7 @@ def run_triage(arguments: TriageArguments) -> int:
         print_error(error)
         return UNKNOWN
     status = OK
+    # All dumps together first: which rank is missing only shows in a comparison of the ranks.
     dumps = collective_findings(arguments.files, pages)
     for name in arguments.files:
         try:
@@ -60,8 +61,11 @@ def run_triage(arguments: TriageArguments) -> int:
                 found, told = triage_log(Path(name), pages, samples, overcome)
         except Unreadable as error:
             print_error(error)
+            # The other files are still read; an unreadable one means that the answer is incomplete.
             status = UNKNOWN
             continue
+        # Never back from UNKNOWN to TROUBLE: a file that could not be read may be the important
+        # one.
         if found and status == OK:
             status = TROUBLE
         if arguments.json:
@@ -89,9 +93,11 @@ def triage_log(
     Raises:
         Unreadable: The file cannot be read.
     """
+    # Fed by the same pass over the file, which may be gigabytes long or standard input.
     ends, source = HeadAndTail(), LogSource()
     found = triage_file(path, pages, ends.feed, source, overcome)
     if samples:
+        # Imported when needed: most calls have no --samples.
         from rgt_tui.handbook.sample_evidence import weigh_findings
 
         found = weigh_findings(found, samples, pages)
@@ -168,6 +174,7 @@ def as_text(
             yield f"  fix {number}  {translate(fix.text)}"
             if fix.command is not None:
                 yield f"         $ {fix.command}"
+        # A line may be a whole JSON record; --json has all of it.
         yield f"  proof  {one.line[:400]}"
     for one in overcome:
         steps = translate("overcome, it went on for {steps} steps", steps=one.steps_behind)
@@ -184,10 +191,13 @@ LARGEST = 64 << 20
 """Maximum bytes of a dump: 2,000 collectives with their stacks are a few megabytes."""
 HEAD = 4096
 PAGE = "D19"
+# The first bytes of a dict of protocol 2 to 5: PyTorch's flight recorder writes one.
 _PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?}[q\x94]?", re.S)
+# First keys of a flight recorder's JSON and of ncclras' output; a JSON log begins with others.
 _JSON = re.compile(
     rb'\s*\{\s*"(?:comm_lib_version|entries|host_name|nccl_comm_state|nccl_version|pg_config|version)"'
 )
+# nccl_trace_rank_12, or with an extension.
 _RANK = re.compile(r"(\d{1,7})(?:\.\w+)?$")
 
 
@@ -200,6 +210,7 @@ def collective_findings(
     """
     found: dict[str, list[FileFinding] | Unreadable] = {}
     dumps: dict[str, RankDump] = {}
+    # The position is the rank of a file whose name has none.
     for number, name in enumerate(names):
         try:
             data = _read_head(Path(name))
@@ -210,6 +221,7 @@ def collective_findings(
                 else:
                     dumps[name] = _read_dump(value, Path(name), number)
             elif collectives.is_ncclras(text := data.decode("utf-8", "replace")):
+                # Only the head was read to recognise it.
                 text = _read_whole(Path(name)).decode("utf-8", "replace")
                 found[name] = _as_findings(collectives.of_ncclras(text), pages)
         except Unreadable as error:
@@ -220,6 +232,7 @@ def collective_findings(
         verdicts = _as_findings(collectives.compare_dumps(list(dumps.values())), pages)
     else:
         verdicts = []
+    # Each dump gets the verdicts about all of them: the cause may be in the log of another rank.
     return found | dict.fromkeys(dumps, verdicts)
 
 
@@ -233,6 +246,7 @@ def _as_findings(
 
 
 def _read_head(path: Path) -> bytes:
+    # Reading standard input here would take its beginning from the log reader.
     if str(path) == "-":
         return b""
     with open_regular(path) as file:
@@ -242,6 +256,7 @@ def _read_head(path: Path) -> bytes:
 def _read_whole(path: Path) -> bytes:
     with open_regular(path) as file:
         data = file.read(LARGEST + 1)
+    # Refused instead of cut: a truncated pickle cannot be read at all.
     if len(data) > LARGEST:
         raise Unreadable(
             translate(
@@ -273,6 +288,7 @@ def _decode_value(path: Path) -> Any:
     try:
         if _JSON.match(data[:HEAD]):
             return json.loads(data)
+        # Own reader: unpickling a file of others would run its code.
         return pickle_values.read_pickle(io.BytesIO(data), ()).value
     except (FileRefused, ValueError, RecursionError) as error:
         raise Unreadable(f"{path}: {error}") from error

@@ -26,6 +26,7 @@ from rgt_tui.model import BoxHealth, BoxSpec, BoxState, FleetEvent, FleetState, 
 from rgt_tui.profiles import how_many
 from rgt_tui.recordings import FleetRecorder, LineFile, RecordFailed
 
+# States are published more often than a person reads; several changes become one line.
 LOOK_SECONDS = 0.25
 
 
@@ -37,6 +38,7 @@ class _StateWatcher:
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Remember the changes until the next `print_due`."""
+        # A box was added to or removed from the fleet file.
         if self._boxes.keys() != {box.spec.name for box in state.boxes}:
             self._boxes = {box.spec.name: box for box in state.boxes}
         for _, new in changed:
@@ -57,6 +59,7 @@ class _StateWatcher:
         """
         while True:
             self.print_due(clock())
+            # Also without news: this is how a closed pipe is noticed.
             self._out.flush()
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -86,8 +89,10 @@ class TextWatcher(_StateWatcher):
             )
         for name, box in self._boxes.items():
             seen = assess_box(box, now)
+            # Not the reason: it contains figures that change with every sample.
             word = (seen.health, seen.word)
             if self._words.get(name) != word and (
+                # "connecting" as the first word of every box says nothing.
                 name in self._words or seen.health is not BoxHealth.CONNECTING
             ):
                 self._words[name] = word
@@ -110,9 +115,11 @@ class JsonWatcher(_StateWatcher):
         # Minimum time between two lines about one box.
         between_seconds = 1.0
         for name, box in self._boxes.items():
+            # The box stays in `_changed`, so its newest state is printed once the second is over.
             if now - self._printed.get(name, float("-inf")) < between_seconds:
                 continue
             line = status_line(box, assess_box(box, now), now)
+            # A state can change by age alone, without anything from the box.
             if name in self._changed or self._states.get(name) != line.state:
                 self._print_status(line, now)
 
@@ -125,6 +132,7 @@ class JsonWatcher(_StateWatcher):
 
 def run_watch(arguments: WatchArguments) -> int:
     """Watch; return the exit code."""
+    # Alerts go to sinks, and only a trusted file may name them.
     config, specs = open_boxes(arguments, arguments.boxes, trusted=True)
 
     return running.run_coroutine(_watch_boxes(specs, config, arguments), boxes=len(specs))
@@ -155,6 +163,7 @@ async def _watch_boxes(
 def run_record(arguments: RecordArguments) -> int:
     """Record; return the exit code."""
     try:
+        # An untrusted file is enough: a recording sends nothing anywhere.
         specs = choose_boxes(open_fleet(arguments), arguments.boxes)
     except FleetFileError as error:
         print_error(error)
@@ -170,6 +179,7 @@ def run_record(arguments: RecordArguments) -> int:
 async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
+    # Noted as written by rgt, so that no push takes the recording for code.
     file = LineFile(Path(arguments.out), on_begun=lambda path: note_written([path], grows=True))
     started = time.time()
     recorder = FleetRecorder(file, specs, started)
@@ -178,6 +188,7 @@ async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) ->
         specs,
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[recorder, told],
+        # Raw lines: a replay runs them through the same readers as a connection does.
         tap=recorder.record_line,
     )
     try:
@@ -191,6 +202,7 @@ async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) ->
                     seconds=arguments.seconds,
                 )
     finally:
+        # The events of the last moment, after the fleet has stopped.
         told.print_due(fleet.now())
         await recorder.close()
     if recorder.failure is not None:
@@ -218,6 +230,7 @@ async def _record_boxes(specs: Sequence[BoxSpec], arguments: RecordArguments) ->
                 size=size,
             )
         )
+    # A file with reasons alone is a recording, too, but a script should know.
     if lines:
         return OK
     return UNREACHABLE

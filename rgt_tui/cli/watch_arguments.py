@@ -26,12 +26,15 @@ from rgt_tui.cli.arguments import (
 )
 from rgt_tui.language import translate
 
+# Loopback by default, because the figures contain names, prices and losses.
 LISTEN = "127.0.0.1:9844"
 
 
+# A word, because a speed such as 1e9 would still wait between lines.
 FULL = "full"
 
 
+# A few screens: a whole log may be gigabytes over a slow line.
 LOG_LINES = 200
 
 
@@ -42,6 +45,7 @@ class StatusArguments(BoxesArguments):
     examples = ("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'")
     fleet = FLEET
     json = flag("print one JSON object per box")
+    # A person waits; what did not answer by then is reported as unknown.
     timeout = timeout_option(20.0)
 
 
@@ -69,6 +73,7 @@ class WatchArguments(BoxesArguments):
     examples = ("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600")
     fleet = FLEET
     json = flag("print status lines as JSON objects")
+    # `for` is a keyword of Python.
     seconds = option("TIME", parse_duration, "stop after this time: 45s, 30m, 1h30", "--for")
     accept_new_host_key = HOST_KEY
     no_history = NO_HISTORY
@@ -82,6 +87,7 @@ class ServeArguments(FleetArguments):
     address contains a secret for this run; it is needed to see anything. From another computer, use ssh -L.
     """
     examples = ("rgt serve", "rgt serve --port 8123", "ssh -L 8000:127.0.0.1:8000 jump rgt serve")
+    # As in the example with ssh -L, where both ends have the same port.
     port = option("N", parse_port, "port (default 8000)", default=8000)
     host = option(
         "ADDRESS",
@@ -105,6 +111,7 @@ class PatrolArguments(BoxesArguments):
     )
     fleet = FLEET
     json = flag("print one JSON object per box")
+    # Longer than for `rgt status`: cron does not mind, and an unknown box wakes a person.
     timeout = timeout_option(30.0)
 
 
@@ -125,6 +132,7 @@ class JournalArguments(FleetArguments):
     box: str | None = positional(
         "BOX", "name of the box in the fleet file (default: all)", nargs="?", complete=box_names
     )
+    # Parsed later: "02:30" depends on the time at which the command runs.
     since = text_option("TIME", "events after this time (default: 23:00)")
     until = text_option("TIME", "events before this time (default: now)")
     report = flag("only the report")
@@ -136,6 +144,7 @@ class AlertsArguments(FleetArguments):
 
     about = "Sinks: where alerts are sent, in addition to the screen."
     examples = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
+    # A subcommand, so that `rgt alerts` alone cannot send messages by mistake.
     subcommand = "test"
     subcommand_brief = "send one message to each sink of the fleet file"
     subcommand_about = """
@@ -170,6 +179,7 @@ class MuteArguments(FleetArguments):
         "rgt mute lab --off",
         "rgt mute --list",
     )
+    # Each of them says how long, or that it is no mute.
     one_of = ("seconds until until_over off list_only",)
     box: str | None = positional(
         "BOX", "name of the box in the fleet file", nargs="?", complete=box_names
@@ -195,6 +205,7 @@ class MuteArguments(FleetArguments):
 def _parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
+    # Port 0 is allowed: the kernel chooses a free one, and rgt prints it.
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise argparse.ArgumentTypeError(
             translate("{words!r} is not ADDRESS:PORT, such as {listen}", words=text, listen=LISTEN)
@@ -236,6 +247,7 @@ class RecordArguments(BoxesArguments):
     """
     examples = ("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz")
     fleet = FLEET
+    # Required: a recording contains logs, so a person says where it goes.
     out = option("FILE", str, "a new file; FILE.gz is compressed", default="", required=True)
     seconds = option("TIME", parse_duration, "stop after this time: 45s, 30m, 1h30", "--for")
     json = flag("print one JSON object at the end: file, seconds, bytes, lines per box")
@@ -249,6 +261,7 @@ def _parse_speed(text: str) -> float:
             value = float(text)
     except ValueError:
         value = 0.0
+    # `not >` also refuses nan; float() would read "inf" and "infinity".
     if not value > 0 or (math.isinf(value) and text != FULL):
         raise argparse.ArgumentTypeError(
             translate("{words!r} is not a speed, such as 10, 0.5 or {full}", words=text, full=FULL)
@@ -306,12 +319,15 @@ class LogsArguments(BoxArguments):
     )
     one_of = (
         "from_start lines",
+        # --raw keeps escape sequences where they are removed by default, --plain the other way
+        # round.
         "raw plain",
     )
     log: str | None = positional(
         "PATH|RUN",
         "a path on the box (~ and globs are expanded there), or the name of a run; default: the newest log",
         nargs="?",
+        # Without a completer, argcomplete offers local files, which are on the wrong machine.
         complete=lambda **_: [],
     )
     from_start = flag("the whole file")
@@ -324,6 +340,7 @@ class LogsArguments(BoxArguments):
     )
     list_only = flag("list the logs of the box, the newest first", "--list")
     fleet = FLEET
+    # Also how long a lost connection is tried again before the copy ends.
     timeout = timeout_option(60.0)
 
 
@@ -333,6 +350,8 @@ def parse_band(text: str) -> str:
     Raises:
         argparse.ArgumentTypeError: There is no such kind.
     """
+    # The values of `AverageBand`, which is not imported: it needs numpy, and this module is read
+    # for every --help.
     kinds = ("bootstrap", "range", "std")
     if text not in kinds:
         raise argparse.ArgumentTypeError(
@@ -367,6 +386,7 @@ class CurvesArguments(BoxArguments):
     band = option(
         "BAND",
         parse_band,
+        # argparse formats help with %, hence %%.
         "of --over-seeds: bootstrap (95%% interval of the IQM, the default), range (lowest and highest "
         "run) or std (mean ± standard deviation)",
         default="bootstrap",
@@ -421,12 +441,14 @@ class TriageArguments(Arguments):
     files: list[str] = positional(
         "FILE",
         "a log (- is standard input; gz, bz2, xz are unpacked), the ranks' flight recorder dumps, ncclras' output",
+        # At least one: without a file, a pipe would have to be guessed.
         nargs="+",
     )
     samples = text_option(
         "FILE",
         "readings of the box from that time: a file of rgt record, or lines of the agent's sample",
     )
+    # No completion from the fleet file: the names are those in the recording.
     box = text_option("NAME", "use the readings of this box, if FILE has several boxes")
     json = flag("print one JSON object per file: file, findings")
 

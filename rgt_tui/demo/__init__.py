@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rgt_tui.demo.platforms import InjectedFault, LocalPod, LocalRunPod, MachineChange
     from rgt_tui.demo.workspace import DemoError
 
+# Inside the package, so that a wheel has it, too.
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 """A recorded run, used where the demo cannot run; created by ``python -m scripts.record_demo``."""
 

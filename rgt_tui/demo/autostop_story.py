@@ -54,6 +54,7 @@ def idle_box() -> DemoBox:
         )
         for cell in box.cells
     )
+    # As RunPod does: a pod gets a key of its own in the environment of PID 1.
     own = {RUNPOD_KEY: secrets.token_urlsafe(24), "RGT_AUTOSTOP_PACE": PACE}
     return msgspec.structs.replace(
         box, cells=cells, story="autostop", environment={**box.environment, **own}
@@ -97,9 +98,11 @@ class AutostopStory:
         await launch_queue(
             spec, self._box, await asyncio.to_thread(build_agent), spec.python, prepared=False
         )
+        # A real process that can be killed: the story is about a laptop that is gone.
         watching = WatchProcess(await self._start_command("watch", name, "--json"))
         training_seconds = 150.0
         try:
+            # The dry run comes while it trains: only then does the box have something that blocks.
             await watching.wait_for_line(_is_training, training_seconds)
             seen = await self._run_command("autostop", name, "--idle", IDLE, "--dry-run", "--json")
             self._record_step(
@@ -112,6 +115,7 @@ class AutostopStory:
                 seen,
                 str(seen.last_object["key"]["text"]),
             )
+            # Not armed before: the idle limit is shorter than the pauses of a training that starts.
             line = await watching.wait_for_line(_is_done, training_seconds)
             self._record_step("the queue is done, and rgt watches", None, str(line.get("reason")))
             armed = await self._run_command(
@@ -134,6 +138,8 @@ class AutostopStory:
         await self._wait_until_parked()
         seen = await self._run_command("status", name, "--json", ok=(0, 1, 3))
         line = self._find_status_line(seen)
+        # The new rgt was not there when it parked: it has to conclude it from the provider and the
+        # ledger.
         if line["self_stop"]["off_at"] is None or line["state"] != "stopped":
             raise StoryFailed(f"the next rgt does not say that it parked: {seen.out[-2000:]}")
         self._record_step("the next rgt: off, as armed", seen, str(line["reason"]))
@@ -143,6 +149,7 @@ class AutostopStory:
         events = [
             json.loads(line).get("event") for line in audit.out.splitlines() if line.startswith("{")
         ]
+        # In this order: a request is recorded before it is sent.
         if events[:2] != ["requested", "armed"]:
             raise StoryFailed(f"the audit log has {events}")
         self._record_step("the audit log has the arming", audit, ", ".join(events))
@@ -154,6 +161,7 @@ class AutostopStory:
         park_seconds = 90.0
         try:
             async with asyncio.timeout(park_seconds):
+                # Seen at the provider, because rgt itself is dead at this point.
                 while pod.is_on:  # noqa: ASYNC110 (it is the server that knows)
                     await asyncio.sleep(0.1)
         except TimeoutError:
@@ -167,6 +175,7 @@ class AutostopStory:
             )
             if b'"stop"' in body
         ]
+        # Once, and by the pod's key: a stop with the account's key would prove nothing.
         if stops != [self._box.instance]:
             raise StoryFailed(f"the stop was asked for by {stops}, not once by the pod's own key")
         self._record_step(
@@ -202,6 +211,7 @@ class AutostopStory:
     async def _check_self_stop_record(self) -> None:
         """Query the box with a new rgt for the record that survived the stop."""
         name = self._box.name
+        # The agent comes up with the box, so the first status may be too early for its record.
         for _ in range(5):
             seen = await self._run_command("status", name, "--json", ok=(0, 1, 3))
             line = self._find_status_line(seen)
@@ -228,6 +238,7 @@ class AutostopStory:
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rgt_tui", command, "--fleet", str(self._fleet_file), *words,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            # Its own state: the person's audit log and history must not learn of a demo.
             env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
         )  # fmt: skip
 
@@ -239,6 +250,7 @@ class AutostopStory:
         try:
             out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
         except TimeoutError:
+            # A hang would else outlive the story, and hold the sandbox's disks.
             process.kill()
             raise StoryFailed(f"`{line}` took more than {COMMAND_SECONDS:g} s") from None
         assert process.returncode is not None
@@ -320,6 +332,7 @@ def _is_training(line: dict[str, Any]) -> bool:
 
 def _is_done(line: dict[str, Any]) -> bool:
     runs = line.get("runs") or ()
+    # The runner ends a moment after its last cell; until then it would block the arming.
     still = (line.get("sample") or {}).get("procs")
     done = all(run.get("state") == "done" and run.get("durable") == "verified" for run in runs)
     return bool(runs) and not still and done

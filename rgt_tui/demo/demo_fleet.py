@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
+# Local servers have no rate limit to respect, and a price should move while a person watches.
 METER_SECONDS = 5.0
 log = logging.getLogger("rgt.demo")
 
@@ -229,12 +230,15 @@ class DemoFleet(FleetSource):
                 fleet_file=folder / "fleet.toml",
             )
             (folder / "fleet.toml").write_text(dump_fleet(self.embedded.specs))
+            # Before its start, so that the screen sees the first state, too.
             self._fleet.subscribe(self._pass_on)
             self._is_watched = True
             await self._fleet.start()
+        # Also at a cancellation: namespaces and mounts would else outlive the demo.
         except BaseException:
             await self.stop()
             raise
+        # Last: a story that begins before the engine watches would be missed.
         director = StoryDirector(
             self.embedded, lambda: self.state, follow_advice=self._follow_advice
         )
@@ -259,10 +263,12 @@ class DemoFleet(FleetSource):
     @property
     def _running_fleet(self) -> Fleet:
         if self._fleet is None:
+            # The error that a fleet raises for an unknown box, which the screens handle.
             raise KeyError("the demo's boxes are not up yet")
         return self._fleet
 
     def _pass_on(self, state: FleetState) -> None:
+        # A copy: a callback may end its own subscription.
         for callback in list(self._subscribers):
             callback(state)
 

@@ -32,6 +32,7 @@ KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable with the API key for all of the demo's providers."""
 RUNPOD_KEY = "RUNPOD_API_KEY"
 """Variable with a pod's own key on RunPod (https://docs.runpod.io/runpodctl/overview, 2026-06)."""
+# Billed as such while the tmpfs are small: costs should look like those of a real machine.
 DISK_GB = 20.0
 """Billed size of each disk of a machine."""
 NETWORK_GB = 10.0
@@ -48,6 +49,7 @@ async def run_with_deadline(*works: Awaitable[object], seconds: float) -> None:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         if tasks:
+            # Not wait_for, which would wait for a work that ignores its cancellation.
             await asyncio.wait(tasks, timeout=max(0.0, seconds))
     finally:
         for task in tasks:
@@ -101,6 +103,7 @@ class EmbeddedFleet:
         """
         sandboxes.check_torch()
         await asyncio.to_thread(sandboxes.check_sandboxes)
+        # Before anything is made: a missing trainer should leave nothing to remove.
         remote = trainer_root()
         await self._make_workspace()
         assert self.workspace is not None
@@ -115,6 +118,7 @@ class EmbeddedFleet:
             base = None
         else:
             base = self._port_base + len(self.boxes)
+        # After the SSH servers, whose ports the provider answers with.
         await self._planes.start({name: sshd.port for name, sshd in self._sshds.items()}, base)
         self.env = self._planes.env
         folder = self.workspace.path
@@ -253,10 +257,12 @@ def describe_box(box: DemoBox, folder: Path, port: int, provider_url: str) -> Bo
         profile=box.profile,
         identity=str(folder / "id_ed25519"),
         known_hosts=str(folder / "known_hosts"),
+        # The person's own ssh_config must not apply to the demo's boxes.
         ssh_config="none",
         mounts=tuple(disk.path for disk in box.disks),
         jobs=(box.job,),
         durable=box.durable,
+        # Said here, because all of them are tmpfs, which no tier would recognise.
         tiers={disk.path: disk.tier for disk in box.disks},
         python=sys.executable,
         gpu_trace=f"{TRACES}/{box.gpu}.json",
@@ -306,6 +312,7 @@ def build_vast(box: DemoBox, port: int | None, **given: Any) -> LocalVast:
         dph_base=box.per_hour,
         disk=DISK_GB,
         storage_cost=VAST_STORAGE,
+        # vast.ai's API has a blank in the name.
         gpu=box.gpu.upper().replace("RTX", "RTX "),
         volumes=volumes,
         host=HOST,

@@ -50,6 +50,7 @@ def build_report(
 def box_report(box: BoxState, now: float) -> dict[str, Any]:
     """Return the report of one box."""
     cells = [cell for queue in box.queues for cell in queue.cells]
+    # Counted here, so that a script need not know the queue's format.
     counts = {
         state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")
     }
@@ -81,6 +82,7 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
             for finding in box.findings
         ],
         "meter": box.meter.kind.value,
+        # Kept for scripts from before there were other currencies.
         "spent_usd": spent if box.meter.currency == "USD" else None,
         "spent": spent,
         "spent_at_least": box.meter.spent_at_least,
@@ -124,10 +126,12 @@ async def run_headless(
     stories = StoryTracker(demo.embedded.boxes)
     told = asyncio.Event()
     watcher = _StoryWatcher(stories, told)
+    # Before the start: the first state may already complete a story.
     demo.subscribe(watcher.report_state)
     began = time.monotonic()
     starting = asyncio.create_task(demo.start())
     try:
+        # Ctrl-C must work while the boxes start, which takes longest.
         await _wait_for_first(starting, interrupted.wait())
         if not interrupted.is_set():
             await starting
@@ -135,6 +139,7 @@ async def run_headless(
                 write_progress(f"{box.name}: {demo.embedded.ssh_command(box.name)}")
             # Seconds that ``--until story`` waits before it reports missing stories.
             story_seconds = 180.0
+            # Without a limit, a story that never happens would hang a CI job.
             limit = story_seconds if seconds is None and until_story else seconds
             waits = [interrupted.wait(), *([told.wait()] if until_story else [])]
             with contextlib.suppress(TimeoutError):
@@ -142,6 +147,7 @@ async def run_headless(
                     await _wait_for_first(*waits)
         result = build_report(demo.state, stories, demo.now(), time.monotonic() - began)
     finally:
+        # Cancelled and awaited first: `stop` needs everything that `start` has made so far.
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         await demo.stop()
@@ -162,6 +168,7 @@ def _log_progress_to_stderr() -> asyncio.Event:
     logging.basicConfig(
         level=logging.INFO, format="%(message)s", handlers=[_ProgressHandler()], force=True
     )
+    # It reports each connection that the demo cuts on purpose.
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return _signal_event()
@@ -185,6 +192,8 @@ class _StoryWatcher:
     def report_state(self, state: FleetState) -> None:
         events = list(state.events)
         start = 0
+        # The state has the newest events only; those that were printed are recognised by the last
+        # one.
         if self._last in events:
             start = events.index(self._last) + 1
         for event in events[start:]:
@@ -268,6 +277,7 @@ async def run_autostop(*, as_json: bool, port_base: int | None = None) -> int:
             sys.stdout.write(json.dumps(step) + "\n")
             sys.stdout.flush()
 
+    # Only the one box of the story: the others would take its CPU.
     async with EmbeddedFleet((idle_box(),), port_base=port_base) as embedded:
         problem = await _run_story(
             AutostopStory(embedded, write_progress, print_step).run_story(), interrupted
@@ -294,6 +304,7 @@ async def _wait_for_first(*awaitables: object) -> None:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
+            # A task of the caller is its own to cancel.
             if task not in awaitables:
                 task.cancel()
 
@@ -332,6 +343,7 @@ async def run_boxes_only(path: str, *, port_base: int | None, seconds: float | N
             embedded.specs,
             audit=embedded.workspace.path / "audit.jsonl",
             env=embedded.env,
+            # The fleet here only directs the stories; the watcher has an engine of its own.
             meter_seconds=METER_SECONDS,
         )
         await fleet.start()

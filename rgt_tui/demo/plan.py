@@ -63,6 +63,7 @@ FILL_DIR = "/workspace/.cache/viz"
 """Where the inode story's evaluation dump is written on `vast-demo`."""
 
 
+# Seed and learning rate differ, so that the curves can be distinguished.
 def _plan_cell(name: str, epochs: int, **config: str | int | float) -> CellPlan:
     return CellPlan(name=name, epochs=epochs, config={**MODEL, **config})
 
@@ -75,10 +76,13 @@ BOXES: tuple[DemoBox, ...] = (
         per_hour=1.98,
         currency="CNY",
         instance="pro-autodl-demo",
+        # A process with torch has some 300 MB; a queue runs one at a time.
         memory_limit=1200 * MIB,
         disks=(
             DiskPlan("/", "system", 256 * MIB, 20_000),
             DiskPlan("/root/autodl-tmp", "data", 192 * MIB, 8_000),
+            # The place that survives on the platform, as its profile says; so are the paths of the
+            # others.
             DiskPlan("/root/autodl-fs", "shared-fs", 96 * MIB, 2_000),
         ),
         data="/root/autodl-tmp",
@@ -101,6 +105,7 @@ BOXES: tuple[DemoBox, ...] = (
         instance="runpod-demo",
         memory_limit=1200 * MIB,
         disks=(
+            # RunPod erases the container disk at each stop.
             DiskPlan("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
             DiskPlan("/workspace", "volume-disk", 192 * MIB, 8_000),
             DiskPlan("/runpod-volume", "network-volume", 96 * MIB, 2_000),
@@ -108,6 +113,7 @@ BOXES: tuple[DemoBox, ...] = (
         data="/workspace",
         durable="/runpod-volume",
         job="/workspace/jobs/spot",
+        # Long enough to be preempted in the middle.
         cells=(_plan_cell("spot-lm", 20, seed=5, lr=0.002),),
         story="resume",
         environment={"RUNPOD_POD_ID": "runpod-demo"},
@@ -122,6 +128,7 @@ BOXES: tuple[DemoBox, ...] = (
         memory_limit=1200 * MIB,
         disks=(
             DiskPlan("/", "container-disk", 256 * MIB, 20_000),
+            # Few inodes: the story fills them within seconds.
             DiskPlan("/workspace", "container-disk", 192 * MIB, 4_096),
             DiskPlan("/mnt/volume", "volume", 96 * MIB, 2_000),
         ),

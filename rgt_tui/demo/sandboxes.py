@@ -73,6 +73,7 @@ def check_sandboxes() -> None:
     for tool in ("unshare", "nsenter"):
         if shutil.which(tool) is None:
             raise DemoError(f"`{tool}` is missing; install util-linux and start again")
+    # Tried for real: a kernel can refuse namespaces in many ways (sysctl, seccomp, LSM).
     trial = ["unshare", *unshare_prefix(), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
     trial += ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/mnt"]
     try:
@@ -162,6 +163,7 @@ def list_binds(remote: Path) -> list[tuple[str, str, bool]]:
     ]
     shown = [(top, top, True) for top in (*tops, *filter(os.path.isdir, PACKAGE_LISTS))]
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
+        # A Python outside of the system's directories, such as pyenv's, must be bound as well.
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
     # The trainer, and its shared package with the agent.
@@ -182,6 +184,7 @@ def login_environment(marker: str, root: str) -> dict[str, str]:
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "PATH": f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        # The default history would not fit on the demo's small disks.
         "RGT_RING_BYTES": str(8 << 20),
         "RGT_TERMINALS": "",  # hides the host's terminals, which are visible here
         marker: root,
@@ -256,6 +259,7 @@ class KeeperProcess:
             words = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
             await self.stop()
             raise DemoError(f"cannot make {self.name}: {words[-1] if words else 'no reason given'}")
+        # nsenter needs a process inside of the new namespaces.
         self.pid = await asyncio.to_thread(_innermost_pid, process.pid)
 
     @property

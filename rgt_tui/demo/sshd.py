@@ -40,6 +40,7 @@ class _SshSession(asyncssh.SSHServerProcess[bytes]):
     def __init__(
         self, serve: Callable[[asyncssh.SSHServerProcess[bytes]], Awaitable[None]]
     ) -> None:
+        # No SFTP and no scp of asyncssh's own: they would serve this process's file system.
         super().__init__(serve, None, 3, False)
 
     def subsystem_requested(self, subsystem: str) -> bool:
@@ -74,6 +75,7 @@ class _SshServer(asyncssh.SSHServer):
         self._sshd.connections.discard(self._conn)
 
     def begin_auth(self, username: str) -> bool:
+        # Always with a login: only the demo's key is accepted, as by a real box.
         return True
 
     def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], _SshSession]:
@@ -108,7 +110,9 @@ class BoxSshd:
                 server_factory=lambda: _SshServer(self),
                 server_host_keys=[self._host_key],
                 authorized_client_keys=str(self._authorized_keys),
+                # A box boots again on the same port, which is in TIME_WAIT then.
                 reuse_address=True,
+                # The client under test has its own; two would hide a fault of one.
                 keepalive_interval=0,
                 login_timeout=20,
             )
@@ -125,12 +129,14 @@ class BoxSshd:
         if listener is not None:
             listener.close()
         for connection in list(self.connections):
+            # Not closed in order: a machine without power sends nothing.
             connection.abort()
         if listener is not None:
             await listener.wait_closed()
 
     async def serve_session(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         """Run a session's command on the machine."""
+        # A login to a machine that is being switched off: ssh's own error status.
         if not self.machine.is_running:
             process.exit(255)
             return
@@ -164,6 +170,7 @@ class BoxSshd:
         try:
             _resize_terminal(slave, process.term_size)
             child = await asyncio.create_subprocess_exec(
+                # A controlling terminal, so that Ctrl-C and job control work in the shell.
                 "setsid",
                 "--ctty",
                 "--wait",
@@ -173,6 +180,7 @@ class BoxSshd:
                 stderr=slave,
             )
         finally:
+            # The child has its own; with this one open, the terminal would never report its end.
             os.close(slave)
         loop = asyncio.get_running_loop()
         output = asyncio.StreamReader()
@@ -199,6 +207,7 @@ async def _copy_streams(
     try:
         await asyncio.gather(*showing)
         code = await child.wait()
+        # As a shell reports a signal.
         process.exit(128 - code if code < 0 else code)
     except (OSError, asyncssh.Error):
         pass  # the client has disconnected; the command gets EOF, as with OpenSSH

@@ -42,6 +42,7 @@ async def run_command_on_box(connection: BoxTransport, command: str, data: bytes
     Raises:
         CommandFailed: It ended with a status other than 0.
     """
+    # The product's own function: the demo has no other access to a box than rgt.
     done = await run_command(connection, command, data=data, seconds=COMMAND_SECONDS)
     if done.status != 0:
         raise CommandFailed(f"`{command}` ended with {done.status}: {done.words}")
@@ -50,12 +51,14 @@ async def run_command_on_box(connection: BoxTransport, command: str, data: bytes
 
 async def write_job(connection: BoxTransport, box: DemoBox, python: str) -> None:
     """Write the job of `box`: ``job.json``, ``queue.txt`` and the configs."""
+    # One connection for all files, as tar.
     command = f"mkdir -p {shlex.quote(box.job)} && tar -xf - -C {shlex.quote(box.job)}"
     await run_command_on_box(connection, command, _build_archive(job_files(box, python)))
 
 
 def job_files(box: DemoBox, python: str) -> dict[str, str]:
     """Return the files of a box's job directory, by relative path."""
+    # Below the dashboard, which runs on the same cores.
     nice = 15
     job = {
         "py": python,
@@ -67,10 +70,12 @@ def job_files(box: DemoBox, python: str) -> dict[str, str]:
         "env": {
             "PYTHONPATH": CODE,
             "PYTHONDONTWRITEBYTECODE": "1",
+            # Three trainings share a laptop: more threads would only wait for each other.
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
         },
     }
+    # Three columns of a queue: config, task, epochs.
     lines = [f"configs/{cell.name}.yaml char_lm {cell.epochs}" for cell in box.cells]
     files = {
         "job.json": json.dumps(job, indent=1),
@@ -106,6 +111,7 @@ async def launch_queue(
         python: The interpreter that has torch.
         prepared: Whether the job is already on the box.
     """
+    # Its own connection, so that a story survives a reconnecting dashboard.
     connection = await connect(spec)
     try:
         deployed = await deploy_agent(connection, bundle, (python,))
@@ -171,6 +177,7 @@ def has_resumed(box: BoxState) -> bool:
         loss = run.series.get("loss")
         if not run.resumes or loss is None:
             continue
+        # The point of the resume in the series: steps before it are those of the first attempt.
         before = [step for step, _ in loss][: run.resumes[0].index]
         if before and run.step is not None and run.step > max(before):
             return True
@@ -205,6 +212,7 @@ class StoryTracker:
     def check_state(self, state: FleetState) -> list[str]:
         """Check a new state; return the stories that have just happened."""
         new = []
+        # Each counts once: a run that resumed keeps training.
         for story, test in TESTS.items():
             box = story_box(state, self._boxes, story)
             if not self.seen[story] and box is not None and test(box):
@@ -246,6 +254,7 @@ class StoryDirector:
         self._bundle = await asyncio.to_thread(build_agent)
         async with asyncio.TaskGroup() as group:
             for box in self._embedded.boxes:
+                # In parallel: a story that hangs must not delay the others.
                 group.create_task(self._run_story(box), name=f"story:{box.name}")
 
     async def _run_story(self, box: DemoBox) -> None:
@@ -256,6 +265,7 @@ class StoryDirector:
             elif box.story == "inodes":
                 await self._fill_disk(box)
         except (BoxError, CommandFailed, OSError) as error:
+            # A box that a person has destroyed in the demo is no error.
             if box.name not in self._embedded.stopped:
                 log.error("%s: %s", box.name, error)
 
@@ -276,6 +286,7 @@ class StoryDirector:
             grace_seconds,
         )
         spec = self._embedded.find_box_spec(box.name)
+        # [p]: the pattern must not match the shell that runs this command.
         await run_shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
         await asyncio.sleep(grace_seconds)
         await self._embedded.cut_power(box.name)
@@ -291,6 +302,7 @@ class StoryDirector:
         spec = self._embedded.find_box_spec(box.name)
         log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
         script = FILL_SCRIPT.format(dir=FILL_DIR)
+        # Detached from the connection, as a careless script would be.
         start = "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 </dev/null &"
         await run_shell(spec, start, script.encode())
         if self._follow_advice:

@@ -40,6 +40,7 @@ def story_box() -> DemoBox:
     """Return the story's box: RunPod's, with less to train, and no disk that outlives it."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
     cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
+    # Nothing survives a destroy, so that only the pulled copy can open the gate.
     return msgspec.structs.replace(box, cells=cells, durable=f"{box.data}/final", story="teardown")
 
 
@@ -92,23 +93,26 @@ class TeardownStory:
         self._fleet_file.write_text(dump_fleet(self._embedded.specs))
         await self._train_queue()
         await self._expect_status(
-            "shut before anything was pulled", self._down_command("--dry-run"), 1
+            "shut before anything was pulled", self._build_down_command("--dry-run"), 1
         )
         await self._pull_results()
-        await self._expect_status("open", self._down_command("--dry-run"), 0)
+        await self._expect_status("open", self._build_down_command("--dry-run"), 0)
+        # Largest file, middle byte: neither its size nor its head shows the damage.
         damaged = self._flip_byte()
         shut = await self._expect_status(
-            "shut: a byte of a copy flipped", self._down_command("--dry-run"), 1
+            "shut: a byte of a copy flipped", self._build_down_command("--dry-run"), 1
         )
         self._check_names_file(shut, damaged.name)
         await self._pull_results()
+        # Complete copies of old files do not make a newer one safe.
         newer = await self._add_checkpoint()
         shut = await self._expect_status(
-            "shut: a checkpoint newer than the copy", self._down_command("--dry-run"), 1
+            "shut: a checkpoint newer than the copy", self._build_down_command("--dry-run"), 1
         )
         self._check_names_file(shut, newer)
         await self._pull_results()
-        seen = await self._expect_status("open again", self._down_command("--dry-run"), 0)
+        seen = await self._expect_status("open again", self._build_down_command("--dry-run"), 0)
+        # The worst moment: the provider has acted, and rgt cannot know.
         await self._killed_in_the_midst(seen.last_object)
         if not await self._list_open_actions("the record names what is open"):
             raise StoryFailed(
@@ -186,6 +190,7 @@ class TeardownStory:
     async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
         """Confirm, and kill rgt with -9 between the provider's receipt and its answer."""
         provider = self._embedded.find_control_plane(self._box.name)
+        # Carried out and never answered, as when a connection breaks.
         provider.inject_faults(InjectedFault(on="DELETE ", act=True, hang=True))
         words = self._build_down_command("--confirm", seen["phrase"], "--evidence", seen["digest"])
         process = await self._start_command(*words)
@@ -208,6 +213,7 @@ class TeardownStory:
         """Check that no action is open, one DELETE was sent, and the record is complete."""
         if left := await self._list_open_actions("the record has nothing open"):
             raise StoryFailed(f"still open after the second start: {left}")
+        # The point of the story: the second start asked and did not send again.
         if self.delete_count != 1:
             raise StoryFailed(f"{self.delete_count} DELETE requests reached the provider")
         await self._expect_status(
@@ -239,9 +245,6 @@ class TeardownStory:
             "--json",
             *words,
         )
-
-    def _down_command(self, *words: str) -> tuple[str, ...]:
-        return self._build_down_command(*words)
 
     def _build_command(self, command: str, *words: str) -> tuple[str, ...]:
         if command != "verify":

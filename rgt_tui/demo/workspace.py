@@ -40,6 +40,7 @@ def base_dir() -> Path:
 
     Not `tempfile.gettempdir`: that silently uses another directory if the one of TMPDIR is full.
     """
+    # The uid in the name: in a shared /tmp each user needs a directory of their own.
     return Path(os.environ.get("TMPDIR") or "/tmp") / f"rgt-demo-{os.getuid()}"
 
 
@@ -58,6 +59,8 @@ class Workspace:
             _check_owner(base)
             _check_room(base)
             with _locked_base(base):
+                # Before the own directory exists: it would look like a leftover until its lock is
+                # taken.
                 self.removed = clean_stale(base)
                 self.path = base / os.urandom(4).hex()
                 self.path.mkdir(mode=0o700)
@@ -76,6 +79,7 @@ class Workspace:
     def note_cgroup(self, path: Path) -> None:
         """Record a cgroup that must be removed with this workspace, even by a later demo."""
         self._cgroups.append(str(path))
+        # On disk at once: after a kill -9, only this file knows them.
         (self.path / "cgroups.json").write_text(json.dumps(self._cgroups))
 
     def close(self, seconds: float = DYING_SECONDS) -> None:
@@ -86,6 +90,7 @@ class Workspace:
                 remains, and the next demo removes it.
         """
         _remove_workspace(self.path, seconds)
+        # Last, because the lock protects the directory while it is being removed.
         os.close(self._lock)
 
     def __enter__(self) -> Workspace:
@@ -118,6 +123,7 @@ def clean_stale(base: Path) -> int:
         if not path.is_dir():
             continue
         try:
+            # Created if missing: its demo was killed before it had made one.
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             continue
@@ -144,6 +150,7 @@ def kill_marked(root: str) -> int:
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)
         try:
+            # The whole variable: a prefix would also match the directory of another demo.
             if pid != os.getpid() and wanted in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
@@ -175,6 +182,7 @@ def _is_gone(cgroup: Path, deadline: float) -> bool:
             cgroup.rmdir()
             return True
         except OSError as error:
+            # Gone already, or not ours to remove.
             if error.errno != errno.EBUSY:
                 return True
             if time.monotonic() >= deadline:
@@ -183,6 +191,7 @@ def _is_gone(cgroup: Path, deadline: float) -> bool:
 
 
 def _check_owner(base: Path) -> None:
+    # lstat: a link in a shared /tmp may lead to another user's directory.
     info = base.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise DemoError(

@@ -375,12 +375,16 @@ class Publisher:
         """Publish; yields between two slices of the work, so that other tasks can run."""
         # First: what changes while this runs needs another publication.
         self._dirty.clear()
-        events, self._events = self._events, []
-        for keeper in self._keepers:
-            events += keeper.take_events()
-        events += self._alerting.take_events()
-        changed = yield from self._update_published(events, now)
+        # They stay in the list until all is ready, so that a fault below loses none.
+        sources: tuple[AccountingObserver | FleetAlerting, ...] = (*self._keepers, self._alerting)
+        for source in sources:
+            try:
+                self._events += source.take_events()
+            except Exception as error:
+                self._fault(type(source).__name__, error)
+        changed = yield from self._update_published(now)
         self._under_way = None  # no yield from here on
+        events, self._events = self._events, []
         loud = tuple(event for event in events if not event.muted)
         events_limit = 200
         self.state = FleetState(
@@ -393,9 +397,14 @@ class Publisher:
             spend=next((keeper.spend for keeper in self._keepers), None),
         )
         for observer in self._observers:
+            told = tuple(events) if observer in self._keepers else loud
+            # Separately: an observer that fails at the state still gets the events.
             try:
                 observer.published(self.state, changed)
-                if told := tuple(events) if observer in self._keepers else loud:
+            except Exception as error:
+                self._fault(type(observer).__name__, error)
+            try:
+                if told:
                     observer.receive_events(told)
             except Exception as error:
                 self._fault(type(observer).__name__, error)
@@ -429,15 +438,15 @@ class Publisher:
                 break
 
     def _update_published(
-        self, events: list[FleetEvent], now: float
+        self, now: float
     ) -> Generator[None, None, tuple[tuple[BoxState, BoxState], ...]]:
-        """Update the published states; return the changes as pairs (old, new)."""
+        """Update the published states and add their events; return the changes as pairs (old, new)."""
         tick = time.monotonic()
         until = tick + PUBLISH_PACES.slice_s
         late = self._alerting.boxes_to_judge(now) | self._pace.overdue_boxes(tick)
         changed = []
         # In the order of the fleet file, so that events of one moment have a steady order.
-        for name in sorted(self._ready | late, key=self._order.__getitem__):
+        for name in sorted((self._ready | late) & self._order.keys(), key=self._order.__getitem__):
             if time.monotonic() > until:
                 yield
                 until = time.monotonic() + PUBLISH_PACES.slice_s
@@ -451,10 +460,17 @@ class Publisher:
             # Identity: a changed state is always a new object, and comparing all fields would be
             # slow.
             if session.state is not old:
-                events += [*events_between(old, session.state, now), *told]
+                self._events += [*self._list_changes(old, session.state, now), *told]
                 changed.append((old, session.state))
                 self._published[name] = session.state
         return tuple(changed)
+
+    def _list_changes(self, old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
+        try:
+            return events_between(old, new, now)
+        except Exception as error:
+            self._fault(f"comparing {new.spec.name}", error)
+            return []
 
     def _judge_box(
         self, box: BoxState, old: BoxState, now: float

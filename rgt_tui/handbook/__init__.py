@@ -43,6 +43,7 @@ from rgt_tui.handbook.pages import (
     shipped_pages,
 )
 
+# Other packages and the tests import these names from here, so that modules can move.
 __all__ = [
     "ACTION_WORDS",
     "KERNEL",

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from rgt_tui.model import noun
 
+# Steps of confidence; a person sees them as percent.
 SURE, LIKELY, MAYBE = 0.95, 0.8, 0.5
 MOST_NAMED = 6
+# In all_to_all and send/recv the amounts may differ between ranks, so a difference proves nothing.
 SAME_SIZES = frozenset(
     ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather", "_all_gather_base",
      "reduce_scatter", "_reduce_scatter_base", "allreduce_coalesced")
@@ -21,6 +23,7 @@ SAME_SIZES = frozenset(
 """Collectives to which every rank contributes the same amount."""
 _TO_ONE = re.compile(r"\b(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})$")
 _NO_COLLECTIVE = re.compile(r"\b(?:send|recv)\b")
+# Headings of ncclras' text output, with or without the address of its communicator.
 _HEADING = re.compile(r"(?:#\d+-\d+ \([0-9a-f]+\) )?(DEAD|INCOMPLETE|MISMATCH|NOCOMM|TIMEOUT)")
 _COUNT = re.compile(
     r"\d+ ranks? (?:has|have) launched up to operation (\d+)|(\d+ ranks?) (?:has|have) not launched any"
@@ -30,6 +33,7 @@ _LISTED = re.compile(r"Rank (\d+) -- (.*)")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+)(?: managing (GPUs? [\d,]+))?")
 _MISSING = re.compile(r"The missing ranks?: ([\d, ]+)")
 _DIFFERENT = re.compile(r"Communicator ranks have different (\w+) operation counts")
+# ncclras distinguishes a process that answers late from one that it has given up.
 _SILENT = {"DEAD": "is taken for dead", "INCOMPLETE": "does not answer"}
 
 
@@ -103,12 +107,14 @@ def dump_of(value: Any, rank: int) -> RankDump:
     Raises:
         ValueError: it is not such a dump.
     """
+    # Duck-typed: a pickle of a dump is read into mappings of our own.
     entries = _get_key(value, "entries")
     if not isinstance(entries, list) or not isinstance(_get_key(value, "version"), str):
         raise ValueError("no dump of torch's flight recorder: it has no entries and version")
     groups: dict[str, dict[int, CollectiveCall]] = {}
     for entry in entries:
         number, name = _get_key(entry, "collective_seq_id"), _get_key(entry, "profiling_name")
+        # type(), because True is an int; messages between two ranks have numbers of their own.
         if type(number) is not int or not isinstance(name, str) or _is_to_one(entry, name):
             continue
         groups.setdefault(_describe_group(entry), {})[number] = _read_call(entry, name)
@@ -116,6 +122,7 @@ def dump_of(value: Any, rank: int) -> RankDump:
     return RankDump(
         rank,
         groups,
+        # The largest group is the whole job.
         max(members.values(), key=len, default=frozenset()),
         _find_pending_messages(entries, members),
     )
@@ -130,6 +137,7 @@ def _read_call(entry: Any, name: str) -> CollectiveCall:
         name.partition(":")[2] or name,
         _join_sizes(_get_key(entry, "input_sizes")),
         _join_sizes(_get_key(entry, "input_dtypes")),
+        # Versions of torch mark an end in one field or the other.
         bool(_get_key(entry, "retired")) or _get_key(entry, "state") == "completed",
         _find_source_line(_get_key(entry, "frames")),
     )
@@ -146,6 +154,7 @@ def _find_pending_messages(
     through = {
         (_describe_group(entry), _get_key(entry, "p2p_seq_id"))
         for entry in entries
+        # Messages of one batch are only closed together, see above.
         if str(_get_key(entry, "profiling_name")).endswith(":coalesced")
         and _read_call(entry, "").done
     }
@@ -180,6 +189,7 @@ def compare_dumps(dumps: Sequence[RankDump]) -> list[CollectiveVerdict]:
     [] = everything matches, and all collectives are done.
     """
     ranks = {dump.rank for dump in dumps}
+    # A rank without a dump may be the one that all others wait for.
     missing = sorted(frozenset().union(*(dump.members for dump in dumps)) - ranks)
     names = dict.fromkeys(name for dump in dumps for name in dump.groups)
     found = [
@@ -203,8 +213,10 @@ def compare_dumps(dumps: Sequence[RankDump]) -> list[CollectiveVerdict]:
 def _of_group(
     name: str, calls: Mapping[int, Mapping[int, CollectiveCall]], missing: Sequence[int]
 ) -> Iterator[CollectiveVerdict]:
+    # From the oldest on: the first disagreement explains those after it.
     for number in sorted(set().union(*calls.values())):
         here = {rank: mine[number] for rank, mine in calls.items() if number in mine}
+        # Names first: ranks in different collectives have different sizes, too.
         for differ in (_call_name, _call_sizes, _call_dtypes):
             kinds: dict[str, list[int]] = {}
             for rank, call in here.items():
@@ -214,6 +226,7 @@ def _of_group(
                     f"{describe_ranks(sorted(ranks))} {here[ranks[0]]}"
                     for ranks in sorted(kinds.values(), key=len)
                 )
+                # The odd ranks are the minority; with two equal halves, neither is.
                 few, most = sorted(map(len, kinds.values()))[-2:]
                 odd = [rank for ranks in kinds.values() if len(ranks) < most for rank in ranks]
                 text = f"the ranks do not agree on collective {number} of {name}: {told}"
@@ -221,6 +234,7 @@ def _of_group(
                 return
     last = {rank: max(mine) for rank, mine in calls.items()}
     lowest, highest = min(last.values()), max(last.values())
+    # Ahead of the slowest rank and not done: only those hang.
     waiting = [
         rank for rank, mine in calls.items() if not mine[last[rank]].done and last[rank] > lowest
     ]
@@ -236,6 +250,7 @@ def _of_group(
             SURE if len(calls) > 1 else MAYBE,
             tuple(absent),
         )
+    # All came, none got through: the fault is in the transport or in a rank without a dump.
     elif lowest == highest and not any(mine[lowest].done for mine in calls.values()):
         call = next(iter(calls.values()))[lowest]
         at = f"collective {lowest} of {name} ({call})"
@@ -265,6 +280,8 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[CollectiveVerdict]:
                 theirs = [
                     one for one in by_rank[peer].messages.get(group, ()) if one.peer == dump.rank
                 ]
+                # Sends are matched with the peer's receives in program order, which NCCL requires
+                # to agree.
                 for sends in (True, False):
                     ours = [one for one in mine if one.peer == peer and one.sends is sends]
                     other = [one for one in theirs if one.sends is not sends]
@@ -287,6 +304,7 @@ def _end_of_chain(
     """Return the rank at the end of the chain; `held` is rank → peer → pending message."""
     rank = min(held)
     seen = [rank]
+    # Ends at a rank that waits for none, or when it comes round to one that was seen.
     while (peer := next(iter(held[rank]))) in held and peer not in seen:
         rank = peer
         seen.append(rank)
@@ -534,6 +552,7 @@ def _judge_communicator(
             else:
                 who = "some ranks"
             text = f"{who}{at} came to {what} operation {low}, others to {max(by_count)}"
+            # Counters of ranks that are only slow differ for a moment, too.
             text += "" if twice else ": a hang only if a second look shows the same numbers"
             verdicts.append(CollectiveVerdict(text, LIKELY if twice else MAYBE, tuple(ranks)))
     return verdicts

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+# Enough for hundreds of lines: a field is only recognised over several records.
 HEAD = 1 << 16
 """Bytes at the beginning of a log by which its envelope is recognised."""
 LARGEST = 64 << 20
@@ -67,6 +68,7 @@ class LogSource:
         """
         pieces = iter(pieces)
         head = b""
+        # A pipe returns little pieces, so they are collected first.
         for piece in pieces:
             head += piece
             if len(head) >= HEAD:
@@ -75,17 +77,22 @@ class LogSource:
             head[:HEAD].decode("utf-8", "surrogateescape"), whole=len(head) < HEAD
         )
         if read is None:
+            # A plain log is not held in memory, so it may have any length.
             yield head
             yield from pieces
             return
         data = head
         for piece in pieces:
             data += piece
+            # Too large to sort: lines are then searched inside their envelope.
             if len(data) > LARGEST:
                 yield data
                 yield from pieces
                 return
+        # surrogateescape keeps bytes that are not UTF-8, which `decode_line` can read as GBK and
+        # the like.
         lines = read(data.decode("utf-8", "surrogateescape"))
+        # 8 bytes a line, where a list of ints would need four times as much.
         self._origins = array("L")
         text = []
         for line, origin in lines:
@@ -105,12 +112,14 @@ NumberedLine = tuple[str, int]
 def _choose_reader(head: str, *, whole: bool) -> Callable[[str], Iterable[NumberedLine]] | None:
     """Return the function that reads this kind of export; None = it is a plain log."""
     lines = [line for line in head.split("\n") if line.strip()]
+    # The last line of the head is cut.
     if not whole and len(lines) > 1:
         lines.pop()
     if not lines:
         return None
     rows = [_parse_object(line) for line in lines]
     objects = [row for row in rows if row is not None]
+    # Not all: collectors mix plain lines (of the shell, of Docker) into their records.
     if len(objects) > 0.6 * len(lines):
         field = find_text_field(objects)
         if field is not None:
@@ -119,6 +128,7 @@ def _choose_reader(head: str, *, whole: bool) -> Callable[[str], Iterable[Number
         return _of_document
     if (column := _find_csv_column(head, whole=whole)) is not None:
         return lambda text: _in_time_order(_of_csv(text, *column))
+    # One heading could be a line of the program itself.
     if sum(_BLOCK_HEAD.match(line) is not None for line in lines) >= 2:
         return _of_blocks
     if (key := _find_yaml_key(lines)) is not None:
@@ -136,6 +146,7 @@ def unwrap_record(line: str) -> str | None:
     record = _parse_object(line)
     if record is None:
         return None
+    # A record with figures is one of metrics: its fields are the log.
     if not _has_figures(record) and (field := find_text_field([record])) is not None:
         return _text_of(record, field)
     raised = "\n".join(_describe_exceptions(record, ""))
@@ -147,12 +158,15 @@ def unwrap_record(line: str) -> str | None:
 def find_text_field(records: Sequence[dict[str, Any]]) -> tuple[str, ...] | None:
     """Return the path of the field that holds a log's text, by what these records hold; None = there is none."""
     found: dict[tuple[str, ...], list[str]] = {}
+    # Enough to distinguish a text from metadata.
     for record in records[:300]:
         for path, text in _iterate_texts(record):
             found.setdefault(path, []).append(text)
     best, most = None, 0.0
     for path, texts in found.items():
         wordy = sum(_NO_TEXT.fullmatch(text.strip()) is None for text in texts) / len(texts)
+        # A name alone does not decide: "message" is often the name of an event, with the text next
+        # to it.
         usual = _USUAL.search(path[-1]) is not None
         # Fewer records say nothing about which field differs from one to the next.
         enough = 5
@@ -166,6 +180,7 @@ def find_text_field(records: Sequence[dict[str, Any]]) -> tuple[str, ...] | None
         score += usual
         if (wordy > 0 or (usual and len(records) > enough)) and score > most:
             best, most = path, score
+    # Texts that repeat next to numbers that change: metrics again.
     if best is not None and len(set(found[best])) < 0.5 * len(found[best]):
         figures = sum(map(_has_figures, records))
         if figures > 0.3 * len(records):
@@ -180,6 +195,7 @@ def _iterate_texts(
         text = _as_text(value)
         if text is not None:
             yield (*path, key), text
+        # Deeper fields are arguments of the program, not its output.
         elif isinstance(value, dict) and len(path) < 3:
             yield from _iterate_texts(value, (*path, key))
 
@@ -199,7 +215,9 @@ def _as_text(value: Any) -> str | None:
 
 def _has_figures(record: dict[str, Any]) -> bool:
     return any(
-        isinstance(value, float) and _TIME_KEY.search(key) is None for key, value in record.items()
+        # Integers are ids and sizes in any log; losses and rates are floats.
+        isinstance(value, float) and _TIME_KEY.search(key) is None
+        for key, value in record.items()
     )
 
 
@@ -223,6 +241,7 @@ def _time_of(record: dict[str, Any]) -> str | float | None:
 
 def _parse_object(line: str) -> dict[str, Any] | None:
     """Return the JSON object of a line, which may stand in an array or behind a collector's own prefix."""
+    # A JSON array with a record on each line.
     line = line.strip().rstrip(",]")
     if line[-1:] != "}":
         return None
@@ -233,6 +252,7 @@ def _parse_object(line: str) -> dict[str, Any] | None:
         line = line[prefix.end() :]
     try:
         value = msgspec.json.decode(line)
+    # RecursionError: a line of a hostile log can be nested deeply.
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     if isinstance(value, dict):
@@ -250,6 +270,7 @@ def _text_of(record: dict[str, Any], field: tuple[str, ...]) -> str | None:
     text = _as_text(value)
     if text is None:
         return None
+    # Docker's records contain those of the program's own logger.
     if text.startswith("{"):
         text = unwrap_record(text) or text
     raised = "\n".join(_describe_exceptions(record, text))
@@ -268,6 +289,7 @@ def _describe_exceptions(value: Any, text: str) -> Iterator[str]:
             yield from _describe_exceptions(item, text)
     elif isinstance(value, dict):
         texts = {key: said for key, said in value.items() if isinstance(said, str)}
+        # By its value: each logging library has another name for the field.
         kind = next((said for said in texts.values() if _RAISED.fullmatch(said)), None)
         traced = [part for item in value.values() for part in _describe_exceptions(item, text)]
         yield from traced
@@ -309,6 +331,7 @@ def _in_time_order(records: Iterable[ExportedRecord]) -> Iterator[NumberedLine]:
     records = list(records)
     if _is_descending([time for _, _, time in records if time is not None]):
         records.reverse()
+    # Only then does a text without a line end continue in the next record (Docker cuts at 16 KiB).
     whole = sum(text.endswith("\n") for text, _, _ in records) > 0.3 * len(records)
     held = ""
     for text, origin, _ in records:
@@ -329,6 +352,7 @@ def _is_descending(times: Sequence[Any]) -> bool:
         if type(before) is type(after) and before != after:
             ups += before < after
             downs += before > after
+    # Nine to one: clocks of several machines make a few steps back in any log.
     return downs >= 3 and downs > 9 * ups
 
 
@@ -349,6 +373,7 @@ def _is_document(head: str, *, whole: bool) -> bool:
     try:
         _, end = json.JSONDecoder().raw_decode(head)
     except json.JSONDecodeError as error:
+        # Cut in the middle of a document, unless the error is near its begin: then it is no JSON.
         return not whole and error.pos > len(head) // 2
     except (ValueError, RecursionError):
         return False
@@ -368,6 +393,7 @@ def _of_document(text: str) -> Iterable[NumberedLine]:
             return _plain_lines(text)
     place, number, found = 0, 1, []
     for said, time in _gather_records(values):
+        # The line number is found by the text: the decoder does not report positions.
         written = text.find(json.dumps(said)[1:-1][:60], place)
         if written >= 0:
             number += text.count("\n", place, written)

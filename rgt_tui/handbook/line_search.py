@@ -61,6 +61,7 @@ _QUOTED = re.compile(
     r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
 )
 """A line that quotes errors: a trace of the shell (set -x), a search for them, code, a list of settings."""
+# Python's own words for exceptions in destructors, see `find_quoted_rows`.
 _IGNORED = "Exception ignored in"
 
 
@@ -114,11 +115,14 @@ class LiteralSearch:
             for number, page in enumerate(self.pages)
             if page.patterns and not page.needles and page.needle_pattern is None
         )
+        # One automaton for all of them: its time does not depend on their number.
         parts = [re.escape(literal) for literal in self._literals] + [
             b"(?:%s)" % pattern.pattern for pattern in self._cheap.values()
         ]
+        # A page without literals makes the first pass useless: then each line is searched.
         if parts and not self._always:
             parts += [re.escape(needle) for needle in foreign_needles()]
+            # Upper and lower case by the automaton, since lowering gigabytes first would copy them.
             self._all = compiled_by_re2(b"(?m)" + b"|".join(parts), fold=True)
         else:
             self._all = None
@@ -220,7 +224,9 @@ def compiled_by_re2(pattern: bytes | str, *, fold: bool) -> Any:
 
 def _build_re2_options(re2: Any, fold: bool) -> Any:
     options = re2.Options()
+    # RE2 falls back to its slow engine when the automaton does not fit.
     options.max_mem = 64 << 20
+    # RE2 would print its errors on stderr.
     options.log_errors = False
     options.case_sensitive = not fold
     return options
@@ -273,6 +279,7 @@ class LogSearcher:
 
     def feed(self, data: bytes) -> Iterator[LineHit]:
         """Add bytes; yield the matches, each page at most once per line."""
+        # The rest of an overlong line is dropped up to its end.
         if self._cut:
             end = data.find(b"\n")
             data, self._cut = (data[end + 1 :], False) if end >= 0 else (b"", True)
@@ -293,20 +300,24 @@ class LogSearcher:
         if last:
             end = len(self._new)
         else:
+            # Only complete lines: a literal may continue in the next piece.
             end = self._new.rfind(b"\n") + 1
         if not end and not last:
+            # A progress bar of megabytes is still one line; beyond this it is cut.
             if len(self._new) < 8 * BLOCK:
                 return
             self._new, self._cut = self._new + b"\n", True
             end = len(self._new)
         block, self._new = self._new[:end], self._new[end:]
         if b"\x1b" in block:
+            # Colours may be in the middle of a literal.
             block = ANSI.sub(b"", block)
         self._mark_lines(block)
         text = self._kept + block
         total = text.count(b"\n") + (not text.endswith(b"\n"))
         lines: list[bytes] = []
         groups = list(_group_lines(self._open))
+        # A pattern may need the lines that follow, which are not there yet.
         while groups and (last or groups[0][-1][0] + AROUND < total):
             lines = lines or text.split(b"\n")
             yield from self._search_group(lines, groups.pop(0))
@@ -330,6 +341,7 @@ class LogSearcher:
         """Return whether no equal line, ignoring numbers, was searched before."""
         start = block.rfind(b"\n", 0, place) + 1
         end = block.find(b"\n", place)
+        # Around the literal: the ends of a long line often differ by a time.
         line = block[max(start, place - 300) : min(end if end >= 0 else len(block), place + 300)]
         shape = _NUMBERS.sub(b"0", line)
         if shape in self._shapes:
@@ -337,6 +349,7 @@ class LogSearcher:
         # How many kinds of searched lines are remembered, because logs repeat themselves.
         most_shapes = 20_000
         if len(self._shapes) >= most_shapes:
+            # Searching a shape again is harmless; memory without a limit is not.
             self._shapes.clear()
         self._shapes.add(shape)
         return True
@@ -379,6 +392,7 @@ def _decode_rows(lines: Sequence[bytes], first: int, columns: Mapping[int, int])
     max_line = 2000
     for number, line in enumerate(lines, first):
         if len(line) > max_line:
+            # Patterns can take quadratic time in the length of a line.
             start = max(0, columns.get(number, 0) - max_line // 2)
             line = line[start : start + (8 * max_line if _TRACEBACK.encode() in line else max_line)]
         rows.extend((number, state) for state in states_of(decode_line(line)))
@@ -391,6 +405,7 @@ def states_of(line: str) -> list[str]:
     A record of a log collector is its text; a traceback in a JSON string becomes lines, and so does
     an exception whose type and message are values of their own.
     """
+    # Two cheap tests first: nearly no line is a record.
     if line[-1:] == "}" and '{"' in line and (text := unwrap_record(line)) is not None:
         line = text.rstrip("\n").replace("\n", "\r")
     if '="' in line and (match := _VALUES.search(line)) is not None:
@@ -407,6 +422,7 @@ def states_of(line: str) -> list[str]:
 def _unfold_frames(frames: str) -> str:
     """Return the frames of a traceback in one line, and its exception, on lines of their own."""
     frames = _FRAME_START.sub("\r  ", frames)
+    # The last one: frames may contain code that names exceptions.
     raised = None
     for match in _RAISED_NAME.finditer(frames, frames.rfind('\r  File "') + 1):
         raised = match
@@ -428,6 +444,7 @@ def find_quoted_rows(texts: Sequence[str]) -> list[bool]:
             ignored = "<_io." not in text
             found.append(ignored)
             continue
+        # Below a frame comes its source line, which looks like quoted code and is not.
         found.append(ignored or (not in_frame and _QUOTED.match(text) is not None))
         in_frame = text.lstrip().startswith('File "')
         if text and text[0] not in " \t" and not text.startswith(_TRACEBACK):
@@ -499,6 +516,7 @@ def by_writer(befores: Sequence[str]) -> list[int] | None:
     first: dict[str, int] = {}
     for writer in writers:
         first.setdefault(writer, len(first))
+    # The usual case: no copy of the lines.
     if len(first) < 2:
         return None
     return sorted(range(len(writers)), key=lambda place: first[writers[place]])
@@ -514,6 +532,7 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
     """
     seen = set()
     for row, name, matched in _iterate_matches(page, rows, text):
+        # Several patterns of a page may match one line.
         if row.quoted or row.number in seen or _COMMENT.match(row.text):
             continue
         seen.add(row.number)
@@ -535,6 +554,8 @@ def _iterate_matches(
     for pattern in page.patterns:
         at = place = 0
         for match in compile_pattern(pattern).finditer(text):
+            # The end of the match, not its begin: a pattern over several lines ends in the proving
+            # one.
             last = max(match.start(), match.end() - 1)
             place += text.count("\n", at, last)
             at = last

@@ -30,6 +30,7 @@ _STAMPED = re.compile(
     r"\W{0,3}(?:[A-Z] )?(?:[A-Z]\d{4} |\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d"
 )
 _STATE = re.compile(r"[^\r\n]{0,300}")
+# A step with a NaN loss proves that the loop runs, not that the training goes well.
 _NAN = re.compile(r"(?i)\bnan\b")
 _SAVES = re.compile(
     r"(?<!not )\b(?:[Ss]aved|published|written)\b(?:(?=[^\n]{0,80}(?i:checkpoint|ckpt|model|weights|state))|:)"
@@ -112,10 +113,12 @@ def split_outlived(
     marks = find_progress(end, last)
     # Different states behind a line that show that the run went on.
     enough = 3
+    # One or two may have been buffered since before the failure.
     if len(marks) < enough:
         return hits, ()
     lines = end.split("\n")
     first = last - len(lines) + 1
+    # Lines that are still repeated at the end are a state that lasts.
     recent = {
         _shape_of(state)
         for line in lines[max(0, marks[-enough].number - first) :]
@@ -149,6 +152,7 @@ def split_outlived(
             outlived.append((hit, behind))
         else:
             kept.append(hit)
+    # A consequence without its cause would be reported: then everything counts.
     if kept and all(pages[hit.id].role == PageRole.CONSEQUENCE for hit in kept):
         return hits, ()
     return kept, outlived

@@ -20,6 +20,7 @@ import msgspec
 from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.model import FixStep, Severity
 
+# An own page is a few kilobytes; this refuses a file that was put there by mistake.
 MOST_BYTES = 4 << 20
 _ID = re.compile(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*")
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -168,6 +169,7 @@ def data_directory() -> Path:
     Raises:
         HandbookError: it is missing.
     """
+    # The wheel's copy first, then the source tree.
     for path in (_PACKAGE / "_data" / "handbook", _PACKAGE.parent / "handbook"):
         if path.is_dir():
             return path
@@ -199,16 +201,19 @@ def all_pages(env: Mapping[str, str] = os.environ) -> Mapping[str, HandbookPage]
     directory = own_directory(env)
     try:
         paths = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
+    # No own pages: the usual case, and no copy of the mapping.
     except FileNotFoundError:
         return shipped_pages()
     except OSError as error:
         raise HandbookError(f"{directory}: cannot be read: {error.strerror}") from error
     own = [msgspec.structs.replace(page, own=True) for path in paths for page in _read_own(path)]
+    # Own ones last, so that they win.
     return {**shipped_pages(), **_by_id(own)}
 
 
 def _read_own(path: Path) -> tuple[HandbookPage, ...]:
     try:
+        # Refused if others can write it: its regular expressions run on every log.
         data = read_own(path, MOST_BYTES)
     except NotOurs as error:
         raise HandbookError(str(error)) from error
@@ -280,14 +285,17 @@ def _find_page_faults(page: HandbookPage) -> Iterator[str]:
             if len(pattern) > longest_pattern:
                 yield f"{key}: one is longer than {longest_pattern} characters"
             try:
+                # By `re`, as they run; only `needle_pattern` goes to RE2.
                 compiled = re.compile(pattern, re.MULTILINE)
             except re.error as error:
                 yield f"{key}: not a regular expression: {error}: {pattern[:60]}"
             else:
+                # It would match every line of every log.
                 if key != "when" and compiled.search(""):
                     yield f"{key}: it matches an empty line: {pattern[:60]}"
     if (page.patterns or page.word_groups) and not page.resource:
         yield "resource: what ran out or broke? A page with patterns needs it"
+    # Short literals occur in nearly every line, and the first pass would keep them all.
     if any(needle != needle.lower() or len(needle) < 3 for needle in page.needles):
         yield "needles: each has at least three characters, in lower case"
 

@@ -76,6 +76,7 @@ def read_samples(path: Path, box: str | None = None) -> tuple[Sample, ...]:
 
 def _read_sample(value: Mapping[str, Any]) -> Sample | None:
     """Return the sample in a line; None if there is none."""
+    # `rgt record` writes a frame as `line`; a bare sample of the agent counts, too.
     frame = value.get("line", value.get("frame", value))
     if not isinstance(frame, dict) or not isinstance(frame.get("mem"), dict):
         return None
@@ -98,8 +99,10 @@ def weigh_findings(
         samples: Samples in time order.
         pages: The handbook.
     """
+    # Without readings nothing is revised, not even by guesses.
     if not samples:
         return list(found)
+    # In their order: the second boot is the restart.
     boots = list(
         dict.fromkeys(boot for sample in samples if isinstance(boot := sample.get("boot"), str))
     )
@@ -132,9 +135,12 @@ def weigh_findings(
         text = (
             f"the container's kill counter rose by {kills}; memory reached {share:.0%} of its limit"
         )
+        # First: the counter proves a kill that the log of a killed process cannot mention.
         told.insert(0, FileFinding.from_page(pages[KERNEL], text, SPECIFIC))
     if len(boots) > 1 and not any(
-        one.confidence > SYMPTOM and one.severity == "fatal" for one in told
+        # A restart after a failure that is known is its consequence.
+        one.confidence > SYMPTOM and one.severity == "fatal"
+        for one in told
     ):
         at = next(sample for sample in samples if sample.get("boot") == boots[1])
         when = ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+# Each name is imported when it is first used: the first frame and short commands need few of them.
 from rgt_wire import imported_later
 
 if TYPE_CHECKING:

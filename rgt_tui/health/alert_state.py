@@ -26,6 +26,7 @@ from rgt_tui.health.remembered import (
 from rgt_tui.health.rows.conditions_queue import finding_key
 from rgt_tui.model import Alert, BoxEvent, BoxState, Finding, clean_text
 
+# Below every limit. With `below`, the sign is not turned for it, so it is "good" there as well.
 GONE = Reading("", -math.inf)
 """The reading of a resource that no longer exists."""
 
@@ -60,6 +61,7 @@ REST = AlertMachine()
 
 def has_value(reading: Reading) -> bool:
     """Return whether there is a value."""
+    # NaN is the one value that differs from itself.
     return reading.value is not None and reading.value == reading.value
 
 
@@ -84,17 +86,22 @@ def advance_machine(
         sign = 1.0
     rungs = kind.rungs
     up = machine.rung
+    # From the top: a value that jumps over a level is reported once, at the higher one.
     for place in range(len(rungs), machine.rung, -1):
         if sign * value >= sign * rungs[place - 1].at:
             up = place
             break
     if up > machine.rung:
         if machine.up_s is None:
+            # Only at first: afterwards the known seconds count, so a clock that is set changes
+            # nothing.
             waited = reading.age_s or 0.0
         else:
             waited = machine.up_s + dt
         if waited >= kind.hold_s:
             return AlertMachine(rung=up, up_s=waited, alert=machine.alert)
+        # down_s starts over: the wait for the higher level also proves that it is not getting
+        # better.
         return AlertMachine(machine.rung, waited, 0.0, None, machine.alert)
     down = machine.rung
     while down and sign * value < sign * rungs[down - 1].clear:
@@ -104,6 +111,7 @@ def advance_machine(
         if over >= kind.quiet_s:
             return AlertMachine(rung=down, alert=machine.alert)
         return AlertMachine(machine.rung, None, over, None, machine.alert, fading=down == 0)
+    # The same object, so that an unchanged box costs no copy of its state.
     if machine.up_s is None and not machine.down_s and not machine.fading:
         return machine
     return AlertMachine(rung=machine.rung, alert=machine.alert)
@@ -118,6 +126,7 @@ def _advance_counter(
         value = 0.0
         if machine.count is not None:
             value = machine.count
+    # The first value, or a counter that began again: only its own date can make it news.
     if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
             return AlertMachine(count=value)
@@ -150,6 +159,7 @@ SOURCES = (
 def source_values(view: BoxFacts) -> tuple[object, ...]:
     """Return the values of `SOURCES` for a box, in that order."""
     box, sample = view.box, view.box.sample
+    # Not the sample itself: each one is a new object, while these two of it seldom change.
     autostop, lease = (sample.autostop, sample.lease) if sample is not None else (None, None)
     return (
         box.account, autostop, box.clock_skew, box.findings, box.hello, lease, box.link, box.meter, view.news, view.off,
@@ -218,6 +228,7 @@ def step_alerts(
         like: The result of `facts_of` for the same box and time, if already computed.
     """
     # A longer time between two steps is cut to this: the laptop slept, or its clock was set.
+    # Without the cut, one step after a night asleep would complete every `hold_s` at once.
     longest_step_s = 60.0
     if book.at is None:
         dt = 0.0
@@ -250,6 +261,7 @@ def step_alerts(
             readings = kind.read(seen)
             if readings is None:
                 continue
+        # A machine that is off has no resources left: its alerts end, instead of freezing.
         elif seen.off:
             readings = ()
         else:
@@ -270,6 +282,8 @@ def step_alerts(
         told = _NONE
     if raised or cleared:
         hidden = told | elsewhere
+        # Filtered after the step: the machines must count on, or the alert would start late
+        # afterwards.
         raised = [alert for alert in raised if alert.id not in hidden]
         cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
     made = AlertState(
@@ -305,8 +319,10 @@ def _step_machines(
 ) -> dict[str, AlertMachine]:
     """Step the machines of one kind. Return the same dictionary if nothing changed."""
     made = held
+    # A copy, from which each read resource is taken: what remains has no reading any more.
     left = dict(held) if held else None
     if kind.rises:
+        # A counter has no limit: `_advance_counter` judges each of its values.
         first = math.inf
     else:
         first = kind.rungs[0].at
@@ -451,6 +467,7 @@ def judge_without_history(box: BoxState, now: float) -> tuple[BoxFacts, tuple[Al
     seen = facts_of(box, now)
     raised: list[Alert] = []
     for kind in ALERTS:
+        # As in `step_alerts`, where such a condition has no readings.
         if kind.live and seen.off:
             continue
         for reading in kind.read(seen) or ():
@@ -506,6 +523,7 @@ def restore_alert_state(
         if kind.rises:
             over = max(0.0, now - (alert.since or 0.0))
         else:
+            # Enough for any `quiet_s`, so that the first good reading ends it.
             over = math.inf
         key = alert.id.partition(":")[2]
         kept = replace(alert, muted=False)

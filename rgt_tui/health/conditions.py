@@ -571,6 +571,7 @@ _ROWS: tuple[Condition, ...] = (
     *CHECKED_ONLY,
 )  # fmt: skip
 
+# The other entries of the handbook become conditions without an alert: findings report them.
 _NAMED = frozenset(id_ for row in _ROWS for id_ in row.findings)
 
 
@@ -594,6 +595,7 @@ def ended_text(alert_id: str) -> str:
     """Return the sentence for an alert that has ended, from its id (``KIND`` or ``KIND:KEY``)."""
     kind, _, key = clean_text(alert_id).partition(":")
     row = BY_ID.get(kind)
+    # The journal may have an alert of an older rgt, whose kind no longer exists.
     if row is None or not row.over:
         if row is not None:
             title = translate(row.title)
@@ -611,6 +613,7 @@ def ended_text(alert_id: str) -> str:
 def ids_referring_to(page: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the ids of the alerts and of the checks that refer to a page of the handbook."""
     rows = [row for row in _ROWS if page in row.related_ids.split()]
+    # Ids of checks begin with their phase, those of the handbook with a letter.
     checks = {id_ for row in rows for id_ in row.related_ids.split() if id_[0].isdigit()}
     return tuple(row.id for row in rows if row.rungs), tuple(sorted(checks))
 
@@ -621,6 +624,7 @@ def covered_alert_ids(findings: Iterable[Finding]) -> frozenset[str]:
         f"{row.id}:{key}"
         for finding in findings
         for row in _COVERED.get(finding.gotcha, ())
+        # A guess may be wrong, so it hides no alert.
         if not finding.guess
         and row.covered is not None
         and (key := row.covered(finding)) is not None

@@ -116,6 +116,7 @@ def clock_readings(
     """
     modes = COUNTING if charges else COUNTING[:1]
     clocks = [clock for clock in profile.clocks if clock.mode in modes]
+    # A machine that is gone has lost what the clocks protect.
     if provider_word(box, now) is Lifecycle.GONE or not math.isfinite(now):
         return ()
     found: list[ClockReading] = [
@@ -163,6 +164,7 @@ def preemption_reading(box: BoxState, now: float) -> ClockReading | None:
     left, bound = None, ClockBound.NONE
     target = translate("this machine")
     consequence = translate("the machine is gone, with all that only its disk has")
+    # Slurm ends the job; files on the cluster's file systems stay.
     if notice.source == "Slurm":
         target = translate("a job")
         consequence = translate("the job ends; steps since the last save are lost")
@@ -219,6 +221,7 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
         ClockReading(
             what=clock.what,
             mode=clock.mode,
+            # 0 in a profile means that it begins at once, not that it is over.
             seconds_left=clock.after_s or None,
             most_left=clock.after_s or None,
             bound=ClockBound.EXACT if clock.after_s else ClockBound.NONE,
@@ -292,6 +295,7 @@ def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:
 
 def balance_left(meter: Meter, now: float) -> float | None:
     """Return the seconds until the account's balance is used up; None = unknown, or no charges."""
+    # From the moment of the reading: the account has been charged since.
     balance, burn, at = meter.balance, meter.burn_per_hour, _latest_known_time(now, meter.at)
     if balance is None or burn is None or not math.isfinite(balance) or not burn > 0:
         return None
@@ -307,6 +311,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
     a silent machine may have stopped right after it was last seen.
     """
     life, meter = box.life, box.meter
+    # The provider's *running* counts as seen, too: it is proof even without SSH.
     seen = _latest_known_time(
         now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None
     )
@@ -323,6 +328,7 @@ def find_stop_span(box: BoxState, now: float) -> EventSpan | None:
         else:
             earliest = min(seen, told)
         return EventSpan(earliest, told, meter.source)
+    # Only a fresh *running*: an old one does not exclude a stop since then.
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING) and _is_read(meter, now):
         return None
     if parked is not None:
@@ -382,8 +388,10 @@ def _from_start(
     )
     if started is None:
         return None
+    # `lost_s` of grace, because both ends are known to within a reading.
     if seen is not None and seen > started + (clock.after_s or 0.0) + LIMITS.lost_s:
         return None  # it is still running: the limit does not apply to this machine
+    # No earliest: it may have run for long before rgt first saw it.
     return _read_span_clock(clock, EventSpan(None, started, translate("first seen")), now)
 
 
@@ -461,6 +469,7 @@ def _from_balance(
     left = balance_left(box.meter, now)
     if left is None:
         return None
+    # Some platforms delete only some time after the balance is used up.
     left += clock.after_s or 0.0
     rate = format_money(box.meter.burn_per_hour, box.meter.currency)
     said = translate(
@@ -588,6 +597,7 @@ def _read_charge(
     them.
     """
     meter = box.meter
+    # A charge that may not run is no charge to warn about; a countdown in doubt is shown.
     if clock.runs == "stopped" and (stop is None or not stop.sure):
         return None
     if clock.runs == "running" and (stop is not None or not _may_be_running(box)):

@@ -76,13 +76,17 @@ def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
     if case.scan.hits:
         hits = _hits_that_apply(case, full)
         if not case.goes_on:
+            # No `passed` for an ended run: see `_hits_that_apply` about buffered losses.
             hits = _hits_not_outlived(hits, window)
         told = _recall_findings(hits, case.scan.went_on)
     else:
         told = ()
+    # Nothing of the handbook: then the last exception, if the end of this attempt is in the window.
     if not told and full is None and not case.goes_on and case.scan.resume < 0:
         text = "\n".join(window)
         last = text.count("\n")
+        # Nothing of the handbook: then the last exception, if the end of this attempt is in the
+        # window.
         ends = tuple(find_last_exception(text, last, went_on(text, last)))
         told = _recall_findings(tuple(drop_outlived(ends, shipped_pages(), text, last)), -1)
     found = [
@@ -99,6 +103,7 @@ def _finding_of_report(case: LogCase, one: JudgedPage) -> Finding:
         mem = case.box.sample.mem
     else:
         mem = None
+    # "Killed" in a log does not say by whom; the box's own figures decide which page it is.
     kills, used = (mem.oom_kills, memory_pct(mem)) if mem is not None else (None, None)
     page = killed_by(one.page.id, one.hit.line, kills, None if used is None else used / 100)
     entry = HANDBOOK[page]
@@ -217,6 +222,7 @@ def diagnose_box(
         seen: The result of `facts_of` for the same box and time; None = it is computed.
     """
     logs = list(iterate_cases(box))
+    # Full disks first: one cause that makes many different lines in many logs.
     full = list(fulldisk.from_logs(logs, previous))
     full += fulldisk.iterate_kept_findings(logs, {finding.run for finding in full}, previous)
     groups = [
@@ -224,10 +230,12 @@ def diagnose_box(
         for case in logs
     ]
     logged = {one.run for group in groups for one in group if one.gotcha not in STORAGE_IDS}
+    # After `logged`: that needs every run, this only every disk.
     full = _one_per_resource(full)
     groups = [
         [one for one in group if one.gotcha not in STORAGE_IDS or one in full] for group in groups
     ]
+    # A cleared one does not count, so that the disk's own reading is reported if it fills again.
     resources = {finding.resource for finding in full if not finding.cleared}
     if seen is None:
         seen = facts_of(box, now)
@@ -244,6 +252,7 @@ def diagnose_box(
         for group in _drop_duplicates(found)
         if group
     ]
+    # Groups stay together: guesses of a log come right after the finding they belong to.
     dated.sort(key=_group_sort_key)
     return tuple(sorted(itertools.chain.from_iterable(dated), key=lambda finding: finding.cleared))
 
@@ -276,6 +285,7 @@ def _unexplained(group: list[Finding], groups: list[list[Finding]]) -> list[Find
     if not all(_is_symptom(one) for one in group):
         return group
     causes = (one for other in groups for one in other if not _is_symptom(one))
+    # A finding without a run, e.g. a lost card, explains any run.
     run = {one.run for one in group} | {None}
     if any(run == {None} or one.run in run for one in causes):
         return []
@@ -302,6 +312,7 @@ def _set_start_time(finding: Finding, now: float, previous: tuple[Finding, ...])
     same = [
         old for old in previous if old.gotcha == finding.gotcha and old.resource == finding.resource
     ]
+    # A run can get its name later, when its log is assigned: the finding stays the same one.
     mine = [old for old in same if old.run == finding.run] or [
         old for old in same if None in (old.run, finding.run)
     ]

@@ -20,6 +20,7 @@ from rgt_tui.health.fulldisk import fill_command_path, find_removal_objection
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, is_exact_path
 
+# Reading a device can block or have effects; /dev/shm is the one that fills up.
 _PATH = r"(?!/dev/(?!shm$))/.*"
 _COUNT = r"-n|\+?\d+|-\d+"
 
@@ -88,6 +89,7 @@ Trial = LookTrial | RemovalTrial | CopiedOnly
 
 def plan_trial(box: BoxState, command: str) -> Trial:
     """Return what rgt may do with the command of a step on a box."""
+    # First: a box could name a command in its text, and that must not even be parsed.
     if not is_handbook_command(command):
         return CopiedOnly(translate("not a command of the handbook itself: copy it"))
     stages = split_stages(command)
@@ -103,6 +105,7 @@ def plan_trial(box: BoxState, command: str) -> Trial:
 
 def _plan_removal(box: BoxState, stages: tuple[tuple[str, ...], ...]) -> Trial:
     words = stages[0]
+    # Exactly `rm -rf -- PATH`: one path, and none that could be read as an option.
     if len(stages) > 1 or len(words) != 4 or words[1:3] != ("-rf", "--"):
         return CopiedOnly(translate("not the removal of one explicit path: copy it"))
     objection = find_removal_objection(box, words[3])
@@ -119,6 +122,7 @@ def _is_allowed(words: tuple[str, ...], table: dict[str, str]) -> bool:
     if words[0] == "grep":
         # One word is the pattern: any text, but no option.
         texts = [word for word in options if re.fullmatch(pattern, word) is None]
+        # -f FILE would read patterns from a file, and -r a whole tree.
         if len(texts) != 1 or texts[0].startswith("-"):
             return False
         options.remove(texts[0])
@@ -144,6 +148,7 @@ def _is_filled(known: str, command: str) -> bool:
         return False
     before, after = re.split(r"\{n?\}", known)
     filled = command[len(before) : len(command) - len(after)]
+    # The parts may overlap in a short command: only the sum proves the match.
     if before + filled + after != command:
         return False
     if holes == ["n"]:
@@ -152,6 +157,7 @@ def _is_filled(known: str, command: str) -> bool:
         words = shlex.split(filled)
     except ValueError:
         return False
+    # Filled in once more, so that the quoting is rgt's own and no text of a box.
     return len(words) == 1 and fill_command_path(known, words[0]) == command
 
 
@@ -166,6 +172,7 @@ def split_stages(command: str) -> tuple[tuple[str, ...], ...] | None:
         if quote:
             if character == quote:
                 quote = ""
+            # Within double quotes a shell still expands these.
             elif quote == '"' and character in "$`\\":
                 return None
         elif character in "'\"":

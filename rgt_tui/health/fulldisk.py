@@ -371,8 +371,6 @@ def from_readings(
             lower = find_shortage(disk, LIMITS.disk_margin_pct)
             if f"{lower} of {disk.mount}" in standing:
                 what = lower
-            else:
-                what = None
         if what is None or f"{what} of {disk.mount}" in named:
             continue
         entry = HANDBOOK["U7" if what == "inodes" else "U6"]

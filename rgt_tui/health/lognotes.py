@@ -50,6 +50,7 @@ _STEP = re.compile(
 _RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
 _FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step (\d[\d,]*)")
 _LAST_GOOD = re.compile(r"last good checkpoint is step (\d[\d,]*)")
+# In the order of the fields that `_build_scan` unpacks, and of `_WORDS`.
 _MARKS = (_SAVED, _STEP, _RESUME, _FAILED_STEP, _LAST_GOOD)
 _WORDS = (
     ("checkpoint", "saved"),
@@ -110,6 +111,7 @@ def scan_log(lines: tuple[str, ...], owner: Hashable = None) -> LogScan:
         return known.scan
     found = _search_appended(known, lines) or _search_window(known, lines)
     if owner is not None:
+        # Removed and added again, so that the dictionary's order is that of the last use.
         _SEARCHED.pop(owner, None)
         _SEARCHED[owner] = found
         if len(_SEARCHED) > SEARCH_LIMITS.owners:
@@ -140,6 +142,7 @@ _SAME: dict[Report, Report] = {}
 
 def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedWindow:
     """Search a window, except lines that were searched before."""
+    # By identity: the agent's lines are kept as they came, and `known.lines` keeps the ids valid.
     before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
     new = iter(_build_reports([line for line in lines if id(line) not in before]))
     reports = tuple(before.get(id(line)) or next(new) for line in lines)
@@ -157,6 +160,7 @@ def _search_window(known: _SearchedWindow, lines: tuple[str, ...]) -> _SearchedW
 
 def _find_passed_row(reports: tuple[Report, ...]) -> int:
     """Return the row of the third step from the end; -1 = there are fewer."""
+    # The row itself and two later steps, see `passed`.
     enough = 3
     place = _MARKS.index(_STEP)
     steps = [
@@ -176,6 +180,8 @@ def _search_appended(known: _SearchedWindow, lines: tuple[str, ...]) -> _Searche
     """
     if not known.calm or not lines or lines[0] not in known.lines:
         return None
+    # With repeated lines this may be the wrong place: then the comparison below fails, and all is
+    # read.
     gone = known.lines.index(lines[0])
     kept = known.lines[gone:]
     if lines[: len(kept)] != kept:
@@ -184,6 +190,7 @@ def _search_appended(known: _SearchedWindow, lines: tuple[str, ...]) -> _Searche
     newest, suspects = _newest_marks(more)
     if not _is_calm(newest, suspects):
         return None
+    # In rows, not lines: a progress bar is one line with many rows.
     up, first = sum(map(len, known.reports[:gone])), sum(map(len, stays))
     before = known.scan.saved, known.scan.step, known.scan.resume
     saved, step, resume = (
@@ -202,11 +209,13 @@ def _build_reports(lines: Sequence[str]) -> tuple[Report, ...]:
     """
     found = [_split_states(line) for line in lines]
     rows = list(itertools.chain.from_iterable(found))
+    # All rows in one text: most patterns are ruled out by one search instead of one per row.
     low = "\n".join(rows).lower()
     marks = [place for place in range(len(_MARKS)) if _may_have(low, place)]
     suspects = _run_lookout().suspect_rows(rows)
     said = ((_find_marks(row, marks), suspects.get(number, ())) for number, row in enumerate(rows))
     most_reports = 1000
+    # Cleared whole: it is only a cache, and reports in use stay with their windows.
     if len(_SAME) > most_reports:
         _SAME.clear()
     reports = (tuple(itertools.islice(said, len(texts))) for texts in found)
@@ -216,6 +225,7 @@ def _build_reports(lines: Sequence[str]) -> tuple[Report, ...]:
 def _split_states(line: str) -> list[str]:
     return [
         row[: SEARCH_LIMITS.line_characters]
+        # A newline inside a line separates states of it, like a carriage return.
         for row in states_of(line.replace("\n", "\r"))[-SEARCH_LIMITS.states :]
     ]
 
@@ -271,6 +281,7 @@ def _build_scan(lines: tuple[str, ...], newest: list[int], suspects: set[str]) -
         for hit in _iterate_hits(rows, pages)
         for at in (hit.line_no,)
     )
+    # Only pages that know a sign of success need this search.
     if any(page.passing for page in pages):
         newer = went_on("\n".join(rows), len(rows) - 1)
     else:
@@ -326,6 +337,7 @@ class LogCase(msgspec.Struct, frozen=True):
             return None
         return (
             self.view.dropped
+            # The view keeps more lines than are searched.
             + max(0, len(self.view.lines) - SEARCH_LIMITS.window)
             + hit.line_no
             + 1
@@ -370,6 +382,7 @@ def iterate_cases(box: BoxState) -> Iterator[LogCase]:
         if name is None and cells:
             continue
         if cell is not None and (
+            # A log of a done cell has old errors that it got over.
             cell.state not in ("running", "failed", "interrupted") or cell.log in past
         ):
             continue
@@ -383,6 +396,7 @@ def iterate_cases(box: BoxState) -> Iterator[LogCase]:
 
 def _find_owner(view: LogView, cells: list[QueueCell]) -> QueueCell | None:
     stem = posixpath.splitext(posixpath.basename(view.path))[0]
+    # By path first: the name alone may also fit another queue's log.
     for cell in cells:
         if view.path == cell.log or (cell.out and view.path.startswith(cell.out.rstrip("/") + "/")):
             return cell

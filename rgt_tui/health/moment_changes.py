@@ -54,6 +54,7 @@ def compare_moments(before: BoxState, after: BoxState) -> MomentComparison:
         before: The earlier moment, with the curves up to it.
         after: The later one.
     """
+    # Effects apart from causes: slower steps explain nothing, they are the question.
     effects = [change for pair in _shared_runs(before, after) for change in _compare_speed(*pair)]
     causes = [change for reader in _STATE_READERS for change in reader(before, after)]
     unknown = []
@@ -65,6 +66,7 @@ def compare_moments(before: BoxState, after: BoxState) -> MomentComparison:
         for read in _SAMPLE_READERS:
             causes += read(before.sample, after.sample)
     pairs = _shared_runs(before, after)
+    # Said, because no effect in the list would otherwise look like no change.
     if all(step_seconds(old) is None and old.throughput is None for old, _ in pairs):
         unknown.append(translate("step time: no run logged the time of its steps at both moments"))
     causes.sort(key=lambda change: -change.weight)
@@ -83,10 +85,12 @@ def step_seconds(run: RunState, most_points: int = 40) -> float | None:
     times = run.series.get(TIME)
     if times is None:
         return None
+    # One more point than steps, since each step is a difference of two.
     points = list(times.last_points(most_points + 1))
     rates = [
         (later - earlier) / (step - last)
         for (last, earlier), (step, later) in itertools.pairwise(points)
+        # A resume jumps back in steps, and a clock that is set back in time.
         if step > last and later > earlier
     ]
     if not rates:
@@ -107,6 +111,7 @@ def recent_level(run: RunState, metric: str = "loss", most_points: int = 20) -> 
 
 def _compare_speed(before: RunState, after: RunState) -> Iterator[MomentChange]:
     name = after.name
+    # A run that hangs has the same step time as before, so only this shows it.
     if before.step is not None and before.step == after.step:
         yield MomentChange(
             f"{name} step", f"{before.step:,}", f"{before.step:,}", 1.0, translate("no progress")
@@ -134,6 +139,7 @@ def _compare_numbers(
     """Yield a change of at least the share `least`; the larger, the more of `weight` it gets."""
     if before is None or after is None or before == after:
         return
+    # Not zero, which a loss or a learning rate may be.
     share = (after - before) / max(abs(before), 1e-12)
     if abs(share) < least:
         return
@@ -143,8 +149,10 @@ def _compare_numbers(
         note = f"-{note}"
     else:
         note = f"+{note}"
+    # From twice as much, "×3.0" is easier to read than "+200%".
     if factor >= 2.0:
         note = f"×{factor:.1f}"
+    # The logarithm, so that half as much weighs like twice as much.
     grade = min(1.0, abs(math.log2(factor)))
     yield MomentChange(what, form.format(before), form.format(after), weight * grade, note)
 
@@ -154,6 +162,7 @@ def _compare_numbers(
 
 def _read_resumes(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
     for old, new in _shared_runs(before, after):
+        # The list only grows, so those after the old ones are new.
         fresh = new.resumes[len(old.resumes) :]
         if fresh:
             last = fresh[-1]
@@ -163,6 +172,7 @@ def _read_resumes(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         yield from _compare_texts(translate("{name} waits to save", name=new.name), then, now, 0.95)
     names = {run.name for run in before.runs}
     started = [run.name for run in after.runs if run.name not in names]
+    # Three, so that the many runs of a sweep leave room for other causes.
     for name in started[:3]:
         yield MomentChange("run", translate("not there"), f"{name} started", 0.8)
 
@@ -227,6 +237,7 @@ def _read_cells(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
             told = {**(old.told or {}), **(cell.told or {})}
             for key in told:
                 then, now = (old.told or {}).get(key), (cell.told or {}).get(key)
+                # Without both sets of values, every key would look new.
                 if old.told is not None and cell.told is not None:
                     yield from _compare_texts(f"{cell.name} {key}", then, now, 0.85)
 
@@ -254,6 +265,7 @@ def _read_gpus(before: Sample, after: Sample) -> Iterator[MomentChange]:
 def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
     name = f"GPU {new.index}"
     yield from _compare_texts(f"{name} model", old.name, new.name, 0.95)
+    # The same model in another slot or machine: not every source of figures reports the UUID.
     if old.uuid is not None and new.uuid is not None:
         yield from _compare_texts(f"{name} card", old.uuid, new.uuid, 0.8)
     yield from _compare_texts(f"{name} error", old.error, new.error, 0.95)

@@ -50,12 +50,14 @@ def put_mute(
             for m in kept
             if m.box != box or (m.what not in above and m.what.partition(":")[0] != what)
         )
+    # By kind, so that one resource of it cannot be muted for longer, either.
     longest = LONGEST_S.get(what.partition(":")[0])
     if longest is not None:
         if seconds is None:
             seconds = longest
         else:
             seconds = min(seconds, longest)
+    # The new one replaces an older mute of the same, also with an earlier end.
     return (*kept, AlertMute(box, what, None if seconds is None else now + seconds, now))
 
 
@@ -74,6 +76,7 @@ def mute_changes(
     anew = {(mute.box, mute.what) for mute in said}
     found = []
     for mute in before:
+        # Extended is not unmuted: the new mute has a line of its own below.
         if mute in after or (mute.box, mute.what) in anew:
             continue
         over = mute.until is not None and now >= mute.until

@@ -43,6 +43,7 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
     price may be too low.
     """
     meter = box.meter
+    # A zero needs a reading: without one, an unknown price would look like none.
     if meter.kind is MeterKind.NONE and meter.at is not None:
         if provider_word(box, now) in _OFF:
             return _build_worst_case(
@@ -53,11 +54,14 @@ def worst_case_of(box: BoxState, readings: Sequence[ClockReading], now: float) -
                 MoneyAmount(0.0, meter.currency), None, translate("nothing bills it")
             )
     known = find_hourly_cost(meter)
+    # "At least 0" says nothing.
     if known is None or (known.at_least and known.value <= 0.0):
         return _build_worst_case(None, None, translate("price unknown"), meter.currency)
     doubt = _rate_doubt(box, now)
+    # A lower bound then: an amount that may be too low must not be shown as a maximum.
     if doubt is not None:
         known = msgspec.structs.replace(known, at_least=True)
+    # The end of a run leaves the machine billed.
     until = _first_certain_end([one for one in readings if not one.of_run])
     if until is None or until.most_left is None:
         return _build_worst_case(
@@ -85,6 +89,7 @@ _OFF = (Lifecycle.STOPPED, Lifecycle.GONE)
 def _build_worst_case(
     per_hour: MoneyAmount | None, until: ClockReading | None, text: str, currency: str = ""
 ) -> WorstCase:
+    # What costs nothing needs no end.
     ends = until is not None or (
         per_hour is not None and per_hour.value == 0.0 and not per_hour.at_least
     )
@@ -168,4 +173,5 @@ def worst_of(cases: Iterable[WorstCase]) -> FleetWorstCase:
         None if case.amount is None else MoneyAmount(case.amount, case.currency, case.at_least)
         for case in given
     )
+    # Counted apart: a sum alone would hide that it is not the whole.
     return FleetWorstCase(amounts=sums, open=sum(case.at_least for case in given))

@@ -3,6 +3,7 @@
 It imports nothing else of rgt.
 """
 
+# Imported at once, unlike in the other packages: every command needs most of these structs.
 from rgt_tui.model.autostop import (
     ArmAnswer,
     ArmedRecord,

@@ -40,6 +40,7 @@ class AutostopMode(enum.StrEnum):
     """A fixed end, even if something runs."""
 
 
+# No destroy: a box must not be able to delete anything by a wrong count of idle time.
 class EndAction(enum.StrEnum):
     """What the box does at the end."""
 
@@ -53,6 +54,8 @@ class StopMethod(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     """``runpod``, ``vastai`` or ``command``."""
+    # Empty = the platform's own server, which the agent knows. Another one must be https or
+    # loopback.
     url: str = ""
     """URL of the platform's own server; empty for a command."""
     command: tuple[str, ...] = ()
@@ -94,6 +97,7 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Its name in the fleet file."""
     idle_s: float = 0.0
     lease_s: float = 0.0
+    # Ten minutes: time to type `rgt keep`, and short against the limits that make sense.
     warn_s: float = 600.0
     """Seconds before the end at which it warns."""
     inspect_s: float = 0.0
@@ -147,6 +151,7 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     armed: bool = False
     mode: str | None = None
     action: str | None = None
+    # A str and not an enum: an older client must show the states of a newer agent.
     state: str = "none"
     """``armed``, ``warned``, ``stopping``, ``failed``, ``disarmed`` or ``none``."""
     boot: str | None = None
@@ -170,6 +175,7 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence of live runs that count as idle, because the person armed it so."""
     key: OwnKeyCheck | None = None
     last: StopEvent | None = None
+    # Nested one level only: a lease has no lease of its own.
     lease: AutostopStatus | None = None
     """The status of a lease, in addition to that of the idle clock."""
 
@@ -180,6 +186,7 @@ class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     reasons: tuple[str, ...] = ()
     """Why it is not armed, or would not be."""
+    # Also with a refusal, so that the person sees what blocks.
     status: AutostopStatus = AutostopStatus()
 
 
@@ -188,6 +195,7 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
 
     mode: str = AutostopMode.IDLE
     action: str = EndAction.PARK
+    # A box that is not armed has no reading at all, so this is the usual one.
     state: str = "armed"
     """As `AutostopStatus.state`."""
     idle_s: float | None = None
@@ -221,6 +229,7 @@ class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
     per_hour: float | None = None
     """Its hourly compute price, if known."""
     currency: str = "USD"
+    # Kept here, because the fleet file may have changed by the time the machine is back.
     durable: tuple[str, ...] = ()
     """Directories of the box that survive a park: it copies its story to each."""
     no_progress_s: float = 0.0
@@ -234,6 +243,7 @@ class SelfStopState(msgspec.Struct, frozen=True, kw_only=True):
     """At most one per mode."""
     stopping_at: float | None = None
     """When the box announced its stop; None = no announcement was received."""
+    # Not the time of the stop, which the box knows: the provider may have been polled much later.
     off_at: float | None = None
     """When its provider first reported it as off."""
     story: tuple[StopEvent, ...] = ()

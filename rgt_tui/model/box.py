@@ -16,6 +16,7 @@ from rgt_tui.model.run import RunState
 
 LOOPBACK = "127.0.0.1"
 SOCKS = "socks"
+# IPv6 in brackets, as ssh writes it: its colons would else separate the parts.
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]")
 
 
@@ -48,10 +49,12 @@ def parse_tunnel(text: str) -> Tunnel:
     Raises:
         ValueError: it has none of these forms.
     """
+    # Not split(":"): brackets contain colons of their own.
     parts = re.findall(r"\[[^\]]*\]|[^:]+", text)
     wrong = ValueError(
         f"{text!r} is no tunnel; write PORT, LOCAL:PORT, LOCAL:HOST:PORT or {SOCKS}:PORT"
     )
+    # findall skips what does not match: "1::2" would pass.
     if ":".join(parts) != text or not 1 <= len(parts) <= 3:
         raise wrong
     if len(parts) == 2 and parts[0] == SOCKS:
@@ -75,6 +78,7 @@ def pasted_tunnel(option: str, value: str) -> Tunnel | None:
     parts = re.findall(
         r"\[[^\]]*\]|[^:]+", value.replace("/", ":") if value.count("/") >= 2 else value
     )
+    # From the end, because the listen address in front is optional.
     wanted = 3 if option == "L" else 1
     try:
         return parse_tunnel(":".join(parts[-wanted:]) if option == "L" else f"{SOCKS}:{parts[-1]}")
@@ -83,6 +87,7 @@ def pasted_tunnel(option: str, value: str) -> Tunnel | None:
 
 
 def _parse_port(text: str, wrong: ValueError) -> int:
+    # isdecimal() is true for digits of other scripts, too; six digits are always out of range.
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= 65535):
         raise wrong
     return int(text)
@@ -105,6 +110,7 @@ class LinkState(enum.StrEnum):
     """For a past moment: the history has no data of the box."""
 
 
+# The order of the members is that of sorting in the fleet table.
 class BoxHealth(enum.StrEnum):
     """The state of a row in one word, worst first."""
 
@@ -145,6 +151,7 @@ class ProviderRef(msgspec.Struct, frozen=True):
         Two accounts may have machines with the same id.
         """
         if self.base_url:
+            # One server may be written with and without the slash.
             server = self.base_url.rstrip("/")
         else:
             server = self.via or "vendor"
@@ -179,12 +186,14 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs of that Job's pod."""
     claims: tuple[str, ...] = ()
     """Its persistent volume claims, each ``NAME:/MOUNT``; results go to the first."""
+    # Kubernetes' own 30 s are too short for a large checkpoint.
     grace_s: int = 210
     """Seconds between SIGTERM and SIGKILL for its pod: time to save a checkpoint."""
 
     @property
     def pod_selector(self) -> str:
         """The selector of its pods, if it is not named."""
+        # The label that the Job controller gives its pods.
         return self.selector or f"job-name={self.job}"
 
     @property
@@ -205,6 +214,8 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def instance_id(self) -> str | None:
         """The cluster's id of the object to delete; None = unknown before the pod is found."""
+        # A selector for exactly one Job means that Job; with any other label, the object is
+        # unknown.
         found = re.fullmatch(r"(?:batch\.kubernetes\.io/)?job-name=([^,=]+)", self.selector or "")
         if self.pod is not None:
             return f"{self.namespace}/pod/{self.pod}"
@@ -229,6 +240,7 @@ class RentalTerms(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int | None = None
 
 
+# A list of stored fields, not of excluded ones: a new field with a secret is safe by default.
 STORED_FIELDS = "name host port user profile mounts jobs logs durable tiers interval runs pattern per_hour currency"
 """Fields of a description that recordings and the history store."""
 
@@ -303,6 +315,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
         """Return the description without key files, known hosts, ssh_config files and names of keys."""
         provider = self.provider
         if provider is not None:
+            # The name of a key's variable is no secret, but says where to look for one.
             provider = msgspec.structs.replace(provider, base_url=None, key_env=None)
         return BoxSpec(
             **{name: getattr(self, name) for name in STORED_FIELDS.split()}, provider=provider
@@ -333,8 +346,10 @@ class BoxSpec(msgspec.Struct, frozen=True):
             ["-o", f"UserKnownHostsFile={self.known_hosts}"] if self.known_hosts is not None else []
         )
         words += ["-p", str(self.port)] if self.port is not None else []
+        # A file of one's own may set a user, which -l would override.
         user = self.user or (default_user if self.ssh_config is None else None)
         words += ["-l", user] if user else []
+        # Otherwise ssh would read it as an option.
         if self.host.startswith("-"):
             return [*words, "--", self.host]
         return [*words, self.host]
@@ -342,6 +357,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
     @property
     def endpoint(self) -> str:
         """``user@host:port`` according to the description; ssh_config may add missing parts."""
+        # Without brackets, the port would look like a part of an IPv6 address.
         if ":" in self.host and self.port:
             host = f"[{self.host}]"
         else:
@@ -353,6 +369,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
         )
 
 
+# gc=False here and below: hundreds of boxes make thousands of states a second, and none is part of
+# a cycle (see protocol.py).
 class ReducedHistory(msgspec.Struct, frozen=True, gc=False):
     """History of hours at reduced resolution, oldest first; unwatched times are gaps in `at`."""
 
@@ -412,6 +430,7 @@ class RowSparklines(msgspec.Struct, frozen=True, gc=False):
 class LogView(msgspec.Struct, frozen=True, gc=False):
     """The newest lines of one followed log."""
 
+    # Lines are strings in a tuple, so that a state of a past moment stays as it was.
     path: str
     lines: tuple[str, ...] = ()
     """At most 2,000, oldest first; without control sequences."""
@@ -450,6 +469,7 @@ class StreamCounters(msgspec.Struct, frozen=True, gc=False):
     """Missing sequence numbers, except those that the agent reported as skipped."""
     duplicates: int = 0
     skipped: int = 0
+    # 1 = connected once; each reconnect counts.
     connects: int = 0
     bad_frames: int = 0
     boot: str = ""
@@ -478,6 +498,7 @@ class DroppedCounts(msgspec.Struct, frozen=True, gc=False):
     def with_added(self, **more: int) -> DroppedCounts:
         """Return the counts with additions; the same object if nothing is added."""
         changes = {name: getattr(self, name) + count for name, count in more.items() if count}
+        # The same object otherwise: screens compare states by identity.
         if changes:
             return msgspec.structs.replace(self, **changes)
         return self
@@ -543,6 +564,7 @@ class BoxState(msgspec.Struct, frozen=True, gc=False):
     """The newest part at finer resolution, as recorded by this rgt."""
     found: tuple[FoundRun, ...] = ()
     """Trainings found by their processes, newest last; their curves are in `runs`."""
+    # Until then, "no training found" only means "not scanned yet".
     looked: bool = False
     """The agent has scanned everything once since it was last connected."""
     left_out: DroppedCounts = DroppedCounts()
@@ -563,6 +585,7 @@ def keep_named(state: BoxState) -> BoxState:
     fleet file would still be shown, and an idle box would never count as finished.
     """
     spec = state.spec
+    # By the path: a job that was renamed in the file is another one.
     queues = tuple(queue for queue in state.queues if queue.path in spec.jobs)
     runs = tuple(
         run for run in state.runs if not run.named_by or run.named_by in (*spec.jobs, *spec.runs)
@@ -571,7 +594,10 @@ def keep_named(state: BoxState) -> BoxState:
     dropped = {cell.name for queue in state.queues for cell in queue.cells}
     dropped |= {run.name for run in state.runs}
     checkpoints = tuple(
-        one for one in state.checkpoints if one.run in kept or one.run not in dropped
+        # Checkpoints of runs that no queue named (found by processes) stay.
+        one
+        for one in state.checkpoints
+        if one.run in kept or one.run not in dropped
     )
     return msgspec.structs.replace(state, queues=queues, runs=runs, checkpoints=checkpoints)
 
@@ -600,9 +626,11 @@ class Alert(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> str:
         """The rule that it comes from."""
+        # An id has one colon at most before a path, which may contain more.
         return self.id.partition(":")[0]
 
 
+# omit_defaults: a webhook gets only keys that say something.
 class AlertEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Message to a sink: an alert began, became worse or ended; or several of these at once."""
 
@@ -673,8 +701,10 @@ class SinkSettings(msgspec.Struct, frozen=True):
     """Also report the end of an alert."""
     quiet_hours: str | None = None
     """``22:00-07:00`` by the local clock: messages below error wait until its end."""
+    # Ten minutes: an alert that flaps must not fill a phone.
     every_s: float = 600.0
     """Minimum seconds between two messages about one alert."""
+    # A lost network makes all boxes unreachable at once.
     digest_over: int = 4
     """More alerts than this at once become one message."""
 

@@ -21,9 +21,11 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
     queue; empty = no owner."""
     files: int = 0
     bytes: int = 0
+    # ctime, because a program may set mtime back (tar, rsync -t, a copied checkpoint).
     newest: float = 0.0
     """Newest ctime, by the box's clock."""
     newest_path: Name = ""
+    # Exact: it is compared, so cleaning must not touch it.
     fingerprint: Exact = ""
     """SHA-256 over path, size, mtime, ctime and inode of every file: equal as long as none of them
     changes, on any machine with the same grouping. docs/agent.md describes it."""
@@ -52,10 +54,12 @@ class MountRow(msgspec.Struct, frozen=True, kw_only=True):
     path: Name
     kind: str = ""
     """Type of the file system."""
+    # Not the path: a bind mount shows the same storage in two places.
     device: Exact = ""
     """``major:minor``: two mounts of one device are the same storage."""
 
 
+# A path can never begin with it, since paths here are absolute.
 IGNORED_RULE = "rule:"
 """Prefix of a rule that a person ignores: in `BoxSpec.ignore`, and in the key of its
 `EvidenceItem`."""
@@ -91,6 +95,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     """The box's clock."""
     seconds: float
     """Seconds until it expires."""
+    # Without defaults: a seal from an agent that does not send them must not decode.
     skipped: tuple[SkippedFiles, ...]
     problems: tuple[str, ...]
     mounts: tuple[MountRow, ...]
@@ -114,6 +119,7 @@ class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     checkpoints: int = 0
     """Number of checkpoints that were loaded."""
+    # A damaged copy stays in the list, so that the gate can name the file.
     errors: tuple[tuple[str, str], ...] = ()
     """``(path, reason)`` of files missing or damaged in the copy; empty = the complete copy was
     verified."""
@@ -130,6 +136,7 @@ def steady_time() -> float:
     Linux has such a clock (``clock_gettime(2)``, CLOCK_BOOTTIME); elsewhere the monotonic clock is
     used.
     """
+    # CLOCK_MONOTONIC stops during a suspend on Linux: a permit would outlive a night.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -145,6 +152,7 @@ class Severity(enum.StrEnum):
     def alert_level(self) -> str:
         """Level of the alert and event: error if it ends a run or silently spoils it."""
         if self in (Severity.FATAL, Severity.SILENT_WRONG):
+            # Silently wrong results cost more than a crash, which a person notices.
             return "error"
         return "warn"
 
@@ -189,6 +197,7 @@ class Finding(msgspec.Struct, frozen=True):
     line_no: int | None = None
     """Line number of `evidence` in its log, from 1; None = a reading, or the log was not followed
     from its beginning."""
+    # Guesses come from hints of the handbook, see `LogJudge`.
     guess: bool = False
     """The probable subject of an exception without a handbook page. A finding with a page takes
     precedence, and is the alert."""
@@ -277,6 +286,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
     text: str
     at: float | None = None
     """When this was read, on the clock of `steady_time`; None = unknown."""
+    # Without it, a digest would change with every second of an age in the text.
     fact: str = ""
     """Text for the digest instead of `text`, if that contains changing ages or numbers; empty =
     `text`."""
@@ -304,6 +314,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
     @property
     def is_blocking(self) -> bool:
         """Whether it keeps the gate closed."""
+        # `doubt` is only for reading: it never blocks.
         return not self.ok and not self.forfeited
 
 
@@ -359,6 +370,7 @@ class Refusal(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
+# A value, not a flag: providers check it again before they send, so no caller can skip the gate.
 class Permit(msgspec.Struct, frozen=True):
     """Required by a provider's destructive call, and valid for one.
 
@@ -370,6 +382,7 @@ class Permit(msgspec.Struct, frozen=True):
     instance: str
     digest: str
     """SHA-256 of the evidence it is based on."""
+    # The steady clock, because a person may set the wall clock back.
     expires: float
     """On the clock of `steady_time`; a provider refuses an expired permit."""
     kind: str = ""
@@ -378,6 +391,7 @@ class Permit(msgspec.Struct, frozen=True):
     """Account of the provider, `rgt_tui.model.box.ProviderRef.account`."""
     seal: str = ""
     """Nonce of the box's seal; empty = it could not be sealed, which was forfeited."""
+    # Two permits from equal evidence must differ: each is good for one call.
     nonce: str = ""
     """Unique, so that a second use is detected and refused."""
 
@@ -410,6 +424,7 @@ class StopPhase(enum.StrEnum):
     REQUESTED = "requested"
     CONFIRMED = "confirmed"
     METER_OFF = "meter-off"
+    # Not a failure: the call may have worked, so nothing may be sent again.
     UNCONFIRMED = "unconfirmed"
     FAILED = "failed"
     YOURS = "yours"
@@ -437,6 +452,7 @@ class ActionReview(msgspec.Struct, frozen=True):
     """The platform's name of the verb."""
     instance: str
     irreversible: bool
+    # Part of the permit, because an offer's price can rise between reading and renting.
     per_hour: float | None
     spent: float | None
     currency: str
@@ -502,4 +518,5 @@ class ActionReview(msgspec.Struct, frozen=True):
         """
         if item.at is None:
             return None
+        # Two clocks: the steady one between reading and review, the wall clock since then.
         return max(0.0, self.steady_at - item.at) + max(0.0, now - self.at)

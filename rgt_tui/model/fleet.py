@@ -17,6 +17,7 @@ class QuestionKind(enum.StrEnum):
 
     HOST_KEY = "host-key"
     """Answer ``yes`` to accept and write it to known_hosts; anything else refuses."""
+    # Apart from TEXT, because only the server knows whether an answer may be echoed.
     SECRET = "secret"
     """A password, a passphrase, a one-time code: never echoed, never stored."""
     TEXT = "text"
@@ -26,6 +27,7 @@ class QuestionKind(enum.StrEnum):
 class BoxQuestion(msgspec.Struct, frozen=True):
     """One question about one box."""
 
+    # A number, because one box may ask the same question twice (two factors).
     id: int
     box: str
     kind: QuestionKind
@@ -36,6 +38,7 @@ class BoxQuestion(msgspec.Struct, frozen=True):
     message."""
 
 
+# Async, so that other boxes continue while a person thinks.
 Ask = Callable[[BoxQuestion], Awaitable[str | None]]
 """Prompts a person and waits; None = refused, or no person can answer."""
 
@@ -82,6 +85,7 @@ class FleetSpend(msgspec.Struct, frozen=True):
     """The previous local day."""
     month: tuple[tuple[str, float], ...] = ()
     """Since the first of this month, local time; today included."""
+    # Flags by period: a lost hour of this week says nothing about yesterday.
     at_least: tuple[str, ...] = ()
     """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: some hours of the history
     are lost, or part of the charges had no known price."""
@@ -95,6 +99,7 @@ class FleetState(msgspec.Struct, frozen=True):
     boxes: tuple[BoxState, ...] = ()
     events: tuple[FleetEvent, ...] = ()
     at: float = 0.0
+    # In every state as long as they are open, so a screen that starts late shows them, too.
     questions: tuple[BoxQuestion, ...] = ()
     """Open questions to a person, oldest first."""
     spend: FleetSpend | None = None
@@ -106,6 +111,7 @@ class FleetState(msgspec.Struct, frozen=True):
 
     def find_box(self, name: str) -> BoxState | None:
         """Return the state of the box called `name`, or None."""
+        # A list, because the order of the fleet file counts, and fleets are small.
         return next((box for box in self.boxes if box.spec.name == name), None)
 
 

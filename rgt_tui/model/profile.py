@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import enum
 
+# All structs forbid unknown fields: a misspelt key in a profile would else be a missing fact, and a
+# missing fact about money looks like "unknown".
 import msgspec
 
 
@@ -21,6 +23,7 @@ class FactSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     url: str | None = None
     cited_as: str | None = None
     """Name of a source without an address of its own; `url` is then the nearest page."""
+    # Months, not days: vendors' pages carry no date of their own.
     verified: str | None = None
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
@@ -31,6 +34,8 @@ class StoragePrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Not a bill: prices change.
     """
 
+    # Published prices are kept with their unit, because platforms count a month as 720 or 730
+    # hours.
     amount: float
     currency: str
     """Three letters, such as CNY."""
@@ -56,6 +61,7 @@ class StorageTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     mounts: tuple[str, ...] = ()
     """Literal mount points, as shown by ``df``."""
+    # None and False differ: unknown blocks a destroy, but is not shown as "erased".
     survives_stop: bool | None = None
     survives_destroy: bool | None = None
     bills_while_stopped: bool | None = None
@@ -84,6 +90,7 @@ class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     native_label: str
     kind: str
     """park, destroy or other."""
+    # Its own field: a stop may free the GPU's charge and leave the disk's.
     stops_gpu_meter: bool | None = None
     stops_storage_meter: bool | None = None
     reversible: bool | None = None
@@ -105,12 +112,14 @@ class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How to see that it has really happened."""
     first: str | None = None
     """What to do or check before it."""
+    # E.g. DigitalOcean's power-off: the machine is off and bills in full.
     trap: bool = False
     """It appears to stop the billing but does not: never offered."""
     sources: tuple[str, ...] = ()
     """Ids of `FactSource` about what it stops, keeps and loses."""
 
 
+# In the order of urgency, by which the page sorts.
 class ClockMode(enum.StrEnum):
     """How a danger can be noticed before it happens."""
 
@@ -177,6 +186,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def worst_claim(self) -> ClockClaim | None:
         """The claim with the least time, or None without figures."""
         timed = [claim for claim in self.claims if claim.after_s is not None]
+        # The least time is the worst case: data that is gone earlier than expected is lost.
         return min(timed, key=lambda claim: claim.after_s or 0.0, default=None)
 
     @property
@@ -195,6 +205,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def dispute_text(self) -> str | None:
         """The sources' claims as text if they disagree, otherwise None."""
         said = tuple(dict.fromkeys(claim.says for claim in self.claims if claim.says is not None))
+        # Sources that name the same figure in other words do not disagree.
         if len({claim.after_s for claim in self.claims}) < 2 or len(said) < 2:
             return None
         return "; another source: ".join(said)
@@ -234,6 +245,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """How a person's public key gets there; None = in no source."""
     user: str | None = None
     """User name if neither the fleet file nor ssh_config sets it; None = the local user's name."""
+    # Used by `rgt add` to recognise a platform; no request is made for it.
     hosts: tuple[str, ...] = ()
     """Patterns of the platform's host names, such as ``*.seetacloud.com``."""
     shells: tuple[SshAccess, ...] = ()
@@ -310,6 +322,7 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Seconds between the warning and the end; 0 = no warning; None = no spot offers, or
     unknown."""
     spot_signal: str | None = None
+    # Listed per platform: an agent must not query 169.254.169.254 on an unknown network.
     notices: tuple[str, ...] = ()
     """Metadata services that announce it and that a box may poll (``ec2``, ``gce``, ``azure``). Only
     a machine that its own firmware tables call one of that platform's polls one."""
@@ -332,6 +345,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     fallback: str | None = None
     """A command line without the tool."""
     native_queue: str | None = None
+    # The default of an ordinary machine; containers have neither.
     on_start: tuple[str, ...] = ("systemd", "cron")
     """Hooks by which something runs when a box starts, the best first: ``file``, ``command``,
     ``systemd``, ``cron``. Empty = none, or none is needed."""
@@ -349,6 +363,7 @@ class Gotcha(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     symptom: str
     cause: str
     fix: str
+    # RE2, because it runs over every line of every log: linear time.
     log_signature: str | None = None
     """RE2-compatible expression to search for; None = not detectable in a log line."""
     signature_in: str | None = None
@@ -367,6 +382,7 @@ class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     about: str
     sides: tuple[str, ...]
+    # Written by a person: rgt's code relies on this side, so it cannot be computed.
     counts: str
     """The side that rgt uses."""
     sources: tuple[str, ...] = ()
@@ -387,6 +403,7 @@ class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Absolute path of storage that outlives the box; None = no such storage, or it
     differs between boxes."""
     durable_note: str | None = None
+    # Literal: a `$` would be expanded by some shells and not by others.
     env: dict[str, str] = {}
     """Environment of jobs, such as HF_HOME and HF_ENDPOINT; literal values."""
     env_hook: str | None = None
@@ -433,6 +450,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     confidence_note: str | None = None
     stops_gpu: str | None = None
     """How to stop paying for the GPU, in the platform's own terms."""
+    # True by default: a platform that is not known must not look free.
     billed: bool = True
     """False = machines there cost no money: your own, a free tier, a quota."""
     stops_all: str | None = None

@@ -24,6 +24,7 @@ import msgspec
 from rgt_tui.model.autostop import AutostopReading
 from rgt_tui.model.plain import EXACT, Exact
 
+# New optional fields do not raise it: unknown fields are ignored, missing ones have a default.
 PROTOCOL_VERSION = 1
 """Incremented when a frame changes its meaning; the agent sends its own version in `Hello`."""
 
@@ -31,9 +32,11 @@ DEFAULT_PATTERN = "rgt_train"
 """Default pattern of a training process; with `WatchConfig.find` it means the agent's own
 detection."""
 
+# Both sides know it: the agent splits what would be longer.
 MAX_FRAME_BYTES = 1 << 20
 """A longer line is dropped and counted, so that buffers are limited."""
 
+# A limit for text that becomes a key of dictionaries: a hostile box could else fill the memory.
 Name = Annotated[str, msgspec.Meta(max_length=8192), EXACT]
 """A path or name exactly as on the box; at most twice the length of a path on Linux."""
 
@@ -44,6 +47,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pid: int
     """The driver's process number: a pid in the agent's namespace only if `mapped`."""
     bytes: int | None = None
+    # In a container, the driver lists pids of the host, which mean another process here.
     mapped: bool = False
 
 
@@ -93,6 +97,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ecc_corrected: int | None = None
     """Memory errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
+    # Low while the card is idle; the width is what a bad slot changes.
     pcie_gen: int | None = None
     """Present generation of the link; an idle GPU lowers it to save power, which is not a fault."""
     pcie_gen_max: int | None = None
@@ -123,8 +128,10 @@ class MemoryReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Cgroup version, 1 or 2; None = no memory controller is visible."""
     used: int | None = None
     """Bytes charged to the cgroup, page cache included."""
+    # Subtracted by the client: a cgroup whose cache fills its limit is not about to be killed.
     cache: int | None = None
     """The inactive file cache in `used`, which the kernel frees before it kills."""
+    # The container's, not the host's: `free` shows the host's in most containers.
     limit: int | None = None
     """None = the cgroup has no limit."""
     peak: int | None = None
@@ -147,6 +154,7 @@ class CpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Cores that this process may run on (affinity)."""
     load1: float | None = None
     throttled_pct: float | None = None
+    # What a training can really use; `nproc` shows the host's cores under a quota.
     usable: float | None = None
     """Usable cores: the smaller of quota and affinity."""
     throttled_s: float | None = None
@@ -171,6 +179,7 @@ class DiskReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mount: Exact
     bytes_total: int | None = None
     bytes_used: int | None = None
+    # statvfs's f_bavail: root's reserve is not usable for a training.
     bytes_free: int | None = None
     """Free to an unprivileged user."""
     inodes_total: int | None = None
@@ -182,10 +191,12 @@ class DiskReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why this mount could not be read (missing, stale NFS handle, timed out)."""
     kind: str | None = None
     """Type of the file system in the mount table."""
+    # E.g. /workspace on a machine without a volume, which only looks like storage of its own.
     on: Exact | None = None
     """The mount point that contains it, if it is an ordinary directory or a link."""
 
 
+# array_like: a job of a thousand ranks would else repeat the names of the fields.
 class LostRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A missing rank on this machine, while others of its launch are running."""
 
@@ -220,6 +231,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     world: int
     group: str
     """Distinguishes its launch from others."""
+    # "At least", because ranks are sampled: the time before the first sample is unknown.
     still_s: float | None = None
     """Seconds, at least, for which its main thread has not run at all; None = unreadable."""
     spin_s: float | None = None
@@ -228,10 +240,12 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait: str | None = None
     """The kernel function in which it sleeps, such as ``futex_do_wait``; None = it runs, or is
     unreadable."""
+    # /proc/PID/stack is readable for root only.
     stack: str | None = None
     """The innermost kernel functions, if readable (root)."""
     dump: Exact | None = None
     """Path of the dump by torch's flight recorder for this attempt."""
+    # In torch's own format: the same code reads it from files, see `rgt_tui.handbook.collectives`.
     flight: dict[str, Any] | None = None
     """Content of the dump in torch's own format, cut to the relevant entries, with ``age_s``, its
     age in seconds, and ``open_s``, the age of its oldest open call at that time. Only if a rank of
@@ -258,6 +272,7 @@ class TrainingProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A training process, by its pid in the agent's own namespace."""
 
     pid: int
+    # A pid alone is reused; the pair identifies a process until the next boot.
     started: float
     """Start time (epoch seconds); `pid` and `started` uniquely identify the process."""
     cmd: str
@@ -392,12 +407,15 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     session: DetachedSessions = DetachedSessions()
     agent_rss: int | None = None
     """Resident bytes of all of the agent's processes on the box."""
+    # Left out on purpose, so the client does not count them as gaps.
     skipped: int = 0
     """Samples left out just before this one, because the reader was slow."""
     unseen: str | None = None
     """Why `procs` may lack a training process; None = it is complete."""
+    # None is not (): an unknown copy must keep a box from being parked.
     transfers: tuple[CopyProgram, ...] | None = None
     """Programs copying files now (checked every 10 s); empty = none; None = unknown."""
+    # 0 and None differ: no input on any terminal is idle, an unreadable terminal is not.
     input_at: float | None = None
     """Newest input of a person at any terminal of the box, except rgt's own; 0 = no input on the
     existing ones; None = unknown."""
@@ -410,6 +428,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     """None = the platform has announced nothing, or cannot."""
 
 
+# Minimum and maximum, so that a short peak survives the summary.
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """The samples of one time slot, summed up."""
 
@@ -427,6 +446,7 @@ class RecordedHistory(
     """The recorder's history at reduced resolution; only sent to a client that requested it."""
 
     boot: Exact
+    # Numbers without gaps: a missing one is a lost sample, and is counted.
     seq: int
     """The newest sample counted here. It moves no cursor."""
     width: float
@@ -446,6 +466,7 @@ class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="lo
     """
 
     path: Name
+    # With the offset it identifies a place: a rotated log has another inode.
     inode: int
     start: int
     end: int
@@ -454,6 +475,7 @@ class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="lo
     """Lines left out just before these (the newest lines win)."""
     reset: bool = False
     """True when the file was truncated or replaced: lines shown before are of the old file."""
+    # Sent again with each change, so it must not move the cursor.
     partial: str | None = None
     """The unfinished last line, e.g. a progress bar. Volatile: the next frame of this path replaces
     it, and no cursor counts it."""
@@ -467,6 +489,7 @@ class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     step: int
     at: float | None
     epoch: float | None
+    # Strings for NaN and infinities, because JSON has neither.
     values: dict[str, float | str | None]
     """Metric name → value. NaN and infinities are sent as the strings "nan", "inf" and "-inf"."""
 
@@ -496,6 +519,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     start: int
     end: int
     points: tuple[ScalarPoint, ...] = ()
+    # Before the points: the client cuts the curve first, then appends.
     resumes: tuple[tuple[int, str], ...] = ()
     """``(step, reason)``: the curve continues from `step`. Resumes come before the points of the
     same frame; the agent begins a new frame at each resume."""
@@ -523,10 +547,12 @@ class QueueCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 0
     started: float | None = None
     ended: float | None = None
+    # None = not ended, or ended by a signal.
     exit_code: int | None = None
     signal: str | None = None
     reason: str | None = None
     """Why it failed, as text."""
+    # "pending" blocks a destroy like "failed": a copy counts once it is verified.
     durable: str | None = None
     """verified, failed, pending; None = the job has no durable directory."""
     durable_path: Exact | None = None
@@ -556,6 +582,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     done: bool = False
     """The runner wrote QUEUE DONE."""
     error: str | None = None
+    # By it, a cell that was run again elsewhere no longer counts as failed.
     same_command: Exact | None = None
     """The same for all jobs made by `rgt run` from one command, with any code; None = made
     otherwise."""
@@ -588,6 +615,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
     at: float
     items: tuple[Checkpoint, ...] = ()
     """Complete ones."""
+    # Apart from `items`, so that no reader can take an incomplete one for the newest.
     writing: tuple[Checkpoint, ...] = ()
     """Incomplete ones: being written, or never finished."""
 
@@ -628,6 +656,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unknown."""
     place: str | None = None
     """Pane, job id, container, unit or terminal."""
+    # Exact: the client sends it back to follow the log.
     log: Exact | None = None
     """Path of the `LogLines` with its output; ``tmux:PANE`` for a pane's screen. None = no log."""
     logs: tuple[Exact, ...] = ()
@@ -642,6 +671,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     """None = unknown, not success: only a process's parent learns it. Slurm reports it for its
     jobs."""
+    # Slurm's accounting survives the job, while its exit status is gone with the parent.
     outcome: str | None = None
     """Slurm's final state of its job: ``COMPLETED``, ``TIMEOUT``, ``NODE_FAIL``, …; None = not
     reported."""
@@ -684,6 +714,7 @@ class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong",
     """Everything was scanned once: logs, panes, curves, the queue. Sent once per channel."""
 
 
+# Decoded by the tag `t`: msgspec chooses the struct without a second pass.
 Frame = (
     Hello
     | Sample
@@ -709,6 +740,7 @@ class SampleCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The last sample or event received."""
 
     boot: str
+    # Shared with the samples, so that one cursor continues both.
     seq: int
 
 
@@ -755,11 +787,13 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     detection."""
     gpu_trace: str | None = None
     """Path on the box of a recorded GPU trace to replay where no GPU is found."""
+    # Enough for the screen; older lines are fetched on request.
     tail: int = 200
     """Lines to send of a log without a cursor."""
     samples_after: SampleCursor | None = None
     log_cursors: dict[str, FileCursor] = {}
     scalar_cursors: dict[str, FileCursor] = {}
+    # The client asks for it, so that an older client never gets packed lines.
     packed_lines: bool = False
     """Lines after the `Hello` may be zlib streams, each of one line."""
     history: HistoryRequest | None = None
@@ -775,6 +809,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Shell lines run before the command of cells from now on; None = unchanged."""
 
 
+# One struct for all operations: unknown ones are ignored by older agents.
 class ControlLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
 

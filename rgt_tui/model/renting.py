@@ -47,6 +47,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int
     gpu_memory_gb: float | None = None
     """Of one GPU."""
+    # Without a default: an adapter must say "unknown", not forget it.
     compute_per_hour: float | None
     """Of the entire machine, all its GPUs; None = known only after the creation."""
     storage_per_hour: float | None
@@ -71,6 +72,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def per_hour(self) -> float | None:
         """Compute and disk together; None while either is unknown."""
+        # A sum with an unknown part would pass a limit that the real price exceeds.
         if self.compute_per_hour is None or self.storage_per_hour is None:
             return None
         return self.compute_per_hour + self.storage_per_hour
@@ -112,6 +114,7 @@ class Bid(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int | None = None
     status: str = ""
     """The platform's own state."""
+    # Not read from `status`: vast.ai shows a paused bid as stopped, while it is meant to run.
     outbid: bool = False
     """A higher bid has taken the machine: it is paused, but intended to run."""
 
@@ -221,7 +224,9 @@ class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
         A sum is a lower bound if a price or a list is unknown. Items attached to a machine count in
         that machine's price.
         """
+        # An attached volume is in its machine's price already.
         counted = [thing for thing in self.things if thing.bills and not thing.used_by]
+        # A list that was never complete may lack something that bills.
         unknown = (
             self.machines_at is None
             or self.leftovers_at is None
@@ -326,6 +331,7 @@ class Meter(msgspec.Struct, frozen=True):
     clock_skew: float | None = None
     """Seconds that this computer's clock is ahead of the provider's (its ``Date`` header); None =
     they agree, or it is unknown."""
+    # RunPod, for one, does not say whether its price includes the disks.
     doubt: str | None = None
     """Ambiguity in the provider's figures above, as text; they are then the higher
     interpretation."""
@@ -338,6 +344,7 @@ class Meter(msgspec.Struct, frozen=True):
     were not compared."""
     books_differ_since: float | None = None
     """Client clock of the start of the comparison."""
+    # A machine may call itself by another id than the one in the list: `identity` accepts these.
     names: tuple[str, ...] = ()
     """Other ids of the machine according to the provider: a pod's UID, the number of an array's
     task."""
@@ -356,7 +363,9 @@ class Meter(msgspec.Struct, frozen=True):
         Args:
             detail: Continues the first sentence.
         """
+        # Adapters append notes to their name after "; ".
         source, _, note = self.source.partition("; ")
+        # rgt's own words for a machine that a complete list lacks; not a state of the platform.
         if "not in the list" in (self.native_status or ""):
             text = f"{source} no longer lists it{detail}"
         else:

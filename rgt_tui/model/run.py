@@ -32,6 +32,7 @@ class Series(Sequence[tuple[int, float]]):
         """Earlier points that are not kept."""
         self._xs: list[int] = [] if xs is None else xs
         self._ys: list[float] = [] if ys is None else ys
+        # The lists grow under older snapshots: each has its own length.
         self._n = min(len(self._xs), len(self._ys))
 
     def __len__(self) -> int:
@@ -82,6 +83,7 @@ class Series(Sequence[tuple[int, float]]):
         Copies the lists first if this is not the newest snapshot.
         """
         xs, ys = self._xs, self._ys
+        # A newer snapshot exists: its points must not appear in this one.
         if len(xs) != self._n:
             xs, ys = xs[: self._n], ys[: self._n]
         for x, y in points:
@@ -93,6 +95,7 @@ class Series(Sequence[tuple[int, float]]):
         return isinstance(other, Series) and list(self) == list(other)
 
     def __hash__(self) -> int:
+        # Hashable by identity: content would have to be compared in full.
         return id(self)
 
 
@@ -148,6 +151,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     unread_at: float | None = None
     """Client clock when its log last grew by lines of progress without a step that is understood:
     until then, the step is unknown. None = every such line is understood."""
+    # Frameworks log epochs or samples where others log steps.
     axis: str = "step"
     """What `step` counts: ``step``, ``epoch`` or ``samples``."""
 

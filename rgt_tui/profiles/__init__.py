@@ -222,6 +222,7 @@ __all__ = [
     "watched_mounts",
 ]
 
+# On first use: prices and readings are needed by every screen, most of the others by one command.
 __getattr__ = imported_later(
     __name__,
     {

@@ -25,6 +25,7 @@ from rgt_tui.profiles.run_advice import (
     ranks_changed,
 )
 
+# A log may be gigabytes long, or standard input, which can be read once.
 FIRST_BYTES, LAST_BYTES = 1 << 20, 2 << 20
 """Bytes read from both ends of a log: versions are at the beginning, current activity at the end.
 """
@@ -44,9 +45,11 @@ class HeadAndTail:
 
     def feed(self, data: bytes) -> None:
         """Add the next piece."""
+        # Negative or 0 once the head is full: both slices below handle that.
         room = FIRST_BYTES - len(self._first)
         self._first += data[:room]
         self._last += data[max(0, room) :]
+        # Cut at twice the size, so that not every piece moves the whole buffer.
         if len(self._last) > 2 * LAST_BYTES:
             del self._last[:-LAST_BYTES]
         self.cut = self.cut or len(self._last) > LAST_BYTES
@@ -73,6 +76,7 @@ _SAVED = re.compile(
     r"|(?i:\bsav(?:ed|ing) (?:the )?checkpoint\b)(?:.{0,80}?\bstep[ =:-]{0,3}(?P<other>\d+))?"
 )
 _STALLED = re.compile(r"\bstalled (\d[\d,]*) ms")
+# Only at the start of a line: elsewhere, a time may be part of the program's output.
 _CLOCK = re.compile(r"^\W{0,3}(?:(\d{4})-(\d\d)-(\d\d)[ T_])?(\d\d):(\d\d):(\d\d)\b")
 _BAR = re.compile(r"\b(\d+)/(\d+) \[(?:(\d+):)?(\d\d?):(\d\d)<")
 _BEGINS = re.compile(r"\*{5} Running training \*{5}|^GPU available: |(?:^|\s)\S+ on \S+: torch \d")
@@ -102,6 +106,7 @@ _MARKS = {
     "DeepSpeed": re.compile(r"\bDeepSpeed info: version|--deepspeed\b"),
 }
 _DEEPSPEED = re.compile(r"\bDeepSpeed info: version=(\d+(?:\.\d+)+)")
+# Substrings first: the patterns above would run on every line of the log.
 _NEEDLES = (
     "checkpoint", "running training", "gpu available", ": torch ", "restor", "resum", " ranks (", " processes", "nproc",
     "world_size", "total train batch", "worker", "transformers", "trl", "accelerate", "lightning", "torchdata",
@@ -165,10 +170,12 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
     last = len(lines) - 1
     for place, line in enumerate(lines):
         low = line.lower()
+        # First and last line always: they show how long the log lasted.
         if 0 < place < last and not any(needle in low for needle in _NEEDLES):
             if "<" in line and "/" in line:
                 bar = line
             continue
+        # A program that logs nothing but such lines must not take minutes.
         left -= 1
         if not left:
             break
@@ -179,6 +186,7 @@ def _gather_facts(lines: Sequence[str]) -> _LogFacts:
             seen.uses |= {
                 name: seen.uses.get(name, "") for text, name in _FRAMEWORK.items() if text in line
             }
+            # The lines in front of the first start are no attempt of their own.
             if here != TrainingAttempt() or seen.since is not None:
                 here = TrainingAttempt()
                 seen.attempts.append(here)
@@ -201,6 +209,7 @@ def _read_line(seen: _LogFacts, here: TrainingAttempt, line: str, time: float | 
     _read_bar(here, line)
     here.resumed = here.resumed or bool(_GOES_ON.search(line))
     if match := _RANKS.search(line):
+        # The first mention counts: later ones may be of a nested launcher.
         here.ranks = here.ranks or int(next(text for text in match.groups() if text))
     if match := _BATCH.search(line):
         here.batch = int(_parse_number(match[1]))
@@ -226,6 +235,7 @@ def _read_bar(here: TrainingAttempt, line: str) -> None:
             int(match[5]),
         )
         spent = 3600.0 * hours + 60.0 * minutes + seconds
+        # The bar's first state has neither.
         if done and spent:
             here.step_s, here.ran_s = spent / done, max(here.ran_s, spent)
 
@@ -248,6 +258,7 @@ def _time_of(line: str, before: float) -> float | None:
     if match[1]:
         year, month, day = (int(text) for text in match.groups()[:3])
         return _count_days(year, month, day) * day_s + of_day
+    # Without a date: the day of the line before, or the next one after midnight.
     at = before - before % day_s + of_day
     if at >= before - day_s / 2:
         return at
@@ -256,6 +267,8 @@ def _time_of(line: str, before: float) -> float | None:
 
 def _count_days(year: int, month: int, day: int) -> int:
     """Return a day count from a fixed epoch; impossible dates also give a number."""
+    # Years from March, so that the leap day is their last. datetime would refuse 02-30 of a torn
+    # line.
     year -= month <= 2
     month += 9 if month <= 2 else -3
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
@@ -268,6 +281,7 @@ def _advise_log_saves(seen: _LogFacts) -> Iterator[Advice]:
     costs = [cost for one in seen.attempts for cost in one.costs]
     watched = sum(one.ran_s for one in seen.attempts)
     if costs:
+        # The newest ones: the first save often creates directories and caches.
         cost = max(median(costs[-5:]), 1e-3)
     else:
         cost = None
@@ -286,6 +300,7 @@ def _find_save_interval(attempts: Sequence[TrainingAttempt]) -> float | None:
                 timed.append(then - at)
             elif step is not None and later is not None and later > step and one.step_s is not None:
                 stepped.append((later - step) * one.step_s)
+    # Times are better than steps, whose duration varies.
     if len(timed) >= LEAST_SAVES - 1:
         gaps = timed
     else:
@@ -299,6 +314,7 @@ def _advise_resume(seen: _LogFacts) -> Iterator[Advice]:
     """Yield what the frameworks named in a log lose, as far as its lines show their use."""
     again = len(seen.attempts) > 1 and any(one.saves for one in seen.attempts[:-1])
     marks = list(seen.marks)
+    # A second start after a save that does not say that it resumed: the fault's own evidence.
     if again and not any(one.resumed for one in seen.attempts[1:]):
         marks += ["train()", "fit"]
     if any(one.resumed for one in seen.attempts):
@@ -316,6 +332,7 @@ def _advise_rank_change(seen: _LogFacts) -> Iterator[Advice]:
                 "an epoch were made for the one before"
             )
             yield Advice(run=NAME, about="batch", text=text, page="D11")
+        # The total batch, where it is logged, says more than the number of ranks.
         elif (
             before.ranks
             and now.ranks
@@ -341,6 +358,7 @@ def _advise_free_memory(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice
         for sample in samples
         for gpu in _as_list(sample.get("gpus"))
         if isinstance(gpu, dict)
+        # Replayed cards say nothing about memory.
         and not gpu.get("sim")
         and isinstance(used := gpu.get("vram_used"), (int, float))
         and isinstance(total := gpu.get("vram_total"), (int, float))

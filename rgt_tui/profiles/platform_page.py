@@ -63,6 +63,7 @@ def platform_sections(
         profile: The platform.
         alert_title: Alert id → its title, for the clocks that an alert watches.
     """
+    # The order of the page: danger and survival first, because a person may read no further.
     made = (
         ("in short", _summary_rows(profile)),
         ("what survives", _survival_rows(profile)),
@@ -78,6 +79,7 @@ def platform_sections(
         ("where sources disagree", _contradiction_rows(profile)),
         ("sources", _source_rows(profile)),
     )
+    # Rows of unknown facts are empty here; where "unknown" matters, the row says so in words.
     sections = (PageSection(title, tuple(row for row in rows if row.text)) for title, rows in made)
     return tuple(section for section in sections if section.rows)
 
@@ -112,6 +114,7 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
     yield PageRow("spend nothing", profile.stops_all or "")
     yield PageRow("known", _KINDS.get(profile.confidence, profile.confidence))
     yield PageRow("", profile.confidence_note or "", RowWeight.ASIDE)
+    # ISO months sort as text.
     months = sorted(source.verified for source in profile.sources if source.verified)
     undated = sum(source.verified is None for source in profile.sources)
     if months and months[0] != months[-1]:
@@ -126,6 +129,7 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
 
 
 def _choose_answer(answer: bool | None, lasting: str, lost: str) -> str:
+    # A lookup instead of truth values: None must never read as "no".
     return {True: lasting, False: lost, None: "unknown"}[answer]
 
 
@@ -136,6 +140,7 @@ def _survival_rows(profile: Profile) -> Iterator[PageRow]:
         )
         stop, end = tier.survives_stop, tier.survives_destroy
         fate = f"stop: {_choose_answer(stop, 'stays', 'ERASED')}, destroy: {_choose_answer(end, 'stays', 'ERASED')}"
+        # Colours by the worst that is known: a stop happens more often than a destroy.
         if stop and end:
             weight = RowWeight.GOOD
         elif stop:
@@ -148,6 +153,7 @@ def _survival_rows(profile: Profile) -> Iterator[PageRow]:
         yield PageRow("", _describe_size(tier), RowWeight.ASIDE)
         yield PageRow(
             "",
+            # The source next to the claim: facts about money are only as good as it.
             f"{_describe_storage_bill(tier)}{format_citations(profile, tier.sources)}",
             RowWeight.ASIDE,
         )
@@ -194,6 +200,7 @@ def _describe_storage_bill(tier: StorageTier) -> str:
         False: "free while stopped",
         None: "unknown whether it bills while stopped",
     }
+    # Both states, since some platforms charge a stopped disk more than a running one.
     running, still = (
         describe_tier_prices(tier, running=True),
         describe_tier_prices(tier, running=False),
@@ -207,6 +214,7 @@ def _describe_storage_bill(tier: StorageTier) -> str:
 def _billing_rows(profile: Profile) -> Iterator[PageRow]:
     for action in profile.billing:
         said = _describe_stop(action)
+        # The file's own verb, if it is not just park or destroy.
         if action.verb != action.kind:
             said = f"{action.verb}: {said}"
         yield PageRow(action.native_label, said, _action_weight(action))
@@ -218,12 +226,14 @@ def _billing_rows(profile: Profile) -> Iterator[PageRow]:
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)
         yield PageRow("", f"{told}{format_citations(profile, action.sources)}", RowWeight.ASIDE)
         yield PageRow("", action.note or "", RowWeight.ASIDE)
+        # Above the ways to do it, because it must happen before.
         yield PageRow("first", action.first or "", RowWeight.WARN)
         yield PageRow("seen by", action.confirm_with or "", RowWeight.ASIDE)
         yield from (PageRow("how", how, RowWeight.ASIDE) for how in action.how)
 
 
 def _action_weight(action: BillingAction) -> RowWeight:
+    # Above the kind: a trap has the kind "other".
     if action.trap:
         return RowWeight.BAD
     return {"park": RowWeight.GOOD, "destroy": RowWeight.WARN}.get(action.kind, RowWeight.PLAIN)
@@ -278,6 +288,7 @@ def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> 
     if clock.in_scripts:
         where = " (only in scripts)"
     yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
+    # All sides are shown, since a person may know which one is right.
     if clock.dispute_text is not None:
         yield PageRow(
             "", f"the sources disagree, the worse counts: {clock.dispute_text}", RowWeight.WARN
@@ -310,6 +321,7 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
         after = ""
     else:
         after = f"{about}{format_duration(clock.after_s)}"
+    # A countdown; the other modes have no beginning.
     if clock.counts_from is not None:
         begins, at_once = _BEGINNINGS[clock.counts_from]
         if after:
@@ -346,6 +358,7 @@ def format_citations(profile: Profile, ids: Iterable[str]) -> str:
 
 def _format_source(source: FactSource) -> str:
     if source.url:
+        # The host is enough here; the full address is in the section "sources".
         host = urlsplit(source.url).hostname
     else:
         host = None
@@ -364,6 +377,7 @@ def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
         spot[part.spot_available],
         RowWeight.WARN if part.spot_available else RowWeight.PLAIN,
     )
+    # The grace period only matters where there is spot; 0 and unknown are different answers.
     if part.spot_available:
         grace = part.spot_grace_s
         if grace is None:
@@ -400,6 +414,7 @@ def _launch_rows(profile: Profile) -> Iterator[PageRow]:
         words = ", ".join(f"{name} {_choose_answer(answer, 'yes', 'NO')}" for name, answer in can)
         yield PageRow(shell.name, f"{words}{f'; {shell.note}' if shell.note else ''}")
     moves = {True: "a new address or port", False: "the same address and port", None: "unknown"}
+    # Two unknowns are no row: most platforms say nothing about it.
     if (part.moves_on_restart, part.moves_on_recreate) != (None, None):
         told = f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
         yield PageRow("moves", told, RowWeight.WARN if part.moves_on_restart else RowWeight.PLAIN)
@@ -414,6 +429,7 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
         True: "needed: Hugging Face, PyPI and GitHub are slow or out of reach without",
         False: "not needed",
     }
+    # Unknown for platforms outside of China, where the question does not arise.
     if part.mirror_needed is not None:
         yield PageRow(
             "mirror",
@@ -432,10 +448,12 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
             "TensorBoard",
             f"{board.logdir}, port {board.port}{f'; {board.note}' if board.note else ''}",
         )
+    # A warning: unknown traffic must not read like free traffic.
     if part.traffic is None:
         yield PageRow("traffic", "no source says what it costs", RowWeight.WARN)
     else:
         traffic = part.traffic
+        # In capitals, as one of the few rows here that can surprise on a bill.
         told = f"{'METERED' if traffic.metered else 'not metered'}: {traffic.note}"
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
         yield PageRow("traffic", told, RowWeight.WARN if traffic.metered else RowWeight.PLAIN)
@@ -453,6 +471,7 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
 
 def _daemon_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.daemon
+    # From another section of the file, but this is where a person looks for it.
     yield PageRow("detach", profile.overrides.detach, RowWeight.STRONG)
     lives = (
         ("the end of SSH", part.survives_ssh_drop),

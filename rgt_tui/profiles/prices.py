@@ -26,6 +26,7 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles.readings import size
 
+# A convention of rgt: vendors bill by the second and publish prices per month.
 HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
 """Hours per unit of a price; a month is 365 days / 12."""
 UNITS = {
@@ -37,6 +38,7 @@ UNITS = {
 GIB = 1e9 / 2**30
 """GiB per GB."""
 STATES = ("running", "stopped", "always")
+# Others are written with their code: "$" could be any dollar.
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 LEAST = "≥ "
 
@@ -54,6 +56,7 @@ def find_cost_so_far(meter: Meter) -> MoneyAmount | None:
 def _build_amount(
     value: float | None, currency: str, at_least: bool, estimated: bool = False
 ) -> MoneyAmount | None:
+    # A provider's NaN must not spread through all sums.
     if value is None or not math.isfinite(value):
         return None
     return MoneyAmount(value, currency, at_least, estimated)
@@ -66,6 +69,7 @@ def sum_amounts(amounts: Iterable[MoneyAmount | None]) -> tuple[MoneyAmount, ...
     any currency, so it makes all sums lower bounds. If nothing is known there is no sum at all,
     never zero.
     """
+    # Read twice below: an iterator would be empty the second time.
     given = list(amounts)
     unknown = any(each is None for each in given)
     sums: dict[str, MoneyAmount] = {}
@@ -85,6 +89,7 @@ def thing_price(thing: UnlistedItem) -> str:
     if thing.per_hour is None or not math.isfinite(thing.per_hour):
         return "price unknown"
     hour = f"{format_money(thing.per_hour, thing.currency, thing.at_least)}/h"
+    # A machine is rented by the hour; a volume is noticed on the monthly bill.
     if thing.what == MACHINE:
         return hour
     month = format_money(thing.per_hour * HOURS["GB-month"], thing.currency, thing.at_least)
@@ -115,6 +120,8 @@ def fleet_rate(meters: Iterable[Meter]) -> tuple[MoneyAmount, ...]:
     return sum_amounts(
         find_hourly_cost(meter)
         for meter in meters
+        # A destroyed machine has no price, and would make the fleet's sum a lower bound from then
+        # on.
         if not (meter.per_hour is None and _is_off(meter))
     )
 
@@ -154,6 +161,7 @@ def storage_per_hour(
         bands = []
     if not bands or not math.isfinite(gigabytes):
         return None
+    # Each band ends where the next begins; below the first, storage is free.
     ends = [band.above_gb for band in bands[1:]] + [math.inf]
     value = sum(
         max(0.0, min(gigabytes, end) - band.above_gb)
@@ -190,6 +198,7 @@ def describe_tier_prices(tier: StorageTier, *, running: bool) -> str:
     ]
     if not said:
         return translate("price not known")
+    # The oldest, because a reader must not take an old price for a checked one.
     oldest = min(price.verified for price in tier.prices)
     return f"{', '.join(said)} ({oldest})"
 
@@ -211,6 +220,7 @@ def format_price(price: StoragePrice) -> str:
 
 def format_unit_price(amount: float, currency: str) -> str:
     """Return a unit price as text; see `format_price`."""
+    # Two decimals would show a price per GB as 0.00.
     if 0 < amount < 0.01:
         return _add_currency(f"{amount:.3g}", currency)
     return format_amount(amount, currency)
@@ -259,14 +269,17 @@ def format_money(
     """
     if amount is None or not math.isfinite(amount):
         return none
+    # Before the lower bound: an estimate may be too high.
     if estimated:
         return f"~{format_amount(amount, currency)}"
     if not at_least:
+        # Would be rounded to 0.00.
         if 0 < amount < 0.005:
             return f"<{_add_currency('0.01', currency)}"
         return format_amount(amount, currency)
     if 0 < amount < 0.01:
         return f"> {_add_currency('0.00', currency)}"
+    # Rounded in the digits that are shown; 1e-9, because 0.29 * 100 is 28.999….
     unit = 100.0 if abs(amount) < 1000 else 1.0
     return LEAST + format_amount(math.floor(amount * unit + 1e-9) / unit, currency)
 
@@ -313,8 +326,10 @@ class TransferCost(msgspec.Struct, frozen=True, kw_only=True):
 
     def covers_cost(self, other: TransferCost) -> bool:
         """Return whether consent to this toll also covers another one."""
+        # Consent was given for a size; more bytes are another question.
         if other.bytes > self.bytes:
             return False
+        # Unknown covers unknown only.
         if self.price is None or other.price is None:
             return self.price == other.price
         same = self.price.currency == other.price.currency
@@ -333,11 +348,13 @@ def estimate_transfer_cost(
     """
     leaving = f"{size(count)} will leave the box"
     if meter is not None and meter.error is None:
+        # The machine's own price beats the platform's maximum: at vast.ai each host sets it.
         own = meter.out_per_gb
     else:
         own = None
     if meter is not None and own is not None and math.isfinite(own) and own >= 0:
         price = MoneyAmount(own * count / 1e9, meter.currency)
+        # 0 from the provider is a fact, unlike a missing price.
         if not own:
             words = f"this machine's traffic costs nothing ({meter.source}); {leaving}"
             return TransferCost(bytes=count, free=True, price=price, words=words)

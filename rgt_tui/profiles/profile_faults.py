@@ -42,6 +42,7 @@ MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 URL = re.compile(r"https?://[^\s/]+\S*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DOMAIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+# A pattern instead of RE2 itself, which is only imported when a log is searched.
 NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
 """Look-around, back-references, atomic groups, conditions, possessive repeats: unsupported by RE2.
 """
@@ -49,9 +50,11 @@ NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the known name closest to `word`, or ""."""
+    # Lower than difflib's usual 0.6: ids are short, and one slip is much of them.
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
+    # A signature that RE2 refuses is not compiled: its message would hide this one.
     return ""
 
 
@@ -66,6 +69,7 @@ def find_faults(profile: Profile, stem: str) -> Iterator[str]:
 
     `stem` is the file name without suffix.
     """
+    # Own files replace shipped ones by their names: an id that differs would have no effect.
     if profile.id != stem:
         yield f"id: '{profile.id}' is not the file's name '{stem}'"
     if profile.kind not in KINDS:
@@ -75,6 +79,7 @@ def find_faults(profile: Profile, stem: str) -> Iterator[str]:
     yield from _check_url("home_url", profile.home_url)
     yield from _check_url("docs_url", profile.docs_url)
     tiers = [tier.name for tier in profile.tiers]
+    # Billing actions refer to tiers by name.
     yield from _find_duplicates("tiers.name", tiers)
     for i, tier in enumerate(profile.tiers):
         yield from (f"tiers[{i}].{fault}" for fault in _tier_faults(tier))
@@ -113,6 +118,7 @@ def _tier_faults(tier: StorageTier) -> Iterator[str]:
     if tier.role is not None and tier.role not in ROLES:
         yield f"role: {none_of(tier.role, ROLES)}"
     for mount in tier.mounts:
+        # Compared literally with the box's mount table; a pattern would match nothing.
         if not mount.startswith("/") or set(mount) & set("*$<"):
             yield f"mounts: '{mount}' is not absolute and literal; say it in words with the key 'where'"
     for j, price in enumerate(tier.prices):
@@ -136,6 +142,7 @@ def _price_faults(price: StoragePrice) -> Iterator[str]:
 def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
     if action.kind not in ACTIONS:
         yield f".kind: {none_of(action.kind, ACTIONS)}"
+    # Only kinds park and destroy are offered as actions.
     if action.trap and action.kind != "other":
         yield f".trap: a {action.kind} is offered to people; a trap is an 'other'"
     fates: Mapping[str, tuple[str, ...]] = {
@@ -149,17 +156,20 @@ def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
         for name in names:
             if name not in tiers:
                 yield f".{key}: no tier is called '{name}'{suggest_nearest(name, tiers)}"
+            # One fate per tier: two would leave it to the order of the code which one counts.
             if said.setdefault(name, key) != key:
                 yield f": '{name}' is both in {said[name]} and in {key}"
     for name, seconds in action.keeps_for_s.items():
         yield from _check_seconds(f".keeps_for_s.{name}", seconds)
     yield from _check_seconds(".reversible_window_s", action.reversible_window_s)
+    # None may have a window: it says for how long it would be possible.
     if action.reversible_window_s is not None and action.reversible is False:
         yield ".reversible_window_s: only what can be undone has it"
 
 
 def _clock_faults(clock: DangerClock) -> Iterator[str]:
     """Yield each fault of a danger clock as ``.key: what is wrong``, e.g. a missing field."""
+    # Each mode has exactly one field of its own; the others must be absent.
     for mode, key, why in (
         (ClockMode.COUNTDOWN, "counts_from", "needs its beginning"),
         (ClockMode.CHARGE, "runs", "needs the state in which it runs"),
@@ -172,6 +182,7 @@ def _clock_faults(clock: DangerClock) -> Iterator[str]:
             yield f".{key}: only a {mode.value} has it, this is a {clock.mode.value}"
     if clock.runs is not None and clock.runs not in RUNS:
         yield f".runs: {none_of(clock.runs, RUNS)}"
+    # The other starts get their end from the provider or the scheduler.
     if clock.counts_from in (ClockStart.STOP, ClockStart.START) and clock.after_s is None:
         yield f".claims: a countdown from the {clock.counts_from} needs after_s in one of them"
     if not clock.claims:
@@ -182,6 +193,7 @@ def _clock_faults(clock: DangerClock) -> Iterator[str]:
             yield f".claims[{j}]: neither url nor cited_as says where it comes from"
         yield from _check_url(f".claims[{j}].url", claim.url)
         yield from _check_month(f".claims[{j}].verified", claim.verified)
+    # Different figures without words cannot be shown as a disagreement.
     figures = {claim.after_s for claim in clock.claims}
     if (
         len(clock.claims) > 1
@@ -207,8 +219,10 @@ def _signature_faults(gotcha: Gotcha) -> Iterator[str]:
         return
     if gotcha.example is None:
         yield "example: the key is missing: a line that the signature matches"
+    # The example is the signature's own test.
     elif not pattern.search(gotcha.example):
         yield f"example: the signature does not match '{gotcha.example}'"
+    # It would match every line.
     if pattern.search(""):
         yield "log_signature: it matches an empty line"
 
@@ -216,11 +230,13 @@ def _signature_faults(gotcha: Gotcha) -> Iterator[str]:
 def _override_faults(overrides: Overrides) -> Iterator[str]:
     paths = [("data_dir", overrides.data_dir), ("durable_dir", overrides.durable_dir)]
     for key, path in (*paths, *(("python", path) for path in overrides.python)):
+        # These paths go into commands and job files, where nothing expands them.
         if path is not None and (not path.startswith("/") or set(path) & set("*$<\n")):
             yield f"{key}: '{path}' is not absolute and literal; leave it out where it differs from box to box"
     for name, value in overrides.env.items():
         if not VARIABLE.fullmatch(name):
             yield f"env.{name}: not a name that a variable can have"
+        # "<" marks a placeholder such as <your key>, which must not be set literally.
         if set(value) & set("$<\n\0"):
             yield f"env.{name}: '{value}' is not literal"
     for key, line in (("env_hook", overrides.env_hook), ("proxy_hook", overrides.proxy_hook)):
@@ -304,6 +320,7 @@ def check_sources(
     facts, found = 0, []
     for profile in profiles:
         for key, cited in _list_cited_facts(profile):
+            # Counted also if it is fine, so that the report can say how many were checked.
             facts += 1
             said = _find_source_fault(cited, as_of, max_age)
             if said is not None:
@@ -353,6 +370,7 @@ def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -
     They are the action, the tiers, and the clocks that a person reads before it. `now` is the
     client clock, in seconds of the epoch.
     """
+    # UTC: facts are dated by month, so a day more or less does not matter.
     as_of = datetime.fromtimestamp(now, UTC).date()
     wanted = {f"tiers.{tier.name}": f"what survives in {tier.name}" for tier in profile.tiers}
     wanted |= {f"clocks.{one.what}": one.what for one in profile.clocks if not one.in_scripts}
@@ -360,6 +378,7 @@ def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -
         wanted[f"billing.{action.verb}"] = f"what {action.native_label} does"
     newest: dict[str, str] = {}
     for key, cited in _list_cited_facts(profile):
+        # Claims of one clock count together, by the newest of them.
         what, month = wanted.get(key.split(".claims[")[0]), _find_newest_month(cited)
         if what is not None and month is not None:
             newest[what] = max(month, newest.get(what, ""))
@@ -412,11 +431,13 @@ def _find_source_fault(
     real = [one for one in cited if one.url or getattr(one, "cited_as", None)]
     if not real:
         return "no source", True
+    # The newest: one fresh source is enough to rely on.
     newest = _find_newest_month(real)
     if newest is None:
         return f"never dated ({_describe_source(real[0])})", max_age is not None
     age = _count_months(newest, as_of)
     where = _describe_source(next(one for one in real if one.verified == newest))
+    # A month in the future is a typing error, and would hide the fact's age for long.
     if age < 0:
         return f"verified in {newest}, which is not over yet ({where})", True
     if _is_old(newest, as_of) or (max_age is not None and age > max_age):

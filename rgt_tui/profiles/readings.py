@@ -21,12 +21,15 @@ from rgt_tui.model import (
     TrainingPause,
     time_of_day,
 )
+
+# "as" the same name: re-exported on purpose, which linters accept in this form.
 from rgt_tui.model import how_many as how_many
 from rgt_tui.model import pct as pct
 from rgt_tui.model import size as size
 
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 """File systems whose files are lost when the machine restarts."""
+# Two would be exceeded by one late sample of a busy box.
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""
 
@@ -36,6 +39,7 @@ def compute_percent(used: float | None, total: float | None) -> float | None:
 
     None if either is unknown, or the total is not positive.
     """
+    # 0 is what file systems without a fixed number of inodes report.
     if used is None or total is None or total <= 0:
         return None
     return 100.0 * used / total
@@ -55,6 +59,7 @@ def card_figures(gpus: Sequence[GpuReading]) -> dict[str, float]:
     Empty for one GPU, whose box has the same figures.
     """
     found: dict[str, float] = {}
+    # Limited, because each figure is a series of hours in memory, per card and box.
     for gpu in gpus[:MOST_CARDS] if len(gpus) > 1 else ():
         util, vram, temp, power = _card_names(gpu.index)
         if gpu.util is not None:
@@ -88,6 +93,7 @@ def byte_pct(disk: DiskReading) -> float | None:
     if disk.bytes_used is None:
         return None
     if disk.bytes_free is not None:
+        # As df: of what an unprivileged user could use, so 100% means that writes fail.
         return compute_percent(disk.bytes_used, disk.bytes_used + disk.bytes_free)
     return compute_percent(disk.bytes_used, disk.bytes_total)
 
@@ -96,16 +102,19 @@ def memory_pct(mem: MemoryReading) -> float | None:
     """Return the non-reclaimable memory in percent of the cgroup's limit."""
     if mem.used is None:
         return None
+    # Cache is freed before anything is killed, so it is no danger.
     return compute_percent(max(0, mem.used - (mem.cache or 0)), mem.limit)
 
 
 def disk_of(disks: tuple[DiskReading, ...], path: str) -> DiskReading | None:
     """Return the disk that contains `path`: the one with the longest mount point above it."""
+    # With the slash, /data does not contain /database.
     target = path.rstrip("/") + "/"
     above = [disk for disk in disks if target.startswith(disk.mount.rstrip("/") + "/")]
     return max(above, key=lambda disk: len(disk.mount), default=None)
 
 
+# The agent sends the system's own text, which Linux and macOS word alike.
 MISSING = os.strerror(errno.ENOENT)
 
 
@@ -116,6 +125,7 @@ def is_absent(disk: DiskReading, box: BoxState) -> bool:
 
 def no_agent(box: BoxState) -> str:
     """Return why a box has no logs, runs and queues; empty if an agent runs there."""
+    # A box that is watched by plain shell commands, without the agent.
     plain = box.hello is not None and box.hello.agent == "sh"
     if plain and box.limited:
         return box.limited[0]
@@ -129,6 +139,7 @@ def find_sample_interval(box: BoxState) -> float:
         return max(box.interval, min_interval)
     agreed = 0.0
     if box.hello is not None:
+        # An agent may be slower than asked for, e.g. on a box with many mounts.
         agreed = box.hello.interval
     return max(box.spec.interval, agreed, min_interval)
 
@@ -153,6 +164,7 @@ def how_ended(run: FoundRun) -> str:
         known = []
     else:
         known = [f"exit {run.exit_code}"]
+    # COMPLETED adds nothing to an exit status of 0.
     if run.outcome is not None and run.outcome != "COMPLETED":
         known.append(f"Slurm says {run.outcome}")
     return ", ".join(known) or "exit status unknown"
@@ -175,6 +187,7 @@ def format_duration(seconds: float | None) -> str:
     if hours < 24:
         return f"{hours}h{minutes:02d}"
     days, hours = divmod(hours, 24)
+    # Hours no longer matter then, and the text stays within its column.
     if days < 1000:
         return f"{days}d {hours}h"
     return f"{days}d"
@@ -192,6 +205,7 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
     loss = run.series.get("loss")
     if loss is None or run.last_at is None or cell.started is None:
         return None
+    # Of this attempt only: the time since its start is known, that of earlier ones is not.
     points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
     span = run.last_at - cell.started - run.held_s
     if points > 0 and span > 0:
@@ -202,6 +216,7 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
 def stall_after(cell: QueueCell, run: RunState) -> float:
     """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps."""
     stall_steps = 10.0
+    # Ten steps, because evaluations and saves come between steps.
     return max(STALL_MIN_S, stall_steps * (step_time(cell, run) or 0.0))
 
 
@@ -215,6 +230,7 @@ def find_redone_cells(box: BoxState) -> frozenset[tuple[str, str]]:
     return frozenset(
         (queue.path, cell.name)
         for queue in box.queues
+        # A queue that still runs may try the cell again itself.
         if queue.same_command is not None and not queue.runner_alive
         for cell in queue.cells
         if cell.state in ("failed", "interrupted")
@@ -226,6 +242,7 @@ def find_redone_cells(box: BoxState) -> frozenset[tuple[str, str]]:
     )
 
 
+# The runner's own words: a test holds both sides to them.
 _STOPPED_BY_PERSON = "the queue was stopped by rgt stop;"
 
 
@@ -250,6 +267,7 @@ def wait_left(box: BoxState, wait: TrainingPause, now: float) -> float | None:
     """Return the seconds until a waiting run gives up; None = unknown."""
     if wait.until is None:
         return None
+    # `until` is by the box's clock.
     return max(0.0, wait.until - (now + (box.clock_skew or 0.0)))
 
 
@@ -281,6 +299,7 @@ def format_time_ago(then: float | None, now: float) -> str:
 
 def quote_name(text: str, limit: int = 120) -> str:
     """Return a name or path from a box without terminal control characters."""
+    # One character more than shown, to see whether it was cut.
     shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
     if len(shown) <= limit:
         return shown

@@ -31,6 +31,7 @@ from rgt_tui.model.run import TIME
 from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
 from rgt_tui.profiles.readings import IN_MEMORY, disk_of, format_duration, how_many, pct, size
 
+# Two gaps: with one, a pause in the training would count as the interval.
 LEAST_SAVES = 3
 FAR = 2.0
 """Factor off the optimum from which advice is given: below it, the loss differs by a quarter at
@@ -66,6 +67,7 @@ def compute_daly_interval(cost_s: float, mtbf_s: float) -> float:
         cost_s: Seconds of training time taken by a save, above 0.
         mtbf_s: Mean seconds between failures, above 0.
     """
+    # Daly's formula is not valid there.
     if cost_s >= 2.0 * mtbf_s:
         return mtbf_s
     part = cost_s / (2.0 * mtbf_s)
@@ -103,6 +105,7 @@ def _advise_box_saves(box: BoxState, name: str, now: float) -> Iterator[Advice]:
     begun = _find_run_start(box, name, items)
     if every is None or begun is None:
         return
+    # `begun` is by the box's clock.
     watched = now + (box.clock_skew or 0.0) - begun
     yield from advise_save_interval(
         name,
@@ -136,6 +139,7 @@ def advise_save_interval(
     least_seen_s = 3600.0
     if watched < least_seen_s:
         return
+    # Without a failure, the time watched is the least that can be said.
     mtbf = watched / max(1, fails)
     if fails:
         often = f"{how_many(fails, 'failure')} in {format_duration(watched)}"
@@ -152,6 +156,7 @@ def advise_save_interval(
             )
             yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
     elif every >= long_s:
+        # A failure comes at any time between two saves: half of the interval on average.
         lost = every / 2.0
         text = (
             f"saves every {format_duration(every)}: a failure costs {format_duration(lost)} "
@@ -161,6 +166,7 @@ def advise_save_interval(
 
 
 def _price_of(box: BoxState, seconds: float) -> str:
+    # A box that bills nothing for the GPU has no price of lost work.
     if box.meter.kind is MeterKind.COMPUTE_AND_STORAGE:
         per_hour = find_hourly_cost(box.meter)
     else:
@@ -194,6 +200,7 @@ def _find_run_start(box: BoxState, name: str, items: tuple[Checkpoint, ...]) -> 
 
 def _count_failures(run: RunState | None) -> int:
     if run is not None:
+        # The trainer rolls back by itself after a loss spike: no failure of the machine.
         return sum("rollback" not in resume.reason for resume in run.resumes)
     return 0
 
@@ -209,6 +216,7 @@ def _save_cost(box: BoxState, name: str) -> float | None:
     ]
     costs = [int(text.replace(",", "")) / 1000.0 for text in told[-5:]]
     if costs:
+        # Not 0: an asynchronous save logs 0 ms, and the formula divides by it.
         return max(median(costs), 1e-3)
     return None
 
@@ -248,6 +256,7 @@ def _advise_cache_location(box: BoxState, name: str) -> Iterator[Advice]:
         and other.on is None
         and other.kind not in IN_MEMORY
     ]
+    # Only a suggestion: which disk survives a stop is said elsewhere.
     roomy = max(others, key=lambda other: other.bytes_free or 0, default=None)
     if disk is None or disk.mount != "/" or disk.bytes_free is None or roomy is None:
         return
@@ -265,6 +274,7 @@ def _advise_workers(box: BoxState, name: str) -> Iterator[Advice]:
     if sample is None or found is None or sample.cpu.usable is None:
         return
     ranks = [proc for proc in sample.procs if proc.run == name]
+    # Loader workers are forks of the ranks, with the same command line.
     workers = len(set(found.pids) - {proc.pid for proc in ranks})
     cores = sample.cpu.usable
     spare = max(1, math.floor(cores) - len(ranks))
@@ -277,6 +287,7 @@ def _advise_workers(box: BoxState, name: str) -> Iterator[Advice]:
 
 
 def _advise_free_memory(box: BoxState) -> Iterator[Advice]:
+    # Over minutes: right after its start, a training has not filled its memory yet.
     known = [value for value in box.rings.vram_pct if value is not None]
     gpus = [
         gpu
@@ -303,6 +314,7 @@ def _advise_batch_size(box: BoxState, name: str) -> Iterator[Advice]:
     worlds = {
         proc.dist.world for proc in sample.procs if proc.run == name and proc.dist is not None
     }
+    # Several launches at once: which of them is the continued one is unknown.
     if len(worlds) != 1 or (world := worlds.pop()) == before or world < 1:
         return
     marks = () if "SyncBatchNorm" in found.marks else found.marks
@@ -370,6 +382,7 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
         return None
     left = None
     if run.total_steps is not None and run.total_steps >= run.step:
+        # The newest quarter: an average with start-up would promise too late an end.
         left = (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
     return RunCost(
         per_1000_steps=project_cost(per_hour, 1000.0 * pace),
@@ -555,6 +568,7 @@ def is_version_in_range(version: str, first: str, last: str) -> bool:
     here, low, high = parse_version(version), parse_version(first), parse_version(last)
     if here is None or low is None or high is None:
         return False
+    # Cut to the limit's length, so that 1.15.2 is within "1.15".
     return here[: len(low)] >= low and here[: len(high)] <= high
 
 

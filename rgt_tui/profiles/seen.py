@@ -45,6 +45,7 @@ def page_digest(profile: Profile) -> str:
     """Return a digest that changes with any fact of the platform."""
     import hashlib  # imported here so that the first frame does not wait
 
+    # Sorted, so that the order of keys in a file does not matter.
     return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()[:32]
 
 
@@ -68,6 +69,7 @@ def seen_at(profile: Profile, env: Mapping[str, str] = os.environ) -> float | No
         found = path.stat()
     except OSError:
         return None
+    # Asked with every check of a box: the file is only decoded again when it has changed.
     page = _remembered(path, found.st_mtime_ns, found.st_size).pages.get(profile.id)
     if page is not None and page.digest == page_digest(profile):
         return page.at

@@ -31,6 +31,7 @@ NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs"
 """Prefixes of file system types that are stored on other machines."""
 NOT_MOUNTED = "nothing is mounted there"
 ON_ROOT = "it is on the device of the root"
+# Unknown is between: worse than a yes, better than a certain no.
 _WORTH = {False: 0, None: 1, True: 2}
 
 
@@ -90,6 +91,7 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Sto
         and normal, or is outside of all known mounts.
     """
     wanted = PurePosixPath(path)
+    # Such a path may lead out of the mount that its beginning names.
     if not wanted.is_absolute() or ".." in wanted.parts or path.startswith("//"):
         return ()
     found: dict[PurePosixPath, list[StorageTier]] = {}
@@ -101,6 +103,8 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Sto
     for mount, name in known.items():
         if mount.startswith("/"):
             if name in by_name:
+                # Replaces the profile's tiers of that mount: a statement about this box beats one
+                # about all.
                 found[PurePosixPath(mount)] = [by_name[name]]
             else:
                 found[PurePosixPath(mount)] = []
@@ -160,6 +164,7 @@ def missing_storage(mount: str, mounts: Iterable[MountRow], *, at_root: bool = F
     if found.kind in IN_MEMORY:
         return f"it is in memory ({found.kind})"
     if at_root:
+        # The root itself as storage: only a network file system can outlive the machine.
         if found.kind.startswith(NETWORK):
             return ""
         return f"the root is on a disk of the machine ({found.kind})"
@@ -215,6 +220,7 @@ def path_survives(
     answers = {tier_survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
     if False in answers:
         return False
+    # An empty set is no yes: no tier is known for the path.
     if answers == {True}:
         return True
     return None

@@ -87,6 +87,7 @@ def open_account(ref: ProviderRef, context: AccountContext) -> AutodlAccount:
         vendor=VENDOR,
         console=CONSOLE,
         key_env=KEY_ENV,
+        # The token alone: AutoDL's examples have no "Bearer" in front of it.
         scheme="",
         wrong=find_body_error,
     )
@@ -158,6 +159,7 @@ class AutodlAccount(RentedAccount):
         async def read_page(cursor: str | None) -> ListPage:
             index = 1 if cursor is None else int(cursor)
             page = 50
+            # A POST that only reads: unlike a verb, it may be repeated after an error.
             answer = await self.http.send_query(
                 "POST", f"{PRO}/list", {"page_index": index, "page_size": page}
             )
@@ -207,6 +209,7 @@ class AutodlAccount(RentedAccount):
             expanded = snapshot.expanded
         else:
             expanded = None
+        # None, not 0: a price that nothing publishes must not make the sum look complete.
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
         return RentedMachine(
@@ -243,13 +246,16 @@ class AutodlAccount(RentedAccount):
         After a failure, the last one of the same run.
         """
         known = self._snapshots.get(instance)
+        # The address changes with every start: that of the run before is no longer this instance's.
         if known is not None and known.started != started:
             known = None
         now = self.clock()
         # Seconds for which a snapshot is valid, within one run of the instance.
+        # Price and address hold for a whole run: each snapshot that is kept saves a request.
         snapshot_age = 600.0
         if known is not None and 0 <= now - known.at < snapshot_age:
             return known
+        # Without a snapshot the price and the address are missing, and the state is still right.
         with contextlib.suppress(ProviderError):
             data = as_object(
                 self._require_success(
@@ -285,6 +291,7 @@ class AutodlAccount(RentedAccount):
     def build_call(self, what: str, instance: str) -> MachineCall | None:
         """Return the call for a verb."""
         if what == START:
+            # The Pro API has no start without a card: it answers that the mode is not supported.
             return MachineCall(
                 "POST", f"{PRO}/power_on", {"instance_uuid": instance, "payload": "gpu"}
             )

@@ -60,6 +60,7 @@ class CommandLine:
     def _full_command(self, words: Sequence[str]) -> tuple[str, ...]:
         if self._via is None:
             return tuple(words)
+        # ssh joins its words with spaces, and the login node's shell splits them again.
         return (*SSH, "--", self._via, shlex.join(words))
 
     async def run(self, *words: str) -> CommandResult:
@@ -78,6 +79,7 @@ class CommandLine:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=self._env,
+                # A group of its own, so that ssh's helpers end with it at the time limit.
                 start_new_session=True,
             )
         except OSError as error:

@@ -68,6 +68,7 @@ def judge_sighting(sight: BoxSighting | None, now: float) -> tuple[Lifecycle, st
     if sight.heard is None:
         return Lifecycle.UNKNOWN, "not heard of so far"
     since = f"does not answer over SSH since {time.strftime('%H:%M', time.localtime(sight.heard))}"
+    # UNKNOWN on both sides of the limit: a crash and a broken network look the same from here.
     if now - sight.heard < SILENT_S:
         return Lifecycle.UNKNOWN, since
     return Lifecycle.UNKNOWN, f"{since}: probably stopped, not confirmed: check the console"
@@ -132,6 +133,7 @@ class ConsoleBox:
             clock: Returns Unix time.
         """
         self._ref, self._profile, self._clock = ref, profile, clock
+        # Set by the fleet, which has the connection; a command line without one sees nothing.
         self.sight: Callable[[], BoxSighting | None] = lambda: None
         """Returns the current sighting of the box; None = rgt does not check."""
 
@@ -199,6 +201,7 @@ class ConsoleBox:
         return self._leave_to_person(permit, BillingVerb.DESTROY)
 
     def _leave_to_person(self, permit: Permit, verb: BillingVerb) -> str:
+        # Used up although nothing is sent: the rules of the gate hold for a click, too.
         use_permit(permit, verb, self._ref, steady_time())
         if none := describe_missing_verb(self._profile, verb):
             raise ProviderError(none, console=self.console_url, sent=False)
@@ -271,6 +274,8 @@ class SelfStoppingBox(ConsoleBox):
 
         The connection is lost in the process, as expected.
         """
+        # Before the checks below, as everywhere: a permit that met an obstacle is not kept for
+        # later.
         use_permit(permit, BillingVerb.PARK, self.ref, steady_time())
         if self.run is None:
             raise ProviderError(
@@ -281,6 +286,7 @@ class SelfStoppingBox(ConsoleBox):
                 sent=False,
             )
         status = await self.run(self.command)
+        # sent=False only here: for these two alone it is sure that the command did nothing.
         if status in NEVER_RAN:
             raise ProviderError(
                 translate(
@@ -301,6 +307,7 @@ class SelfStoppingBox(ConsoleBox):
                 ),
                 console=self.console_url,
             )
+        # The box took the connection along, which is the expected end, but no proof of it.
         if status is None:
             what = "the connection was lost, as when a box stops"
         else:
@@ -322,6 +329,7 @@ class SelfStoppingBox(ConsoleBox):
     def _accepted_actions(self) -> tuple[str, ...]:
         """Return the accepted actions. The command needs a box that answers."""
         sight = self.sight()
+        # Without a connection, the click on the console is the only way that is left.
         if sight is not None and sight.answers:
             return (self.command, *super()._accepted_actions())
         return super()._accepted_actions()

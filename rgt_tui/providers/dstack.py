@@ -87,6 +87,7 @@ def find_body_error(data: object) -> BodyError | None:
     """Return the error of a body: ``{"detail": {"msg", "code"}}``, or a list of such objects."""
     if not isinstance(data, dict) or "detail" not in data:
         return None
+    # An object, a list of them, or plain text: the form depends on the layer that refused.
     detail = data["detail"]
     first = as_object(detail if isinstance(detail, dict) else next(iter(as_array(detail)), None))
     code = parse_text(first.get("code"), 80) or ""
@@ -132,6 +133,7 @@ class DstackAccount(RentedAccount):
         ]
         live = [one for one in rows if one[1].lifecycle is not Lifecycle.GONE]
         known = self._uuids.get(instance)
+        # By the server's identifier, even if it is terminated: that is the answer to "is it gone?".
         same = [machine for uuid, machine in rows if uuid == known]
         if same:
             return same[0]
@@ -163,6 +165,7 @@ class DstackAccount(RentedAccount):
 
         Newest first.
         """
+        # Terminated ones, too: without them a deleted instance looks like one that never existed.
         body = {"only_active": False, **({"project_names": [project]} if project else {})}
         found = []
         for raw in await self._fetch_pages("instances", body, PAGE, "created"):
@@ -186,6 +189,8 @@ class DstackAccount(RentedAccount):
                 "POST", f"/api/{what}/list", {**body, "limit": limit, **after}
             )
             items = as_array(answer.data)
+            # The server does not say whether there is more: only a page that is not full is the
+            # last.
             if len(items) >= limit:
                 last = as_object(items[-1])
             else:
@@ -215,6 +220,7 @@ class DstackAccount(RentedAccount):
             raise self.undocumented_error("an instance without project, fleet and number")
         lifecycle, bills = state_of(STATES, box.get("status"))
         status = make_printable(box.get("status") or "not said", 40)
+        # Still billed, so it changes the words only, not the state.
         if box.get("unreachable") is True and lifecycle is not Lifecycle.GONE:
             status = f"{status}, unreachable"
         resources = as_object(as_object(box.get("instance_type")).get("resources"))
@@ -233,6 +239,7 @@ class DstackAccount(RentedAccount):
             gpu_count=parse_count(len(gpus)),
             region=" ".join(filter(None, (backend, parse_text(box.get("region"), 60)))) or None,
             created=parse_time(box.get("created")),
+            # Not since a run began: an idle instance is billed like a busy one.
             billed_since=parse_time(box.get("created")),
             spot=parse_bool(resources.get("spot")),
         )
@@ -242,6 +249,7 @@ class DstackAccount(RentedAccount):
         if what != BillingVerb.DESTROY:
             return None
         project, fleet, place = instance.split("/")
+        # `fleets/delete`, with the same rights, would delete the whole fleet.
         body = {"name": fleet, "instance_nums": [int(place)]}
         return MachineCall("POST", f"/api/project/{project}/fleets/delete_instances", body)
 
@@ -252,6 +260,8 @@ class DstackAccount(RentedAccount):
             # Seconds for which the mapping from instances to the providers' machines is valid.
             runs_age = 300.0
             self._below_pause.begin(self.clock(), runs_age)
+            # A nicety: without it a box that both providers list is shown twice, and nothing else
+            # fails.
             with contextlib.suppress(ProviderError):
                 body = {
                     "only_active": True,

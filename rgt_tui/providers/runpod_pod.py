@@ -91,6 +91,7 @@ class Pod(msgspec.Struct, frozen=True):
         """
         sizes = {
             "volume-disk": self.volume_gb,
+            # A stopped pod loses its container disk, so only the volume is billed then.
             "container-disk": self.container_gb if running else 0.0,
         }
         return tuple(
@@ -153,6 +154,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
 
 def _parse_mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | None]:
     """Return the volume's size and path, and the network volumes; all unknown without mounts."""
+    # Unknown, not empty: with 0 GB a stopped pod would look free.
     if not isinstance(raw, dict):
         return None, "/workspace", None
     volume = raw.get("persistent")
@@ -182,6 +184,7 @@ def price_of(tier: str, size_gb: float, *, running: bool, kind: str | None = Non
 
 def network_per_hour(size_gb: float, kind: str) -> float | None:
     """Return a network volume's hourly cost; it bills until deleted, with or without a pod."""
+    # The profile lists only the grade that costs more under a name.
     grade = None if kind == "STANDARD" else kind
     return price_of("network-volume", size_gb, running=True, kind=grade)
 
@@ -214,6 +217,7 @@ async def read_list(http: AccountHttp, path: str, key: str, what: str) -> tuple[
         pages = as_object(data.get("pagination"))
         following = pages.get("nextCursor")
         if not isinstance(following, str):
+            # More pages without a cursor: an incomplete list would hide what bills.
             is_last = following is None and pages.get("hasNextPage") in (None, False)
             following = None if is_last else ""
         return ListPage(data.get(key), following, answer)
@@ -273,6 +277,7 @@ async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
         counts = [parse_number(summary.get(state)) for state in BILLED_WORKERS]
         known = [count for count in counts if count is not None]
         least = parse_number(as_object(endpoint.get("workers")).get("min"))
+        # All three must be known: a missing number is not 0 workers.
         if len(known) == len(counts) and sum(known) == 0 and least == 0:
             continue
         if len(known) == len(counts):

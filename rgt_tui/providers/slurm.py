@@ -154,8 +154,10 @@ class SlurmBox(OneMachine["SlurmAccount"]):
             _check_id(self._instance)
         except BadAnswer as error:
             raise PermitRefused(str(error)) from None
+        # After the check of the id: `scancel` also accepts -u and --state, which end other jobs.
         said = await self._account.line.run("scancel", self._instance)
         if said.status:
+            # The one message after which it is sure that nothing ended.
             refused = "Access/permission denied" in said.err
             raise BadAnswer(
                 f"scancel ended with {said.status}: {said.err or 'no word'}",
@@ -234,6 +236,7 @@ class SlurmAccount:
         return await self._run_squeue("--me")
 
     async def _run_squeue(self, *which: str) -> tuple[SqueueJob, ...]:
+        # Tabs, because a name may have spaces and pipes; it is last, so that its own tabs stay in it.
         said = await self.line.run(
             *EPOCH, "squeue", "--noheader", "--array", *which, f"--format={chr(9).join(FIELDS)}"
         )
@@ -262,6 +265,8 @@ class SlurmAccount:
             _check_id(instance)
             try:
                 jobs = await self._run_squeue(f"--jobs={instance}")
+            # squeue forgets a job some minutes after its end (MinJobAge); accounting is asked
+            # below.
             except NotFound:
                 jobs = ()
             own = [
@@ -270,6 +275,7 @@ class SlurmAccount:
                 if job.id == instance or job.id.startswith((f"{instance}_", f"{instance}+"))
             ]
             if own:
+                # Several for an array: one task that holds nodes is enough for the meter to run.
                 return self.build_meter(max(own, key=lambda job: job.state in HOLDS))
             return await self._read_ended(instance)
         except ProviderError as error:
@@ -279,6 +285,7 @@ class SlurmAccount:
         """Return the meter of a job unknown to squeue, from Slurm's accounting if there is any."""
         states = await self._list_accounted_states(instance)
         words = ", ".join(sorted(set(states)))
+        # All of them: a requeued job has a row for each attempt.
         if states and all(state in ENDED for state in states):
             return self._build_gone_meter(
                 instance, f"sacct: {make_printable(words, 80)}", f"{self.source}, sacct"
@@ -308,6 +315,7 @@ class SlurmAccount:
         try:
             said = await self.line.run("sacct", *words)
         except Unreachable as error:
+            # Sent, but without an answer: that proves nothing. Not sent: there is no `sacct` here.
             if error.sent:
                 raise
             return []
@@ -315,6 +323,7 @@ class SlurmAccount:
             rows = [row.split("|") for row in said.out.splitlines() if row.count("|") == 1]
         else:
             rows = []
+        # The whole array, since accounting names the tasks that wait in one row.
         mine = instance.partition("_")[0].partition("+")[0]
         # "CANCELLED by 1000" includes the user id.
         return [state.partition(" ")[0] for job, state in rows if re.split(r"[_+]", job)[0] == mine]
@@ -349,6 +358,7 @@ class SlurmAccount:
             native_status=make_printable(job.state, 40),
             actions=("scancel",) if job.state not in ENDED else (),
             names=(job.number,),
+            # A job that waits has a planned start, which lies in the future and is no age.
             created=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
             started=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
             ends_at=job.end if life is Lifecycle.RUNNING else None,
@@ -373,6 +383,7 @@ def parse_line(row: str) -> SqueueJob:
     cells = row.split("\t", len(FIELDS) - 1)
     if (
         len(cells) != len(FIELDS)
+        # "4711_[1-9]" are tasks that wait, together in one line.
         or not _ID.fullmatch(cells[0].partition("_[")[0])
         or not cells[0].isprintable()
     ):

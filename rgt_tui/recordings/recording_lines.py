@@ -24,12 +24,14 @@ from rgt_tui.fleet import shift_state
 from rgt_tui.model import BoxSpec, BoxState, LinkState, Meter
 
 FORMAT = 1
+# Four times the largest frame, because base64 and the wrapper make it longer.
 LONGEST = 4 << 20
 """A longer line is invalid."""
 
 _replace = msgspec.structs.replace
 GZIP = b"\x1f\x8b"
 BATCH = 64
+# Times of a broken clock or a hostile file would make the replay wait for years.
 LONGEST_SECONDS = 10 * 366 * 86400.0
 """A time further from the recording's start is invalid."""
 
@@ -74,6 +76,7 @@ class RecordingEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     box: str
     at: float
+    # Raw: kept as bytes, so that a newer agent's unknown fields survive a recording.
     line: msgspec.Raw = msgspec.Raw(b"")
     """A frame as received."""
     raw: str | None = None
@@ -103,6 +106,7 @@ def frame_line(box: str, at: float, line: bytes) -> bytes:
     """Return the recording's line for a received line."""
     prefix = b'{"box":' + _encode(box) + b',"at":' + _encode(at)
     try:
+        # Only to see whether it is JSON: the bytes are stored as they came.
         _any.decode(line)
     except (ValueError, RecursionError):
         return prefix + b',"raw":"' + base64.b64encode(line) + b'"}\n'
@@ -118,6 +122,7 @@ def change_line(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
         at: Client clock.
     """
     before = old or BoxState(spec=new.spec)
+    # LIVE follows from the first frame, so it needs no line of its own.
     link = new.link is not LinkState.LIVE and (new.link, new.reason, new.retry_at) != (
         before.link,
         before.reason,
@@ -135,6 +140,7 @@ def change_line(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
     if found == StateChange():
         return None
     if link and before.link is not new.link:
+        # The moment of the change, which may be earlier than its publication.
         when = new.since
     else:
         when = at
@@ -163,6 +169,7 @@ def read_header(line: bytes, name: str) -> RecordingHeader:
         RecordingError: it is not a header, or of a newer format.
     """
     try:
+        # First the version alone: a newer header need not decode as ours.
         version = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("recording")
         if version is None:
             number = None
@@ -291,6 +298,7 @@ class RecordingReader:
             self._file = _open_file(path)
             first = self._file.readline(LONGEST)
             if start is not None:
+                # In a gzip file Python reads again from the start, so this is slow but correct.
                 self._file.seek(start.offset)
         except _UNREADABLE as error:
             raise RecordingError(
@@ -330,6 +338,7 @@ class RecordingReader:
         if not line:
             self._over = True
             return
+        # The rest is skipped, because it could look like an entry.
         if not line.endswith(b"\n") and len(line) >= LONGEST:
             try:
                 self._skip_rest()
@@ -343,6 +352,7 @@ class RecordingReader:
                 raise DamagedLine("it is of a box that the header does not name")
             if abs(entry.at - self.header.started) > LONGEST_SECONDS:
                 raise DamagedLine("its time is years away from the header's")
+            # Decoded here already, so that damage is reported with its line number.
             wire_of(entry)
             yield self._timed(entry)
         except DamagedLine as error:
@@ -353,6 +363,7 @@ class RecordingReader:
 
     def _timed(self, entry: RecordingEntry) -> TimedEntry:
         moved = 0.0
+        # Every box has the same line for a clock change; it must count once.
         if entry.set is not None and entry.set.moved and entry.at != self._set_at:
             moved, self._set_at, self._end = entry.set.moved, entry.at, entry.at
             self._set_by += moved

@@ -17,6 +17,7 @@ from rgt_tui.fleet import connector
 from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetState
 from rgt_tui.recordings import recording_lines
 
+# At most this much is lost to a kill -9; each flush costs a gzip block.
 FLUSH_SECONDS = 0.5
 MOST_WAITING = 64 << 20
 """Maximum bytes waiting for the disk; beyond, the disk is too slow and recording fails."""
@@ -57,6 +58,7 @@ class LineFile:
         # zlib's number for a gzip member with the largest window.
         gzip_window = 31
         self._gzip = zlib.compressobj(6, wbits=gzip_window) if path.suffix == ".gz" else None
+        # O_EXCL, because a recording cannot be made again.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._fd = os.open(path, flags, 0o600)
@@ -77,6 +79,7 @@ class LineFile:
         if self._gzip is None:
             self._write_bytes(lines)
         else:
+            # A sync flush ends at a byte, so that the file can be unpacked up to here at any time.
             self._write_bytes(self._gzip.compress(lines) + self._gzip.flush(zlib.Z_SYNC_FLUSH))
         if begins:
             self._on_begun(self.path)

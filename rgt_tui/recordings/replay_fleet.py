@@ -300,6 +300,8 @@ class ReplayFleet(RecordedFleet):
                 self._length = file.position
             if self.speed != FULL:
                 ahead = ReplayFleet(self.path, speed=FULL)
+                # The keyframes are shared: what the second playback finds serves the seeks of this
+                # one.
                 ahead._keyframes, ahead._pause = self._keyframes, SHOW_SECONDS / 5
                 await ahead._play_recording()
 
@@ -348,6 +350,7 @@ class ReplayFleet(RecordedFleet):
             )
         )
         if len(self._keyframes) > most:
+            # The first one stays: it is the beginning of the file.
             del self._keyframes[1::2]
             self._spacing = 2 * max(self._spacing, BATCH)
 

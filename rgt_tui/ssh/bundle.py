@@ -99,9 +99,12 @@ def pack_zip(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
+            # The same bytes on every machine: the digest decides whether a box already has this
+            # file.
             entry = zipfile.ZipInfo(name, EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
+            # 3 = Unix: zipfile writes 0 on Windows, which would change the bytes.
             entry.create_system = 3
             archive.writestr(entry, files[name])
     return buffer.getvalue()

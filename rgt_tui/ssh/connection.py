@@ -237,11 +237,11 @@ async def connect(
         Unreachable: everything else; it distinguishes refused from timed out, and names the hop.
     """
     around = _surroundings_of(spec)
-    # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
     # Number of threads that run ``ssh -G`` (about 20 ms each). Few, because a used thread keeps its
     # memory.
     at_once = 4
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(at_once)):
+        # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
         steps = await asyncio.to_thread(resolve_hops, spec, default_user, elsewhere, around)
     opener = HopOpener(person or Person(spec.name, default_prompt()), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None

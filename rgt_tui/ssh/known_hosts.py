@@ -37,6 +37,7 @@ _BITS = {
 
 @functools.lru_cache(maxsize=4096)
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    # Not fnmatch: known_hosts has no brackets, and "[host]:22" contains them.
     parts = {"*": ".*", "?": "."}
     # Several stars in a row mean one; more would only slow down matching of a long name.
     text = re.sub(r"\*+", "*", pattern)
@@ -93,6 +94,7 @@ class KnownHostLine(msgspec.Struct, frozen=True):
 
     def is_about(self, name: str) -> bool:
         """Return whether the line is about a server; `name` is ``host`` or ``[host]:port``."""
+        # |1| is HMAC-SHA1, the only form of hashed names.
         if self.hosts.startswith("|1|"):
             return _matches_hashed(self.hosts, name.lower())
         return in_list(self.hosts, name)
@@ -325,6 +327,7 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
     """
     try:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # O_APPEND: a line that ssh adds meanwhile is not overwritten.
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise _unwritten(path, error) from error
@@ -353,6 +356,7 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
             gap = "\n"
         shown = hash_name(name) if hashed else name
         data = f"{gap}{shown} {kind} {key}\n".encode()
+        # A full disk: half a line would be an invalid key, which ssh skips without a word.
         if os.write(handle, data) != len(data):
             raise OSError(0, "only a part could be written")
         os.fsync(handle)
@@ -492,6 +496,7 @@ async def judge_host_key(
     """
     shown = f"{offered.type} {fingerprint(offered.key_blob)}"
     changed = known.same_type(offered.type)
+    # Before any policy: no option lets a changed key pass.
     if changed:
         raise HostKeyRefused(_changed_key_message(host, label, shown, changed))
     rule = effective(policy, host.strict)
@@ -568,6 +573,7 @@ async def _ask_to_accept(
     answer = await person.prompt_person(
         QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines)
     )
+    # The whole word, as in ssh: a stray key press trusts no one.
     return answer is not None and answer.strip().lower() == "yes"
 
 

@@ -36,6 +36,7 @@ def quote_words(*words: str) -> str:
 
     Between single quotes csh expands exclamation marks, and fish backslashes: not outside of them.
     """
+    # The quotes are closed, the character is escaped outside of them, and they are opened again.
     return shlex.join(words).replace("\\", "'\\\\'").replace("!", "'\\!'")
 
 
@@ -44,6 +45,7 @@ def mark_command(command: str) -> str:
 
     ``echo``, ``;`` and single-quoted words mean the same to sh, bash, zsh, fish, csh and busybox.
     """
+    # The first echo ends a line that a start-up file may have left open.
     return f"echo; echo {MARKER}; {command}"
 
 
@@ -106,6 +108,7 @@ class MarkedSession(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Forward standard error, and standard output after the marker."""
+        # Standard error is not held back: its order relative to the marker is not defined.
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
             if not self.started.done():
                 self._words += data[: MOST_SAID - len(self._words)]
@@ -115,6 +118,7 @@ class MarkedSession(asyncssh.SSHClientSession[bytes]):
             self._inner.data_received(data, datatype)
             return
         self._said += data[: MOST_SAID - len(self._said)]
+        # The marker may be cut at any byte, so as much as it is long is kept from piece to piece.
         data = self._tail + data
         before, marker, rest = data.partition(_MARKER_LINE)
         self._dropped += len(before)
@@ -154,6 +158,7 @@ class MarkedSession(asyncssh.SSHClientSession[bytes]):
             if (
                 exc is None
                 and self._status is not None
+                # There the shell's status is not about the command.
                 and not reads_commands_from_stdin(self._connection)
             ):
                 exc = not_run_error(
@@ -211,6 +216,7 @@ def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxErro
 
 def _encode_command(command: str) -> Any:
     """Return a command as bytes: names on the box need not be UTF-8. asyncssh declares only `str`."""
+    # asyncssh would encode a text strictly, and fail for a name that is not UTF-8.
     return command.encode(errors="surrogateescape")
 
 
@@ -226,6 +232,7 @@ async def open_in_login_shell(
         CommandNotRun: the shell that reads commands from standard input ended, or did not answer.
         asyncssh.Error: the session cannot be started.
     """
+    # A forced command may compare the exact text.
     if runs_plain_commands(connection):
         channel, _ = await connection.create_session(
             make, _encode_command(command), encoding=None, **options
@@ -244,6 +251,7 @@ async def open_in_login_shell(
         )
         return channel
     channel, _ = await connection.create_session(make_marked, None, encoding=None, **options)
+    # `exec`, so that the command's end is the session's end.
     line = f" exec {quote_words('sh', '-c', mark_command(command))}\n"
     with contextlib.suppress(OSError):  # the shell has ended: `started` says so
         channel.write(_encode_command(line))
@@ -251,6 +259,7 @@ async def open_in_login_shell(
     done, _ = await asyncio.wait({marked[-1].started}, timeout=patience_s)
     if done and marked[-1].started.result():
         return channel
+    # Not a polite close: a program that reads nothing would never end by it.
     channel.abort()
     raise CommandNotRun(
         translate("the box runs no commands: no shell answers on its standard input")
@@ -338,12 +347,14 @@ def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
         for number, code in enumerate(lines, 1):
             if code.lstrip().startswith("#"):
                 continue
+            # The `return` of such a guard may be some lines further down.
             if _GUARDS.search(code):
                 following = "\n".join(lines[number - 1 : number + 4])
                 if re.search(r"\breturn\b", following):
                     break
                 if not re.search(r"\bexit\b", following):
                     continue
+            # The least doubtful command of all files wins, not the first one.
             for rank, pattern in enumerate(_ENDS):
                 if pattern.search(code):
                     found = StartUpLine(name, number, clean_text(code.strip())[:120])
@@ -402,6 +413,7 @@ def drop_unread_files(files: list[tuple[str, str]]) -> list[tuple[str, str]]:
     kept: list[tuple[str, str]] = []
     for name, text in files:
         is_second = name in _LOGIN_FILES and any(other in _LOGIN_FILES for other, _ in kept)
+        # By its bare name, since it may be sourced as ~/x, $HOME/x or /root/x.
         base = name.rpartition("/")[2]
         sourced = re.compile(rf"(?:^|[\s/\"']){re.escape(base)}(?![\w.])", re.MULTILINE)
         if not is_second or any(sourced.search(earlier) for _, earlier in kept):
@@ -507,6 +519,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
             clock, file, number, command = traced.groups()
             if home and file.startswith(f"{home}/"):
                 file = f"~{file[len(home) :]}"
+            # A locale may write the point as a comma; bash before 5 has no EPOCHREALTIME at all.
             at = float(clock.replace(",", ".") or "nan")
             steps.append((StartUpLine(file, int(number), clean_text(command)[:120]), at))
             sizes.append(0)
@@ -519,6 +532,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
         elif steps:
             sizes[-1] += len(line) + 1
     named = [step for step, _ in steps if step.file]
+    # The trace never came to its end, so its last line did not return.
     if ended and ending is None and named:
         ending = named[-1]
     elif is_eaten and ending is None:

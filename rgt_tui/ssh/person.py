@@ -27,6 +27,7 @@ class PausableDeadline:
     async def __aenter__(self) -> PausableDeadline:
         self._timeout = asyncio.timeout(self.seconds)
         await self._timeout.__aenter__()
+        # Added to the outer ones: while a person thinks, all of them must wait.
         self._entered = _deadlines.set((*_deadlines.get(), self))
         return self
 
@@ -39,6 +40,7 @@ class PausableDeadline:
         assert self._timeout is not None
         if self._entered is not None:
             _deadlines.reset(self._entered)
+        # Cleared first, so that a late `extend_by` does not touch a limit that has been left.
         timeout, self._timeout = self._timeout, None
         await timeout.__aexit__(kind, error, trace)
 
@@ -54,6 +56,7 @@ class PausableDeadline:
 
     def extend_by(self, seconds: float) -> None:
         """Let it expire this many seconds from now."""
+        # With several prompts open, the last one that ends lets the time run again.
         if self._timeout is not None and not self._timeout.expired() and not self._open:
             self._timeout.reschedule(asyncio.get_running_loop().time() + seconds)
 
@@ -130,6 +133,8 @@ class PromptWaiter:
         """
         question = asyncio.ensure_future(asking)
         self._question = question
+        # Shielded: a server may disconnect meanwhile (LoginGraceTime), and the answer is still of
+        # use.
         with self.while_thinking():
             return await asyncio.shield(question)
 
@@ -172,6 +177,7 @@ class LoginAnswers:
 
     def prompt_lock(self, kind: str, name: str) -> asyncio.Lock:
         """Return the lock to hold while prompting about a subject."""
+        # No await between look-up and use, so that two tasks get the same lock.
         return self._locks.setdefault((kind, name), asyncio.Lock())
 
     def find_password(self, where: str) -> str | None:
@@ -184,6 +190,7 @@ class LoginAnswers:
 
     def drop_password(self, where: str, password: str | None = None) -> None:
         """Forget a refused password, unless it has been replaced."""
+        # Another box may have had it corrected while this login still tried the old one.
         if password is None or self._passwords.get(where) == password:
             self._passwords.pop(where, None)
 
@@ -256,6 +263,7 @@ class Person:
         said = tuple(clean_text(line)[:longest_line] for line in lines[:most_lines])
         question = BoxQuestion(0, self.box, kind, clean_text(title)[:longest_line], said)
         with contextlib.ExitStack() as waiting:
+            # Each continues with its own seconds: the time in which a person thinks does not count.
             for deadline in _deadlines.get():
                 waiting.enter_context(deadline.open_end(deadline.seconds))
             return await self._ask(question)

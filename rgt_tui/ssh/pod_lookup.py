@@ -114,6 +114,7 @@ async def run_kubectl(
     assert spec.kubectl is not None
     try:
         process = await asyncio.create_subprocess_exec(
+            # A group of its own: plugins that log in are children of kubectl, and end with it.
             program, *words, *spec.kubectl.cluster_options, env=dict(env), start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
@@ -135,6 +136,7 @@ async def run_kubectl(
             )
         ) from None
     finally:
+        # A login plugin may wait for a browser, so the whole group is ended.
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, 9)
@@ -153,6 +155,7 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
     route = spec.kubectl
     assert route is not None
     if route.pod is not None:
+        # One pod is an object, not a list of one.
         words = ("get", "pod", route.pod, "--output=json")
     else:
         words = ("get", "pods", f"--selector={route.pod_selector}", "--output=json")
@@ -176,7 +179,9 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
 
 def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]) -> KubectlPod:
     """Return the only running pod; check its container."""
+    # Finished pods of a Job stay listed until it is deleted.
     running = [pod for pod in pods if pod.is_running]
+    # Choosing one would show figures of, and run commands in, a pod that was not meant.
     if len(running) > 1:
         some = ", ".join(clean_text(pod.metadata.name) for pod in running[:5])
         raise ConfigError(
@@ -193,6 +198,7 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]
         raise Unreachable(_describe_absence(spec, route, pods))
     (pod,) = running
     names = [container.name for container in pod.spec.containers]
+    # Checked here, before the first command fails because of it.
     if route.container is not None and names and route.container not in names:
         raise ConfigError(
             translate(
@@ -214,6 +220,7 @@ def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod
         if route.job is not None:
             advice = f"rgt run {spec.name} -- COMMAND creates the Job, or {advice}"
         return f"kubectl: no pod has {route.pod_selector} {where}; {advice}"
+    # RFC 3339 in UTC, which sorts as text.
     newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp)
     name = clean_text(newest.metadata.name)
     text = f"kubectl: pod {name} {where} is {clean_text(_describe_state(newest))[:300]}"
@@ -222,6 +229,7 @@ def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod
 
 def _describe_state(pod: KubectlPod) -> str:
     status = pod.status
+    # The phase stays "Running" until the last container has ended.
     if pod.metadata.deletion_timestamp and status.phase == "Running":
         return "being deleted"
     said = status.reason or status.phase
@@ -255,9 +263,11 @@ def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
     route = spec.kubectl
     assert route is not None
     lines = [clean_text(line) for line in text.splitlines() if line.strip()]
+    # Plugins and warnings print before and after the error itself.
     said = next((line for line in reversed(lines) if _KUBECTL_ERROR.match(line)), "")
     said = (said or "; ".join(lines[-1:]) or "it printed nothing")[:400]
     key, options = f"boxes.{spec.name}.kubectl", route.option_text
+    # Before "forbidden", which such a message also contains: this one names the missing right.
     denied = _DENIED.search(text)
     low = text.lower()
     if re.search(r'context "?[^"]*"? does not exist|context was not found', low):

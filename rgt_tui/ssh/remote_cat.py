@@ -59,6 +59,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
             self.words = (self.words + data)[-STDERR_BYTES:]
             return
+        # Also while reading is paused: data in flight still arrives, up to the window.
         self._data += data
         self._news.set()
         if len(self._data) >= HIGH and not self._paused and self._chan is not None:
@@ -69,6 +70,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
         """Record that no more data will arrive."""
         self._ended = True
         self._news.set()
+        # The channel stays open, so that the exit status and standard error still arrive.
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -84,6 +86,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
             asyncssh.Error: the connection was lost.
         """
         await self._wait_for_more(0)
+        # Through a view: a slice of the bytearray would copy the data twice.
         data = bytes(memoryview(self._data)[:most])
         self._drop_bytes(len(data))
         return data
@@ -95,6 +98,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
             EOFError: it has no end, or is longer than expected.
             asyncssh.Error: the connection was lost.
         """
+        # When more of a long line arrives, only the new part is searched.
         searched = 0
         while (end := self._data.find(b"\n", searched)) < 0:
             searched = len(self._data)
@@ -108,6 +112,7 @@ class OutputPipe(asyncssh.SSHClientSession[bytes]):
     async def _wait_for_more(self, than: int) -> None:
         while len(self._data) <= than:
             if self._ended:
+                # Only when the buffer is used up: data that has arrived is valid.
                 raise self._error or EOFError("the command ended")
             self._news.clear()
             await self._news.wait()
@@ -191,6 +196,7 @@ class FileProgress:
 
     def begin_file(self, file: FileBegins) -> None:
         """Switch to a file; one that is merely resumed keeps the received bytes."""
+        # The bytes before the position identify the file; those of another one must not.
         if (file.why, file.start) != ("resumed", self.offset):
             self._before = b""
         self.inode, self.offset = file.inode, file.start
@@ -276,6 +282,7 @@ async def _iterate_pieces(
     pipe: OutputPipe, left: int, silence: float | None
 ) -> AsyncIterator[bytes]:
     """Yield a piece as it arrives: on a slow, unstable connection every received byte counts."""
+    # The number comes from the box, and decides how much is read without a record.
     if not 0 < left <= LONGEST_PIECE:
         raise CatFailed(f"the agent announced a piece of {left} bytes")
     while left:
@@ -285,6 +292,7 @@ async def _iterate_pieces(
 
 
 async def _await_within(coming: Awaitable[T], silence: float | None) -> T:
+    # Kept, because a TimeoutError may also come from the connection itself.
     late = asyncio.timeout(silence)
     try:
         async with late:

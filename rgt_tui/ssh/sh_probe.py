@@ -62,6 +62,7 @@ _TABLE = tuple(_crc_table_row(byte) for byte in range(256))
 def cksum_of(data: bytes) -> int:
     """Return the CRC that ``cksum`` prints for `data`."""
     value, size = 0, len(data)
+    # POSIX `cksum` includes the length, lowest byte first: not the CRC of zlib, but on every box.
     tail = bytearray()
     while size:
         tail.append(size & 0xFF)
@@ -71,6 +72,7 @@ def cksum_of(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
+# `n` is a line feed: command substitution strips it from the end, so it is taken off after an x.
 START = (
     'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
     'printf "\\nRGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
@@ -123,16 +125,20 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Split into lines; markers go to the code that starts the script."""
+        # Enough for a message; a greeting may have hundreds of lines.
         words = 20
         if self._on_line is None:
+            # Only until the script runs: its end is what may be a question.
             self._seen = (self._seen + data)[-4096:]
             self._news.set()
         for raw in self._lines.split_lines(data):
             line = raw.decode(errors="replace").rstrip("\r")
+            # A terminal may redraw its prompt with carriage returns in front of the marker.
             mark = line.rpartition("\r")[2]
             if mark in (READY, ACK, RUN, DAMAGED):
                 self._marks.put_nowait(mark)
                 if mark == RUN:
+                    # The script may print before the caller has set its listener.
                     self._early = []
             elif self._on_line is not None:
                 self._on_line(line)
@@ -190,6 +196,7 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
         Args:
             seconds: How long to wait for output.
         """
+        # A pause this long ends the output: its last line is complete then.
         pause_s = 0.5
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -208,6 +215,7 @@ class ProbeShell(asyncssh.SSHClientSession[bytes]):
 
     def shell_message(self) -> str:
         """Return what the box printed instead of running the script."""
+        # An echo of the start line says nothing about the box.
         said = [line for line in self.said if "RGT" not in line]
         if said:
             return said[-1]
@@ -232,6 +240,8 @@ async def open_shell(connection: BoxTransport, script: str, *, terminal: bool) -
     shell = ProbeShell()
     try:
         if terminal:
+            # Wide, so that the shell does not wrap the start line; "dumb", so that it sends few
+            # escapes.
             await open_session(
                 connection, lambda: shell, None, term_type="dumb", term_size=(1000, 50, 0, 0)
             )
@@ -248,6 +258,7 @@ async def open_shell(connection: BoxTransport, script: str, *, terminal: bool) -
         await _send_script(shell, script)
     except (NoCommands, ProbeFailed) as error:
         shell.close()
+        # A connection that was lost explains it better than a missing marker.
         if connection.is_closed() and shell.status is None:
             raise connection_lost_error(connection) from error
         raise
@@ -270,6 +281,7 @@ async def _start_script(shell: ProbeShell, terminal: bool) -> None:
         )
     for _ in range(tries if terminal else 1):
         if terminal:
+            # The space keeps the line out of the history of many shells.
             shell.write(f" {START}\n")
         mark = await shell.wait_for_marker(STEP_SECONDS / tries if terminal else STEP_SECONDS)
         if mark == READY:
@@ -295,6 +307,7 @@ async def _send_script(shell: ProbeShell, script: str) -> None:
             shell.write(f"{batch}RGT-ACK\n")
             batch = ""
             await _expect_marker(shell, ACK)
+    # The checksum is that of what the shell reassembles: each line with a line feed.
     text = "".join(f"{line}\n" for line in script.splitlines())
     shell.write(f"{batch}RGT-END {cksum_of(text.encode())} {len(text.encode())}\n")
     await _expect_marker(shell, RUN)
@@ -331,6 +344,7 @@ def build_script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str
     )
     head += f"r_disks() {{ {disks}; }}\n"
     body = files("rgt_tui.ssh").joinpath("sh_probe.sh").read_text(encoding="utf-8")
+    # Without comments and indentation: a terminal takes a few hundred bytes at a time.
     lines = (line.strip() for line in body.splitlines())
     return head + "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
 
@@ -367,6 +381,7 @@ class ShellProbe:
         self._boot = ""
         self._at: float | None = None
         self._task = asyncio.create_task(self._run_probe(), name="probe")
+        # The script cannot answer any more, and waiting for it would take until the time limit.
         shell.ended.add_done_callback(lambda _: self._task.cancel())
         shell.set_listener(self._accept_line)
 
@@ -400,6 +415,7 @@ class ShellProbe:
         answer_seconds = 30.0
         try:
             async with asyncio.timeout(answer_seconds):
+                # Shielded: the time limit must not cancel what `_accept_line` still sets.
                 hello = await asyncio.shield(self._greeting)
             self._begin_numbering(hello)
             while True:
@@ -410,6 +426,7 @@ class ShellProbe:
                 started = asyncio.get_running_loop().time()
                 async with asyncio.timeout(answer_seconds):
                     await self._answered.wait()
+                # The time of the reading counts, so that the interval is from start to start.
                 pause = self._interval - (asyncio.get_running_loop().time() - started)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._kick.wait(), max(0.0, pause))
@@ -425,12 +442,14 @@ class ShellProbe:
     def _begin_numbering(self, hello: ProbeGreeting) -> None:
         self._boot = hello.boot
         after = self._after
+        # Numbers go on after a reconnect, so that no sample looks lost or repeated.
         if isinstance(after, SampleCursor) and after.boot == hello.boot:
             self._seq = after.seq
         else:
             self._seq = 0
 
     def _accept_line(self, line: str) -> None:
+        # A reading of a broken box may be endless: lines beyond this number are left out.
         most_lines = 2000
         if not self._greeting.done():
             with contextlib.suppress(ValueError):
@@ -439,6 +458,7 @@ class ShellProbe:
             self._reading = [line]
         elif line.startswith("RGT } ") and self._reading is not None:
             reading, self._reading = self._reading, None
+            # A late answer to an earlier question is dropped.
             if line.split()[-1] == str(self._seq):
                 self._finish_reading(reading)
         elif self._reading is not None and len(self._reading) < most_lines:
@@ -454,6 +474,7 @@ class ShellProbe:
             self._on_bad(1)
         else:
             if self._at is None:
+                # Only with the first sample: the greeting has no time and does not know of GPUs.
                 self._deliver_frame(self._build_hello(hello, found.at, bool(found.gpus)))
             first, self._at = self._at is None, found.at
             self._deliver_frame(found)

@@ -88,6 +88,7 @@ def processes(
             continue
         pid, parent, start, threads, pages = (int(words[place]) for place in (0, 1, 3, 4, 5))
         command = words[6].split()
+        # The first row has the program; further ones are only text of an argument.
         if pid in found or not _is_training(command, own):
             continue  # a command line of several lines arrives as several rows
         started = boot + start / ticks
@@ -115,6 +116,7 @@ def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
     if not words:
         return False
     program = words[0].rpartition("/")[2].lstrip("-").rstrip(":")
+    # Before a custom pattern: the wrapper's command line contains that of its training.
     if _WRAPPER.fullmatch(program) or any(_NEVER.search(word) for word in words[:5]):
         return False
     if own is not None:
@@ -126,6 +128,7 @@ def _is_training(words: Sequence[str], own: re.Pattern[str] | None) -> bool:
     rest = words[_script_index(words) :]
     name = ""
     if rest:
+        # The script's name alone: its directory, e.g. /data/train, says nothing.
         name = rest[0].rpartition("/")[2].removesuffix(".py")
     return bool(_TRAINS.search(name) or _STARTER.fullmatch(name)) or not _SUBCOMMAND.isdisjoint(
         rest[1:5]
@@ -301,6 +304,7 @@ def _parse_disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Dis
         if place in errors or place not in sizes:
             found.append(DiskReading(mount=mount, error=errors.get(place, "not read")[:200]))
             continue
+        # File system type, ro or rw, then the row of df.
         kind, _, rest = sizes[place].partition(" ")
         flag, _, row = rest.partition(" ")
         total, used, free = _parse_df(row)
@@ -311,6 +315,7 @@ def _parse_disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Dis
                 bytes_total=_scale_to_bytes(total, 1024),
                 bytes_used=_scale_to_bytes(used, 1024),
                 bytes_free=_scale_to_bytes(free, 1024),
+                # 0 inodes: the file system has no fixed number of them, as btrfs.
                 inodes_total=nodes or None,
                 inodes_used=nodes_used if nodes else None,
                 read_only=flag == "ro",
@@ -349,6 +354,7 @@ def _parse_gpus(said: dict[str, list[str]]) -> tuple[GpuReading, ...]:
             )
         )
     for index, error in odd:  # an unreadable GPU must not disappear from the list
+        # A free index, because two readings with one index would be one GPU to the views.
         free = next(
             place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found)
         )
@@ -391,6 +397,7 @@ def _parse_numbers(text: str, count: int) -> list[int | None]:
 
 
 def _parse_integer(text: str) -> int | None:
+    # int() also accepts blanks, underscores and other digits, which the probe never prints.
     if re.fullmatch(r"-?\d{1,19}", text):
         return int(text)
     return None

@@ -119,6 +119,7 @@ def check_host(host: str) -> None:
     Raises:
         ValueError: it is such a name.
     """
+    # As OpenSSH since 9.6: the name may be expanded in ProxyCommand or Match exec.
     if not host or host.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]", host):
         raise ValueError(f"{host!r} is not a valid host name")
 
@@ -168,6 +169,7 @@ def _parse_jump(text: str) -> JumpHost:
     host = ""
     if found is not None:
         host = found["literal"] or found["host"]
+    # A host of "-oProxyCommand=…" would be an option of ssh.
     if found is None or text.startswith("-") or host.startswith("-"):
         raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
     if found["port"]:
@@ -195,6 +197,7 @@ def resolve_route(wanted: HostRequest, around: Surroundings) -> tuple[SshHost, .
 def _resolve_route(
     wanted: HostRequest, around: Surroundings, above: tuple[SshHost, ...]
 ) -> tuple[SshHost, ...]:
+    # Loops are found by address below: two aliases may lead to one another.
     host = resolve_host(wanted, around)
     if any(
         (host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above
@@ -209,6 +212,7 @@ def _resolve_route(
         )
     if not host.jumps:
         return (host,)
+    # Only the first hop follows its own entry; see `resolve_route`.
     first, *others = host.jumps
     hops = _resolve_route(HostRequest(first.host, first.port, first.user), around, (*above, host))
     through = (HostRequest(jump.host, jump.port, jump.user, proxied=True) for jump in others)

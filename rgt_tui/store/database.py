@@ -435,17 +435,13 @@ def restore_backup(path: Path, inode: int | None, now: float) -> RestoreResult |
                 number += 1
                 aside = path.with_name(f"{path.name}.damaged-{stamp}.{number}")
             backup, new = backup_of(path), path.with_name(path.name + ".new")
+            at, successor = None, None
             if _is_sound(backup):
-                at = backup.stat().st_mtime
-            else:
-                at = None
-            if at is not None:
+                at, successor = backup.stat().st_mtime, new
                 shutil.copyfile(backup, new)
                 new.chmod(0o600)
                 _sync_with_mtime(new, at)
-            _move_database(path, aside)
-            if at is not None:
-                new.rename(path)
+            _move_database(path, aside, successor)
         con = connect(path)
         try:
             # Without a backup, the lost period has an unknown start.
@@ -481,12 +477,25 @@ def _sync_with_mtime(path: Path, at: float) -> None:
         os.close(fd)
 
 
-def _move_database(path: Path, target: Path) -> None:
+def _move_database(path: Path, target: Path, successor: Path | None = None) -> None:
+    """Move a database away and put its successor in its place.
+
+    With a successor the file first gets a second name: a crash at any point leaves the damaged file or
+    the successor at `path`, and not a gap in which a new, empty history would begin.
+    """
+    linked = False
+    if successor is not None:
+        with contextlib.suppress(OSError):  # some file systems have no hard links
+            os.link(path, target)
+            linked = True
     # Move the file first: SQLite deletes a -wal file that it finds next to a new, empty file.
-    path.rename(target)
+    if not linked:
+        path.rename(target)
     for tail in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{tail}").rename(f"{target}{tail}")
+    if successor is not None:
+        successor.rename(path)
 
 
 def _drop_old_damaged(path: Path) -> None:

@@ -39,6 +39,7 @@ def read_parts(metadata: FileSection) -> tuple[CheckpointPart, ...]:
     entries, places = state.get("state_dict_metadata"), state.get("storage_data")
     if type(entries) is not PairList or type(places) is not PairList:
         raise FileRefused("its list of parts or their positions is missing")
+    # A dictionary as an ordered set, by name and offset of a part.
     there: dict[tuple[str, tuple[int, ...] | None], None] = {}
     found = []
     for key, value in places.items:
@@ -53,6 +54,7 @@ def read_parts(metadata: FileSection) -> tuple[CheckpointPart, ...]:
         if type(name) is not str or type(entry) is not MadeObject:
             raise FileRefused("an entry of it is not valid")
         for wanted in _parts_of_entry(name, entry):
+            # An entry that is not split has no offset.
             if wanted not in there and (name, None) not in there:
                 raise FileRefused(f"the position of a part of {name[:80]!r} is missing")
     return tuple(found)
@@ -76,10 +78,12 @@ def _parse_part(record: Any) -> CheckpointPart:
     ):
         raise FileRefused("something else is where the place of a part belongs")
     file, offset, length = (record.state.get(key) for key in ("relative_path", "offset", "length"))
+    # The name comes from the pickle: it must not lead out of the checkpoint.
     if type(file) is not str or not file or "/" in file or "\0" in file or file in (".", ".."):
         raise FileRefused(f"a part of it is in {str(file)[:80]!r}, which is not a file next to it")
     if type(offset) is not int or type(length) is not int or offset < 0 or length < 0:
         raise FileRefused(f"a part in {file[:80]!r} has no position")
+    # A part that was transformed, e.g. compressed, is not the bytes of a torch.save file.
     if record.state.get("transform_descriptors"):
         raise FileRefused(f"a part in {file[:80]!r} is transformed, which rgt does not check")
     return CheckpointPart(file, offset, length)
@@ -109,11 +113,13 @@ def _parts_of_entry(name: str, entry: MadeObject) -> list[tuple[str, tuple[int, 
             raise FileRefused(f"a part of {name[:80]!r} is outside of it")
         covered += _product(sizes)
         wanted.append((name, offsets))
+    # By volume: overlaps are found by the offsets in the files below.
     if covered != _product(size):
         raise FileRefused(f"the parts of {name[:80]!r} do not cover it completely")
     return [
         each
         for each, chunk in zip(wanted, chunks, strict=True)
+        # Ranks without a share have empty chunks, for which nothing is stored.
         if _product(_parse_shape(chunk.state.get("sizes")))
     ]
 
@@ -157,6 +163,7 @@ def examine_checkpoint(folder: Path) -> tuple[str, ...]:
         ) from None
     except FileRefused as refused:
         raise MemberFileError(METADATA, str(refused)) from None
+    # No parts at all would pass every check below.
     if not by_file and any(path.suffix == SUFFIX for path in folder.iterdir()):
         raise MemberFileError(METADATA, "it names none of the parts next to it")
     for name, wanted in sorted(by_file.items()):
@@ -174,6 +181,7 @@ def examine_checkpoint(folder: Path) -> tuple[str, ...]:
 
 def _check_part_file(whole: FileSection, wanted: list[CheckpointPart]) -> None:
     at = 0
+    # A set: the same part may be listed for several names.
     for part in sorted(set(wanted), key=lambda part: (part.offset, part.length)):
         if part.offset + part.length > whole.length:
             raise FileRefused(

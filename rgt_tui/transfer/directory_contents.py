@@ -89,6 +89,7 @@ def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
     left_over = []
     for path in sorted(files):
         folder, _, name = path.rpartition("/")
+        # Any part of the path: everything in such a directory is unfinished with it.
         if any(part.startswith(LEFT_OVER) for part in path.split("/")):
             left_over.append(path)
         else:
@@ -125,6 +126,7 @@ def _regrouped(
     rest: list[ExamineJob] = []
     for group in groups:
         own = {job.path: checkpoint.get(job.path, "") for job in group.jobs}
+        # A format that names its own files needs no guess by names.
         if not any(own.values()) or any(job.kind in ("trainer", "dcp") for job in group.jobs):
             kept.setdefault(group.path, []).append(group)
             continue
@@ -159,6 +161,7 @@ def _group_folder(
     if _is_trainer(names):
         groups.append(CheckpointGroup(here, "rgt_train", (ExamineJob("trainer", here),)))
         taken = {"manifest.json", "state.json", "model.safetensors", "trainer.safetensors"}
+        # Checked with the manifest, so they are no job of their own.
         taken |= {name for name in names if _is_sharded(name)}
     elif any(_is_sharded(name) for name in names):
         groups.append(
@@ -231,6 +234,7 @@ def kind_of(name: str, head: str) -> str:
         pickled = ""
         if lower.endswith((".pkl", ".pickle")):
             pickled = "pickle"
+        # `.bin`, `.tar` and the like are many formats: name or first bytes must speak for torch.
         if known or head == "zip":
             return "torch"
         return pickled
@@ -319,6 +323,7 @@ def _check_manifest_file(whole: FileSection, facts: Any) -> None:
         raise FileRefused("the manifest has no record of its content")
     if whole.length != size:
         raise FileRefused(f"{whole.length} bytes, {size} were written")
+    # Rounded up: the last chunk may be short.
     if len(sums) != -(-size // chunk) or not all(
         type(each) is str and _HEX.fullmatch(each) for each in sums
     ):

@@ -139,6 +139,7 @@ _SEVERAL: dict[str, Callable[[Path], dict[str, Any]]] = {
 def examine_path(kind: str, path: Path) -> dict[str, Any]:
     """Examine a file or a directory; return the result, including any trouble."""
     try:
+        # These open their files themselves, each with an error of its own.
         if kind in _SEVERAL:
             return _SEVERAL[kind](path)
         with OpenFileSection(path) as whole:
@@ -163,6 +164,7 @@ def limit_process(memory: int | None) -> None:
         # From prctl(2): kills this process when its parent ends, as the answer is no longer needed.
         parent_death_signal = 1
         ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+    # A core dump would have the content of the files.
     for what in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(what, (0, 0))
     if memory is not None:
@@ -172,6 +174,7 @@ def limit_process(memory: int | None) -> None:
 def main() -> int:
     """Answer questions until stdin closes."""
     limit_process(MEMORY)
+    # It ends when the parent closes the pipe, also on systems without prctl.
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         answer = examine_path(asked["kind"], Path(asked["path"]))
@@ -185,6 +188,7 @@ def _parse_version(text: str) -> tuple[int, ...]:
 
 
 def _load_file(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
+    # Per file: a limit for the largest one would let a small hostile one use as much.
     size = Path(path).stat().st_size
     for what, most in (
         (resource.RLIMIT_AS, LOAD_MEMORY + 2 * size),
@@ -192,6 +196,7 @@ def _load_file(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
     ):
         resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
     try:
+        # The old format cannot be mapped.
         torch.load(path, map_location="cpu", weights_only=True, mmap=not legacy)
     except MemoryError:
         return {"trouble": "torch needs more memory for it than a file of its length may need"}

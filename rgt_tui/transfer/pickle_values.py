@@ -99,6 +99,7 @@ def read_pickle(file: BytesIO, allowed: Collection[tuple[str, str]]) -> PickleCo
     """
     machine = _PickleMachine(allowed)
     try:
+        # It yields up to STOP, so `file` then is at the next pickle.
         for opcode, argument, _ in pickletools.genops(file):
             step = _STEPS.get(opcode.name)
             if step is None:
@@ -106,6 +107,7 @@ def read_pickle(file: BytesIO, allowed: Collection[tuple[str, str]]) -> PickleCo
                     f"its pickle has the opcode {opcode.name}, which no checkpoint needs"
                 )
             step(machine, argument)
+    # Before the general one, which would call a refusal damage.
     except FileRefused:
         raise
     except MemoryError:
@@ -138,6 +140,7 @@ def skip_pickle(file: BytesIO) -> None:
     try:
         for opcode, said, _ in pickletools.genops(file):
             argument: Any = said
+            # Names also come from the memo: without it, a dangerous one could hide there.
             if opcode.name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
                 if texts:
                     memo[len(memo) if argument is None else int(argument)] = texts[-1]
@@ -187,6 +190,7 @@ class _PickleMachine:
     def push_name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
             raise FileRefused("its pickle makes up the name of what it calls")
+        # Before the comparison: `__builtin__.eval` is `builtins.eval`.
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
             if has_side_effects(module, name):
@@ -208,6 +212,7 @@ class _PickleMachine:
             raise FileRefused(
                 "its pickle calls what is not a class or function of the allowed ones"
             )
+        # getattr on a class that is listed would otherwise reach anything through its attributes.
         if what == ATTRIBUTE and not (
             len(arguments) == 2
             and type(arguments[0]) is PickleName
@@ -298,6 +303,7 @@ def _tuple_of(count: int) -> Callable[[_PickleMachine, Any], None]:
     def make_tuple(machine: _PickleMachine, _: Any) -> None:
         if len(machine.stack) < count:
             raise FileRefused("its pickle is damaged: a tuple of missing values")
+        # A slice longer than the stack would silently be shorter, hence the test.
         machine.stack[-count:] = [tuple(machine.stack[-count:])]
 
     return make_tuple
@@ -336,6 +342,7 @@ _STEPS: dict[str, Callable[[_PickleMachine, Any], None]] = {
     "NEWFALSE": lambda machine, _: machine.push_value(False),
     "EMPTY_DICT": lambda machine, _: machine.push_value(PairList()),
     "EMPTY_LIST": lambda machine, _: machine.push_value([]),
+    # Lists for sets, because values are never hashed here.
     "EMPTY_SET": lambda machine, _: machine.push_value([]),
     "EMPTY_TUPLE": lambda machine, _: machine.push_value(()),
     "TUPLE": lambda machine, _: machine.push_value(tuple(machine.since_mark())),
@@ -362,6 +369,7 @@ _STEPS: dict[str, Callable[[_PickleMachine, Any], None]] = {
     "GLOBAL": _push_global,
     "STACK_GLOBAL": _named_on_stack,
     "REDUCE": _reduce_call,
+    # To make an object and to call a function is one thing here: neither is done.
     "NEWOBJ": _reduce_call,
     "NEWOBJ_EX": _call_with_names,
     "BUILD": lambda machine, _: machine.set_object_state(),

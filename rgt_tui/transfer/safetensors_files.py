@@ -44,9 +44,11 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
             f"it is truncated in its header: {8 + length} bytes are needed, {whole.length} are there"
         )
     header = _parse_header(whole.read(8, length))
+    # Texts of a user, which have no place in the file.
     header.pop("__metadata__", None)
     room = whole.length - 8 - length
     at = 0
+    # By offset: the header's own order is free.
     for begin, end, name in sorted(_parse_entry(name, entry) for name, entry in header.items()):
         if begin != at:
             raise FileRefused(
@@ -64,6 +66,7 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
 
 def _parse_header(raw: bytes) -> dict[str, Any]:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # JSON allows duplicates, and readers differ in which one they take.
         found = dict(pairs)
         if len(found) != len(pairs):
             raise FileRefused("a name appears twice in its header")
@@ -86,6 +89,7 @@ def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
     shown = name[:80]
     if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise FileRefused(f"its header is damaged at tensor {shown!r}")
+    # A list here could not be looked up in a dictionary.
     if type(entry["dtype"]) is str:
         bits = BITS.get(entry["dtype"])
     else:
@@ -109,6 +113,7 @@ def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
         raise FileRefused(f"tensor {shown!r} has no two offsets")
     begin, end = offsets
     for size in shape:
+        # In bits, because elements of 4 and 6 bits share bytes.
         bits *= size
     if begin < 0 or end < begin or (end - begin) * 8 != bits:
         raise FileRefused(

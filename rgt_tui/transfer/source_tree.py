@@ -434,6 +434,7 @@ class IgnoreRules:
             path: Relative to the top, with forward slashes. Its parent directories are not checked.
             is_folder: Whether it is a directory.
         """
+        # The last rule that matches decides, as in git.
         for rule in reversed(self._rules):
             if rule.folders_only and not is_folder:
                 continue
@@ -445,6 +446,7 @@ class IgnoreRules:
 
 
 def _parse_rule(line: str, base: str, source: str) -> _IgnoreRule | None:
+    # git keeps a space at the end only after a backslash.
     text = re.sub(r"(?<!\\)[ \t]+$", "", line.rstrip("\r\n"))
     if not text or text.startswith("#"):
         return None
@@ -458,6 +460,7 @@ def _parse_rule(line: str, base: str, source: str) -> _IgnoreRule | None:
     text = text.rstrip("/")
     if not text:
         return None
+    # As in git: a slash anywhere but at the end ties a pattern to its directory.
     tied = "/" in text
     try:
         pattern = re.compile(

@@ -68,11 +68,13 @@ def examine_torch_file(whole: FileSection) -> TorchFile:
 
 def _zip_file(whole: FileSection) -> TorchFile:
     found = read_records(whole)
+    # torch reads the first folder's records; a second one could hold what other readers see.
     folders = {name.partition("/")[0] for name in found}
     if len(folders) != 1 or not all("/" in name for name in found):
         raise FileRefused("its records are not in one folder, as torch writes them")
     (folder,) = folders
     inner = {name.partition("/")[2]: record for name, record in found.items()}
+    # By this record torch.load itself recognises TorchScript.
     if "constants.pkl" in inner:
         raise FileRefused("it is a TorchScript archive, which contains code: it is not loaded")
     if "data.pkl" not in inner or "version" not in inner:
@@ -86,6 +88,7 @@ def _zip_file(whole: FileSection) -> TorchFile:
         raise FileRefused(
             f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})"
         )
+    # After the checksums: a damaged byte is then reported as damage and not as a strange pickle.
     said = read_pickle(pickle.read_head(MOST_BYTES), safe_names.CHECKPOINT)
     if said.end != pickle.length:
         raise FileRefused("there is something after the end of its pickle")
@@ -96,6 +99,7 @@ def _zip_file(whole: FileSection) -> TorchFile:
 def _not_loadable(*pickles: PickleContents) -> tuple[str, ...]:
     """Return what ``weights_only`` loading rejects: unlisted names, and protocols above 2."""
     names = {name for pickle in pickles for name in pickle.names}
+    # torch's own unpickler knows protocol 2.
     newest = max(pickle.protocol for pickle in pickles)
     return (*safe_names.beyond_torch(names), *([f"pickle protocol {newest}"] if newest > 2 else []))
 
@@ -117,6 +121,7 @@ def _map_storages(stored: Iterable[StorageReference]) -> dict[str, int]:
     found: dict[str, int] = {}
     for storage in stored:
         key, width, count = _parse_storage(storage)
+        # Several tensors share a storage, and each names its length.
         if found.setdefault(key, width * count) != width * count:
             raise FileRefused(f"storage {key} has two lengths")
     return found
@@ -151,8 +156,10 @@ def _tensors_fit(made: Iterable[MadeObject]) -> None:
         lengths, steps = _parse_shape(size), _parse_shape(stride)
         if lengths is None or steps is None or len(lengths) != len(steps) or not _is_count(offset):
             raise FileRefused("a tensor of it has an invalid shape")
+        # An empty tensor touches no element, at any offset.
         if 0 in lengths:
             continue
+        # The largest index that its strides reach.
         last = offset + sum(
             (length - 1) * step for length, step in zip(lengths, steps, strict=True)
         )
@@ -164,6 +171,7 @@ def _tensors_fit(made: Iterable[MadeObject]) -> None:
 
 def _element_bytes(call: MadeObject) -> int:
     """Return the bytes per element: of the dtype if given, else of the storage's class."""
+    # `_rebuild_tensor_v3` names a dtype: its storage is then untyped, with a width of one byte.
     for said in call.arguments[4:]:
         if type(said) is PickleName and said.module == "torch" and said.name in safe_names.DTYPES:
             return safe_names.DTYPES[said.name]
@@ -188,6 +196,7 @@ def _examine_legacy(whole: FileSection) -> TorchFile:
     first = read_pickle(file, safe_names.CHECKPOINT)
     if first.value != LEGACY_NUMBER:
         return _examine_plain(whole, first)
+    # Protocol number, system, the object itself, and the keys of the storages in file order.
     pickles = [read_pickle(file, safe_names.CHECKPOINT) for _ in range(4)]
     version, system, said, keys = pickles
     if type(version.value) is not int or version.value != 1001 or type(keys.value) is not list:
@@ -209,6 +218,7 @@ def _examine_legacy(whole: FileSection) -> TorchFile:
             raise FileRefused(
                 f"storage {key} has {how_many(count, 'element')}, and its tensors need {counts[key]}"
             )
+        # Eight bytes of length come before the data of each storage.
         at += 8 + lengths[key]
         if at > whole.length:
             raise FileRefused(
@@ -255,6 +265,7 @@ def examine_pickle(whole: FileSection) -> str:
             beyond = beyond or str(error)
             if _EMBEDS in beyond:
                 return beyond
+            # From its beginning: it was read only as far as the strange name.
             file.seek(start)
             skip_pickle(file)
     return beyond

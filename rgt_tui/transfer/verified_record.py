@@ -136,9 +136,11 @@ def files_before(directory: Path) -> tuple[float, Iterator[VerifiedFile]] | None
 
 
 def _read_as(directory: Path, what: type[T]) -> T | None:
+    # The refusal first: if both are there, an interrupted write must not count as passed.
     for name in (REFUSED, VERIFIED):
         try:
             with open_regular(directory / name, follow=False) as file:
+                # One byte more than allowed: a longer record is cut off and fails as JSON.
                 raw = file.read(min(_MOST_BYTES, os.fstat(file.fileno()).st_size) + 1)
         except FileNotFoundError:
             continue
@@ -178,6 +180,7 @@ def _iterate_record_text(found: Verification, entries: Iterable[VerifiedFile]) -
     text = msgspec.json.format(
         msgspec.json.encode(msgspec.structs.replace(found, entries=())), indent=1
     )
+    # The last one: a message earlier in the record may contain the same text.
     before, _, after = text.rpartition(_NO_ENTRIES)
     yield before + _NO_ENTRIES[:-1]
     comma = b"\n  "
@@ -209,6 +212,7 @@ def prove_loadable_copies(
         owner = ledger.deepest_folder(row.path, folders)
         if owner is not None and row.instance == instance:
             folders[owner].append(row)
+    # Not kept open for the files below, which can take minutes.
     book.close()
     # A record pulled from the box is not trusted.
     came = {
@@ -251,6 +255,7 @@ def _count_verified(
     folder: Path, rows: Sequence[FileRow], records: dict[Path, _RecordContent | str | None]
 ) -> tuple[int, list[tuple[str, str]]]:
     """Return the number of verified checkpoints in a directory, and errors for the others."""
+    # Sizes of the ledger: whether the files still are the same, `prove_copies` has checked.
     here = {Path(row.local).name: row.here.size for row in rows}
     groups = directory_contents.plan_examination(
         dict(directory_contents.read_heads(folder, here.items()))
@@ -269,6 +274,7 @@ def _count_verified(
     for name, row in names.items():
         if name in record.reasons:
             errors.append((row.path, f"its copy does not pass: {record.reasons[name]}"))
+        # By hash, so that a file that was pulled again after the verification needs a new one.
         elif record.hashes.get(name) != row.sha256:
             errors.append((row.path, f"its copy was not checked since it was pulled: {look}"))
     places = {encode_path(str(folder.relative_to(root))), *names}
@@ -281,6 +287,7 @@ def _nearest_record(
     """Return the record of a directory or its nearest parent; a text says why it is unusable."""
     for root in (folder, *folder.parents):
         if root not in records:
+            # Kept, since all folders of a tree ask for the same parents.
             records[root] = _read_content(root)
         if records[root] is not None:
             return root, records[root]
@@ -338,6 +345,7 @@ def expected_by_ledger(root: Path, rows: Iterable[CopiedFile | FolderRow]) -> Pu
     """Return what ledger rows say about a directory; the rows are not kept."""
     found = PulledFiles({}, [])
     bases = tuple(
+        # Both names of it: the ledger has the path as it was given to the pull.
         dict.fromkeys(f"{base}/".replace("//", "/") for base in (root, os.path.realpath(root)))
     )
     for row in rows:
@@ -382,6 +390,8 @@ def expected_by_manifest(path: Path, folder: str) -> dict[str, str]:
             raise ValueError("a line of it is not JSON") from None
         if not isinstance(row, dict):
             raise ValueError("a line of it is not an object")
+        # Without this row, a manifest that was cut off would excuse every file that it no longer
+        # names.
         ended = ended or row.get("end") is True
         if "sha256" in row:
             name = _decode_name(row)
@@ -399,6 +409,7 @@ def _decode_name(row: Mapping[str, object]) -> str:
             name = os.fsdecode(base64.b64decode(coded, validate=True))
         except binascii.Error:
             raise ValueError("a name in it is damaged") from None
+    # The manifest was written on the box: its names lead nowhere else.
     if not name or name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"it names {name[:80]!r}, which is not in its directory")
     return name

@@ -75,6 +75,7 @@ class ZipRecord(NamedTuple):
                             f"record {self.name} has more data than its header states"
                         )
                     yield piece
+                    # All of this piece is in the decompressor's state, and it needs more input.
                     if not piece and not unpacking.unconsumed_tail:
                         break
         except zlib.error as error:
@@ -148,6 +149,7 @@ def _refuse_odd_header(odd: Mapping[str, tuple[str, ...]]) -> None:
     Args:
         odd: Name of the header → its fields that differ from torch's writer.
     """
+    # Half of them: damage is local, another writer differs everywhere.
     if 2 * sum(map(bool, odd.values())) >= len(odd):
         return  # made by another writer
     for what, words in odd.items():
@@ -165,10 +167,12 @@ def _directory(whole: FileSection) -> tuple[int, int, int, tuple[str, ...]]:
     magic, disk, first, here, count, size, offset, comment = _END.unpack(
         whole.read(place, _END.size)
     )
+    # No search for it, as zip tools do: a comment could hold a second directory.
     if magic != END_MAGIC or comment:
         raise FileRefused("it is truncated, or data was appended: there is no directory at its end")
     if disk or first or here != count:
         raise FileRefused("its directory speaks of several disks")
+    # Without a 64-bit end it is not torch's writer: more than a few fields then count as different.
     stop, odd = place, ("all",) * (_FEW + 1)
     wide = _wide_directory(whole, place)
     if wide is not None:
@@ -178,6 +182,7 @@ def _directory(whole: FileSection) -> tuple[int, int, int, tuple[str, ...]]:
             (size, wide[1], _WIDE),
             (offset, wide[2], _WIDE),
         ):
+            # Writers differ in whether they fill the short field when the number fits.
             if short not in (long, blank):
                 raise FileRefused("its two directory ends disagree")
         count, size, offset = wide[:3]
@@ -236,6 +241,8 @@ def _parse_entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Zi
         size, packed, offset = (
             wide.pop(0) if value == _WIDE and wide else value for value in (size, packed, offset)
         )
+        # Also here, because TorchScript compresses its code, and would fail with a less useful
+        # message.
         if b"/code/" in name:
             raise FileRefused("it is a TorchScript archive, which holds code: it is not loaded")
         if method not in methods or (not method and packed != size):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers, which do not see the names below.
 if TYPE_CHECKING:
     from rgt_tui.ui.app import RgtApp, SeenPlatforms
     from rgt_tui.ui.box_pulls import BoxPull
@@ -195,6 +196,7 @@ __all__ = [
     "write_visits",
 ]
 
+# Imported when first used: a command that needs one name does not load every screen.
 __getattr__ = imported_later(
     __name__,
     {

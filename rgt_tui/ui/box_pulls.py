@@ -108,6 +108,7 @@ class BoxPulls:
     ) -> bool:
         """Wait until the price is agreed to; to refuse, the person stops the pull."""
         told, before = self._agreed.get(box, (frozenset(), None))
+        # A pull that continues asks again only if it fetches other paths or costs more.
         if before is not None and told >= set(paths) and before.covers_cost(toll):
             return True
         self._answers[box] = asyncio.get_running_loop().create_future()
@@ -124,6 +125,7 @@ class BoxPulls:
         """Stop the pull of a box; the files that arrived are kept."""
         pull = self._pulls.get(box)
         if pull is not None and pull.is_running:
+            # Set before the worker ends: no result is shown for a pull that the person stopped.
             self._pulls[box] = replace(pull, stopped=True)
             self._workers[box].cancel()
 
@@ -141,6 +143,7 @@ class BoxPulls:
             end = await fleet.pull_directories(
                 box, paths, apply_progress, apply_plan, request_agreement
             )
+            # The agreed price stays valid for what a pull that was cut off has yet to fetch.
             if end.whole:
                 self._agreed.pop(box, None)
         except asyncio.CancelledError:
@@ -170,6 +173,7 @@ class BoxPulls:
         shown = False
         for screen in self._app.screen_stack:
             moved = getattr(screen, "pull_moved", None)
+            # A screen without a box, such as the list of transfers, shows the pulls of all boxes.
             if callable(moved) and getattr(screen, "box_name", None) in (box, None):
                 moved()
                 shown = True
@@ -186,6 +190,7 @@ class BoxPulls:
         if shown or pull.end is None or pull.stopped:
             return
         text = f"{box}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{pull.end.text}"
+        # A failure is a toast, which is seen on every screen.
         hint = getattr(self._app.screen, "hint", None)
         if pull.end.whole and callable(hint):
             # How long a pull's result is shown on the top screen.

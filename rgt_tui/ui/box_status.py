@@ -53,7 +53,7 @@ class StateLook(NamedTuple):
     """How a state is displayed on every screen."""
 
     glyph: str
-    """Name of the character in `rgt_tui.ui.notation.Glyphs`."""
+    """Name of the character in `rgt_tui.ui.notation.GlyphSet`."""
     tone: Tone
     means: str
     """Description for the help."""
@@ -134,6 +134,7 @@ def count_by_health(healths: Iterable[BoxHealth]) -> list[tuple[BoxHealth, int]]
 
 def cells_of(box: BoxState) -> tuple[QueueCell, ...]:
     """Return the cells of all queues of a box."""
+    # No copy: this is called for each box at every redraw.
     if len(box.queues) == 1:
         return box.queues[0].cells
     return tuple(cell for queue in box.queues for cell in queue.cells)
@@ -159,6 +160,7 @@ def current_run(box: BoxState) -> RunState | None:
         for run in box.runs:
             if run.name == current[1].name:
                 return run
+        # The running cell has logged nothing yet; the progress of an earlier run is not its own.
         if current[1].state == "running":
             return None
     return max(box.runs, key=lambda run: run.progressed_at or 0.0)
@@ -180,6 +182,7 @@ def fleet_parts(state: FleetState, verdicts: Sequence[Assessment]) -> Parts:
     rate = format_sums(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
     parts.append((2, make_line("  ", Span(rate), dim_span(" /h"))))
     parts += spend_parts(state)
+    # If no price is known, the rate is a dash and needs no remark.
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
         parts.append(
@@ -225,6 +228,7 @@ def spend_parts(state: FleetState) -> Parts:
                 ),
             )
         )
+    # On the first day of a month both are the same sum.
     if spend.month and spend.month != spend.today:
         parts.append(
             (
@@ -273,6 +277,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
             )
         )
     if clock is not None:
+        # A clock that only a stop would start is less urgent than one that runs.
         parts.append((4 if clock.tone is not Tone.DIM else 7, make_line(clock)))
     return parts
 
@@ -308,6 +313,7 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
         found = next((view for view in box.logs if view.path == current[1].log), None)
         if found is not None:
             return found
+    # A log without lines is shown only if there is no other.
     return max(box.logs, key=lambda view: (bool(view.lines), view.at or 0.0), default=None)
 
 

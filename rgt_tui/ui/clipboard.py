@@ -55,6 +55,7 @@ def copy_to_clipboard(
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(path, f"{text}\n".encode())
     except OSError as error:
+        # The terminal probably has the text, so the missing file is not worth an error.
         if small:
             return f"copied {copied.what}"
         return translate(
@@ -75,9 +76,11 @@ def write_screenshot(svg: str, env: Mapping[str, str]) -> str:
     for place in here_or(state_directory(env) / "screenshots"):
         try:
             place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Screenshots within one second get different names.
             path = write_new(place / name, svg.encode(), range(1, 100))
             note_written([path], env)
         except OSError as error:
+            # The first directory is the one that the person expects, so its reason is shown.
             why = why or f"{place}: {error.strerror or str(error)}"
             continue
         said = translate("the screen was saved to {path}", path=shorten_path(path))

@@ -78,6 +78,8 @@ class Command(msgspec.Struct, frozen=True):
     ``question``."""
 
     def __post_init__(self) -> None:
+        # `setdefault`: copies made with `replace` may have the person's keys; this keeps the
+        # declared ones.
         _KEYS.setdefault(self.id, self.keys)
 
     @property
@@ -106,6 +108,7 @@ class Command(msgspec.Struct, frozen=True):
         return "  ".join(key_name(key) for key in self.keys)
 
 
+# Textual uses the Unicode names of characters; people look for the character on the key.
 _NAMES = {
     "question_mark": "?",
     "slash": "/",
@@ -133,6 +136,7 @@ _NAMES = {
 
 def key_name(key: str) -> str:
     """Return a key as shown to a person: ``?`` for ``question_mark``."""
+    # "+" alone is a key; in a longer name it separates the modifiers.
     *modifiers, last = key.split("+") if len(key) > 1 else [key]
     return "+".join([*modifiers, _NAMES.get(last, last)])
 
@@ -142,6 +146,7 @@ def key_of(shown: str) -> str:
     *modifiers, last = shown.split("+") if len(shown) > 1 else [shown]
     names = {name: key for key, name in _NAMES.items()}
     named = names.get(last) or (
+        # Textual spells out punctuation marks only; letters, digits and named keys are as written.
         character_key(last) if len(last) == 1 and not last.isalnum() else last
     )
     return "+".join([*modifiers, named])
@@ -337,6 +342,7 @@ ALERTS_TOO: tuple[Command, ...] = tuple(
 
 OF_ROW: tuple[Command, ...] = tuple(
     replace(command, footer=0)
+    # No rank: the key line of these screens is for their own commands.
     for command in (*BOX_TARGET, *BOX_CARE)
     if command.id in {"box.log", "box.curves", "box.platform", "box.handbook"}
 )
@@ -376,6 +382,7 @@ MACHINE: tuple[Command, ...] = (
     Command("past.earlier", ("comma",), "minute back", "Go back a minute.", "minute(-1)", footer=3),
     Command("past.later", ("full_stop",), "minute on", "Go forward a minute.", "minute(1)", footer=4),
     Command("past.go", ("slash",), "go to", "Go to a time: 02:30, yesterday 14:00, 3h (ago).", "go_to", footer=5),
+    # These keys act on live boxes elsewhere; here they say why they do nothing.
     Command("past.refused", ("D", "r", "P", "I", "A", "m"), "read only",
             "The past is read-only: tear down, connect, pause, mute and answer in the present.", "refuse"),
 )  # fmt: skip
@@ -390,6 +397,7 @@ _IN_THE_PAST = frozenset(
     )
 )  # fmt: skip
 LOOKING: tuple[Command, ...] = tuple(
+    # After the five commands of the time machine itself.
     replace(command, footer=command.footer + 5 if command.footer else 0)
     for command in (*FLEET, *BOX_TARGET, *BOX_CARE)
     if command.id in _IN_THE_PAST
@@ -561,6 +569,7 @@ OF_ALL_BOXES = frozenset({"alerts", "night", "handbook", "journal", "transfers",
 def screen_class(place: str) -> Any:
     """Import the class of a screen."""
     _, module, name = SCREENS[place]
+    # By name: importing all screens would delay the first frame.
     return getattr(importlib.import_module(module), name)
 
 

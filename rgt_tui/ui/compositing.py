@@ -58,6 +58,7 @@ def cell_style_of(style: Style | None, system: ColorSystem) -> CellStyle:
         ink = ";".join(style.color.downgrade(system).get_ansi_codes())
     if style.bgcolor is not None:
         ground = ";".join(style.bgcolor.downgrade(system).get_ansi_codes(foreground=False))
+    # As Rich does: bits of attributes that the style does not set may be present.
     return CellStyle(style._attributes & style._set_attributes, ink, ground)
 
 
@@ -69,11 +70,13 @@ def switch_style(before: CellStyle, after: CellStyle) -> str:
     if after == PLAIN:
         return "\x1b[0m"
     ended, begun = before.attributes & ~after.attributes, after.attributes & ~before.attributes
+    # 0 ends everything and is shorter than a code for each.
     codes = [code for bit, code in enumerate(OFF) if ended >> bit & 1]
     if ended:
         begun = after.attributes  # one code may end two attributes
     codes += [code for bit, code in enumerate(ON) if begun >> bit & 1]
     codes += [new for old, new in zip(before[1:], after[1:], strict=True) if old != new]
+    # Some attributes share a code, such as bold and dim; it is sent once.
     return f"\x1b[{';'.join(dict.fromkeys(codes))}m"
 
 
@@ -84,6 +87,7 @@ def draw_pieces(pieces: Iterable[Piece], system: ColorSystem) -> str:
     # Attributes that are invisible on a space: bold, dim, italic.
     ink_limit = 0b111
     for y, x, strip in pieces:
+        # Within a line the column alone is enough, in fewer bytes.
         out.append(f"\x1b[{x + 1}G" if y == line else f"\x1b[{y + 1};{x + 1}H")
         line = y
         for text, style, _ in strip:
@@ -173,12 +177,14 @@ class TightCompositor(Compositor):
 
     def render_partial_update(self, *args: Any, **named: Any) -> ChopsUpdate | None:
         """Return what changed, cropped at both ends."""
+        # Copied, because Textual clears the regions before it draws.
         self._changed = tuple(self._dirty_regions)
         try:
             update = super().render_partial_update(*args, **named)
         finally:
             self._changed = ()
         try:
+            # None = nothing has changed.
             if update is None:
                 return None
             return TightUpdate(update.chops, update.spans, update.chop_ends)

@@ -40,7 +40,9 @@ _SHORT = {
     "config_file": "config",
     "config_path": "config",
 }
+# A letter first: a negative number is a value, not an option.
 _OPTION = re.compile(r"^--?([A-Za-z][\w.\-]*)(?:=(.*))?$", re.DOTALL)
+# Hydra writes `+key` for a new key and `++key` to override one.
 _PAIR = re.compile(r"^\+{0,2}([A-Za-z][\w.]*)=(.*)$", re.DOTALL)
 """``key=value`` as in Hydra."""
 
@@ -53,6 +55,7 @@ def curve_parts(
     seeds: AveragedRuns | None = None,
 ) -> Parts:
     """Return the right end of the header; `seeds` are the runs whose average is drawn."""
+    # The frame knows which axis it has: without a value above 0 it is linear.
     if frame is None:
         log = settings.is_log
     else:
@@ -83,6 +86,7 @@ def curve_parts(
         ),
     ]
     if seeds is not None and seeds.summary is not None:
+        # Replaces the count of runs, with a rank that stays in narrow terminals.
         parts[-1] = (
             1,
             _label_value(translate("over "), translate("{runs} runs", runs=seeds.summary.runs)),
@@ -94,6 +98,7 @@ def curve_parts(
     if frame is not None:
         parts.append((6, _label_value("", describe_density(frame.per_dot, settings.axis))))
         if not settings.view.is_all:
+            # It loads numpy, for which neither commands nor the first frame may wait.
             from rgt_tui.ui.plot.frame import format_axis_value
 
             window = " to ".join(format_axis_value(settings.axis, end) for end in frame.window)
@@ -153,12 +158,14 @@ def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
     else:
         one = "step"
     if per_dot >= 0.75:
+        # A decimal for few steps per dot only, and none for a whole number.
         few = per_dot < 9.5 and abs(per_dot - round(per_dot)) > 0.05
         if few:
             count = f"{per_dot:.1f}"
         else:
             count = f"{per_dot:,.0f}"
         return f"1 dot = {count} {one}" + ("" if count == "1" else "s")
+    # A window of no width has no steps per dot.
     return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} dots"
 
 
@@ -224,6 +231,7 @@ def nothing_to_draw(
         keys = [RunKey(box.spec.name, run.name) for run in runs]
     else:
         keys = [each.key for each in listed]
+    # Steps are known for every run, so on that axis only hiding is left as a reason.
     if settings.axis is not XAxis.STEP and not all(key in settings.hidden for key in keys):
         return (
             translate(
@@ -334,6 +342,7 @@ def _read_entry(
         state = cell.state
     if state == "running" and run.wait is not None:
         state = "holding"
+    # An ended run makes no progress any more: an age would only grow.
     if state in {"running", "holding", ""} and run.progressed_at is not None:
         age = now - run.progressed_at
     else:
@@ -403,6 +412,7 @@ def _off_the_axis(key: RunKey, board: Board, frame: PlotFrame | None) -> str:
     if frame is None or not frame.log or trace is None:
         return ""
     low, high = trace.path_bounds(board.settings.smooth)
+    # `not … <=`, because without a value `low` is NaN.
     if not low <= 0:
         return ""
     if high > 0:
@@ -461,6 +471,7 @@ def settings_of(box: BoxState | None, run: RunState) -> dict[str, str]:
         known |= {**(cell.told or {}), "config": cell.cfg, "task": cell.task}
         if cell.epochs is not None:
             known["epochs"] = str(cell.epochs)
+    # A setting that is known exactly replaces the one read off the curve.
     if "lr" in known:
         known.pop("peak lr", None)
     return known
@@ -490,6 +501,7 @@ def time_at_crosshair(
     board: Board, settings: PlotSettings, selected: RunKey | None, box: str
 ) -> float | None:
     """Return when the selected run of a box, or its first one, was at the crosshair."""
+    # It loads numpy.
     from rgt_tui.ui.plot.board import clock_of
 
     cross = settings.crosshair_x
@@ -534,6 +546,7 @@ def compare_chosen_runs(
     runs = {each.key: each for each in board.runs}
     keys = {key: None for key in (settings.reference, selected) if key in runs}
     shown = {key: None for key in board.shown_runs if key in runs}
+    # Nothing is pinned, but two runs are drawn: those are meant.
     if len(keys) < 2 and len(shown) == 2:
         keys = dict(shown)
     if len(keys) < 2:
@@ -576,12 +589,14 @@ def options_of(command: str) -> dict[str, str]:
     """
     try:
         words = shlex.split(command)
+    # There is an unbalanced quote.
     except ValueError:
         words = command.split()
     found: dict[str, str] = {}
     for place, word in enumerate(words):
         if (pair := _PAIR.match(word)) is not None:
             found[_short_key(pair[1])] = pair[2]
+        # `python -m module`: the module is not a setting.
         elif (option := _OPTION.match(word)) is not None and word != "-m":
             if place + 1 < len(words):
                 after = words[place + 1]
@@ -631,9 +646,11 @@ def list_differences(
 
 
 def _is_same_value(one: str | None, other: str | None) -> bool:
+    # The same text, or both unknown.
     if one == other:
         return True
     try:
+        # 3e-4 and 0.0003 are the same setting.
         return one is not None and other is not None and float(one) == float(other)
     except ValueError:
         return False

@@ -49,6 +49,7 @@ class ScreenFaultReporter(Protocol):
 class FaultTolerant(MessagePump):
     """A screen or widget that survives exceptions in its handlers."""
 
+    # Textual calls it for every message of a pump; an exception that leaves it ends the app.
     async def _dispatch_message(self, message: Message) -> None:
         try:
             await super()._dispatch_message(message)
@@ -59,6 +60,7 @@ class FaultTolerant(MessagePump):
 
 def report_fault_to_app(who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
     """Report to the app that `who` failed; return False if the error must be raised again."""
+    # The app is a pump that can fail, too.
     app = who if isinstance(who, ScreenFaultReporter) else who.app
     return isinstance(app, ScreenFaultReporter) and app.report_screen_fault(
         who, error, opening=opening
@@ -68,6 +70,7 @@ def report_fault_to_app(who: MessagePump, error: Exception, *, opening: bool = F
 def describe_error(error: BaseException) -> str:
     """Return an error's type and message in one line."""
     longest_words = 200
+    # The message may quote text from a box.
     said = clean_text(" ".join(str(error).split()))[:longest_words]
     if said:
         return f"{type(error).__name__}: {said}"
@@ -81,6 +84,7 @@ def report_path(env: Mapping[str, str]) -> Path:
 
 def shorten_path(path: Path) -> str:
     """Return a path with ``~`` for the home directory, to fit into a line."""
+    # `relative_to` raises ValueError outside the home directory, `home` RuntimeError without one.
     with contextlib.suppress(ValueError, RuntimeError):
         inside = path.relative_to(Path.home())
         if inside.parts:
@@ -94,6 +98,7 @@ def append_traceback(path: Path, who: str, error: BaseException) -> bool:
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%d %H:%M:%S %z")
     text = f"{when}  {who}\n{lines}\n".encode(errors="replace")
+    # A link in the file's place is refused, and opening a FIFO there does not block.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     with contextlib.suppress(OSError, RuntimeError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

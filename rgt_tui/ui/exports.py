@@ -24,6 +24,7 @@ from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.plot.view import ShownRun
 from rgt_tui.ui.widgets.checklist import WORDS, PhaseChecks
 
+# Only looked for, not imported, until a PNG is made.
 PNG_NEEDS = "resvg_py"
 ENDINGS = (".svg", ".csv", ".png")
 
@@ -83,6 +84,7 @@ def export_points(runs: Sequence[ShownRun], metric: str) -> bytes:
                     step,
                     _format_number(epochs.get(step)),
                     _format_time(times.get(step)),
+                    # `repr` is the shortest text that reads back as the same number.
                     repr(value),
                 )
             )
@@ -100,6 +102,7 @@ def _format_time(at: float | None) -> str:
         if at is None or math.isnan(at):
             return ""
         return datetime.fromtimestamp(at, UTC).isoformat()
+    # Times are as the box reported them, and no calendar may have them.
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -107,6 +110,7 @@ def _format_time(at: float | None) -> str:
 def _disarm_formula(text: str) -> str:
     """Return a name that no spreadsheet interprets as a formula."""
     plain = clean_text(text)
+    # A spreadsheet evaluates a cell that begins with one of these.
     if plain[:1] in ("=", "+", "-", "@"):
         return f"'{plain}"
     return plain
@@ -194,8 +198,10 @@ def write_export(name: str, content: bytes, env: Mapping[str, str] = os.environ)
     given = Path(name).expanduser()
     own = state_directory(env) / "exports"
     why = ""
+    # An absolute path is the person's choice; nothing else is tried.
     for folder in [given.parent] if given.is_absolute() else here_or(own):
         try:
+            # Only rgt's own directory is created; a wrong name must not create directories.
             if folder == own:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 return write_new(folder / given.name, content)

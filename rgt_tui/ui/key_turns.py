@@ -114,6 +114,7 @@ class KeyTurns:
                 await _wait_for_messages(self._app, self._app)
                 for pump in target.ancestors_with_self:
                     await _wait_for_messages(pump, self._app)
+                # Textual sends no message when a screen has become ready, so it is polled.
                 look_s = 0.01
                 while not self._is_ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
                     await asyncio.sleep(look_s)
@@ -388,15 +389,7 @@ def parse_in_steps(sheet: Stylesheet) -> Iterator[None]:
 
 async def warm_up(app: App[None], keys: KeyTurns) -> None:
     """Load and parse what an app's screens need; keys pressed meanwhile come first."""
-    before = sys.getswitchinterval()
-    # Python's switch interval while modules are loaded (default 5 ms), so that the screens stay
-    # responsive.
-    turn_s = 0.0005
-    sys.setswitchinterval(turn_s)
-    try:
-        await asyncio.to_thread(preload_modules, screen_modules())
-    finally:
-        sys.setswitchinterval(before)
+    await asyncio.to_thread(preload_modules, screen_modules())
     # another version of Textual parses on demand
     with contextlib.suppress(AttributeError, TypeError):
         await keys.run_between_keys(parse_in_steps(app.stylesheet))

@@ -77,6 +77,7 @@ def run_legend() -> tuple[LegendRow, ...]:
 
 
 def _curves_legend() -> Legend:
+    # As the plot draws them (`plot/frame.py`).
     up, cross = ("⇡", "╳") if current_glyphs().braille else ("^", "X")
     rows = (
         LegendRow(up, "resumed from a checkpoint at this step"),

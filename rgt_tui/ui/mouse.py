@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 BACK_KEY = "mouse_back"
 """Key name of the back button in the bindings of a screen."""
 _EXTRA = re.compile(r"\x1b\[<(\d+);-?\d+(?:\.\d+)?;-?\d+(?:\.\d+)?([Mm])")
+# Bits of an SGR mouse code: shift 4, meta 8, control 16; 32 = motion; 128 = buttons 8 to 11.
 _MODIFIERS, _MOVES, _BEYOND, _BACK = 0b11100, 32, 128, 128
 
 
@@ -41,6 +42,7 @@ def extra_button(code: str) -> tuple[bool, bool]:
     """
     found = _EXTRA.match(code)
     number = 0
+    # `int` raises for thousands of digits; a real code has at most three.
     if found is not None and len(found[1]) < 6:
         number = int(found[1])
     beyond = bool(number & _BEYOND)
@@ -54,6 +56,7 @@ def hear_back_button() -> None:
         from textual._xterm_parser import XTermParser
 
         inner = XTermParser.parse_mouse_code
+        # Already patched by another app of this process: wrapping it again would nest for each app.
         if inner.__module__ == __name__:
             return
 
@@ -82,6 +85,7 @@ def find_hinted_command(row: Line, column: int, commands: Sequence[Command]) -> 
     ):
         return None
     flat = frame[1]
+    # A border is `╭─ title ─── hint ─╮`: the hint follows the last flat piece.
     start = text.rfind(flat, 0, len(text.rstrip(frame + " "))) + 1
     hint = text[start:].rstrip(frame + " ")
     found: Command | None = None
@@ -192,6 +196,7 @@ def marked_text(rows: Sequence[Line], selection: Selection) -> str:
             continue
         (first, last), text = text_bounds(row), text_of(row)
         part = text[max(first, span[0]) : last if span[1] < 0 else max(first, min(last, span[1]))]
+        # A border within the selection: its title is kept, the line around it is not.
         if row and row[0].text[:1] in corners and row[-1].text[-1:] in corners:
             part = frame.sub("  ", part).strip(" " + current_glyphs().cursor)
             part = re.sub(" {3,}", "  ", part)

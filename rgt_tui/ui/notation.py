@@ -72,6 +72,7 @@ def gib_or_dash(count: float | None) -> str:
     if count is None:
         return NONE
     value = count / (1 << 30)
+    # More would be rounded to 100.0, which is a character wider.
     if value < 99.95:
         return f"{value:.1f}"
     return f"{value:.0f}"
@@ -102,7 +103,9 @@ def number_or_dash(value: float | None, digits: int = 3) -> str:
         if value > 0:
             return "inf"
         return "-inf"
+    # With fixed decimals, these would be shown as 0.000, or with digits that mean nothing.
     if value != 0 and (abs(value) >= 10_000 or abs(value) < 10**-digits):
+        # Python writes at least two digits of the exponent.
         return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
     return f"{value:.{digits}f}"
 
@@ -201,7 +204,7 @@ ASCII = GlyphSet(
     cursor=">",
     more="v",
     margin="<",
-    bar=" ########"[:1] + "   " + "#####",
+    bar="    #####",
     bar_rest=".",
     thin="= ",
     spark="_.,-=+*#",
@@ -216,6 +219,7 @@ ASCII = GlyphSet(
     later=">",
 )
 
+# For texts written with these characters instead of `current_glyphs`.
 _TO_ASCII = str.maketrans(
     {
         "–": "-", "—": "-", "…": "..", "·": ".", "→": "->", "›": ">", "‹": "<", "×": "x", "°": "",
@@ -241,6 +245,7 @@ def choose_glyphs(environ: Mapping[str, str], encoding: str) -> GlyphSet:
         if wish == "0":
             return UNICODE
         return ASCII
+    # Python and locales spell it UTF-8, utf8 or utf_8.
     utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
     if utf8 and environ.get("TERM") not in POOR:
         return UNICODE
@@ -250,6 +255,7 @@ def choose_glyphs(environ: Mapping[str, str], encoding: str) -> GlyphSet:
 @cache
 def current_glyphs() -> GlyphSet:
     """Return the character set of this process, chosen once."""
+    # False: does not change the locale of the process.
     return choose_glyphs(os.environ, locale.getpreferredencoding(False))
 
 

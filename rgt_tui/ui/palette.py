@@ -44,11 +44,13 @@ class PaletteEntry:
 
 def escape_markup(text: str) -> str:
     """Escape a text for the palette's markup."""
+    # The palette parses help texts as markup; an escaped bracket is shown as it is.
     return make_displayable(text).replace("[", r"\[")
 
 
 def in_order(letters: str, text: str) -> bool:
     """Return whether the letters occur in a text in this order, with any text in between."""
+    # `in` consumes the iterator up to the match, so the next letter is searched for after it.
     left = iter(text)
     return all(letter in left for letter in letters)
 
@@ -56,6 +58,7 @@ def in_order(letters: str, text: str) -> bool:
 def score_entry(entry: PaletteEntry, query: str) -> float:
     """Return how well an entry matches a query; 0 = not at all."""
     words = query.casefold().split()
+    # As it is shown: this terminal may replace characters of a name.
     title = make_displayable(entry.title).casefold()
     if not words:
         return 1.0 + entry.rank
@@ -72,6 +75,7 @@ def score_entry(entry: PaletteEntry, query: str) -> float:
         found = WORD
     elif whole in title:
         found = INSIDE
+    # Dangerous commands are found by their title only, never by words of their help.
     elif entry.dangerous:
         return 0.0
     elif all(word in f"{title} {entry.about} {entry.help}".casefold() for word in words):
@@ -138,6 +142,7 @@ class PaletteProvider(Provider):
         if state is None:
             return []
         box: str | None = getattr(self.screen, "target_box", None)
+        # A screen that a key of this screen opens is in the list already, as its command.
         here = {command.textual_action for command in self.current_commands()} | {
             f"open_for_box('{self._place_name}')"
         }

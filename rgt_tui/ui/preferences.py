@@ -149,6 +149,7 @@ class _FaultList:
                 where = f"{table}.{_strip_quotes(found['keys'])}".lstrip(".")
             else:
                 continue
+            # A nested key gives its tables a line, too; the first one in the file counts.
             while where and where not in self._lines:
                 self._lines[where] = number
                 where = where.rpartition(".")[0]
@@ -204,6 +205,7 @@ def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]
     if not isinstance(table, dict):
         faults.add_fault(("keys",), 'keys is a table: [keys] with lines such as "box.log" = "L"')
         return {}
+    # The commands of all screens are imported below; without chosen keys the start must not wait.
     if not table:
         return {}
     screens = commands_by_screen()
@@ -308,6 +310,7 @@ def _refuse_clashes(
         if (title, key, one, other) in before or (key, one, other) in told:
             continue  # it clashes by default, or was already reported for another screen
         told.add((key, one, other))
+        # The fault is reported at the key that the person wrote.
         mine, theirs = (one, other) if one in chosen else (other, one)
         faults.add_fault(
             ("keys", mine),
@@ -316,6 +319,7 @@ def _refuse_clashes(
         )
 
 
+# The standard library only reads TOML, and writing all of it would lose the person's comments.
 _THEME_LINE = re.compile(r"(?m)^([ \t]*theme[ \t]*=[ \t]*)(?:\"[^\"\n]*\"|'[^'\n]*')")
 _UI_TABLE = re.compile(r"(?m)^[ \t]*\[[ \t]*ui[ \t]*\][^\n]*$")
 _NEXT_TABLE = re.compile(r"(?m)^[ \t]*\[")
@@ -325,7 +329,9 @@ def with_theme(text: str, theme: str) -> str:
     """Return the text of the file with another theme; everything else stays unchanged."""
     table = _UI_TABLE.search(text)
     if table is None:
-        return f'{text}{chr(10) if text and not text.endswith(chr(10)) else ""}[ui]\ntheme = "{theme}"\n'
+        if text and not text.endswith("\n"):
+            text += "\n"
+        return f'{text}[ui]\ntheme = "{theme}"\n'
     after = _NEXT_TABLE.search(text, table.end())
     if after is not None:
         end = after.start()
@@ -348,11 +354,14 @@ def remember_theme(path: Path, theme: str) -> str:
     name = shorten_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Another rgt may save its theme at the same time.
         with locked_file(path):
             text = ""
             if path.exists():
                 text = path.read_text(encoding="utf-8")
             changed = with_theme(text, theme)
+            # Unusual TOML may have its theme where the expressions do not look, so the result is
+            # parsed.
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
                 raise ValueError("rgt cannot change [ui] theme there: write it yourself")
             # resolve, because it may be a link into the person's dotfiles

@@ -37,6 +37,7 @@ def page_from(path: str, line: int | None) -> str:
     """Return the command line that shows a file of a box in its pager, at a line (1 = first)."""
     file = shlex.quote(path)
     start = "" if line is None else f"+{line} "
+    # `more` for boxes that have no `less`; `--`, because a path may begin with a dash.
     return f"less {start}-- {file} || more {start}{file}"
 
 
@@ -70,6 +71,7 @@ async def open_in_terminal(
             raise CannotOpenShell(
                 translate("tmux: {errors}", errors=errors.decode(errors="replace").strip())
             )
+        # No redraw may write into the shell's terminal while the app is suspended.
         with app.batch_update(), app.suspend():
             print(
                 translate("rgt: {title}; exit brings rgt back", title=title),
@@ -122,6 +124,7 @@ class ShellKeys:
             CannotOpenShell: Nothing is known to go to.
         """
         log = choose_log(box, None)
+        # A path that cannot be shown exactly is never used in a command.
         if log is None or not is_exact_path(log.path):
             raise CannotOpenShell(
                 translate(

@@ -34,6 +34,7 @@ def know_quirks(types: Callable[[], bool] = lambda: False) -> None:
         types: Returns whether the person is typing into an entry. Called in the thread that reads
             the terminal.
     """
+    # Replaced, not added: only the newest app of this process reads the terminal.
     _TYPES[:] = [types]
     with contextlib.suppress(ImportError, AttributeError):
         _restore_after_sigstop()
@@ -55,10 +56,12 @@ def _restore_after_sigstop() -> None:
     from textual.drivers.linux_driver import LinuxDriver
 
     inner = LinuxDriver._sigcont_application
+    # Patched already by another app of this process. The same check is in each function below.
     if inner.__module__ == __name__:
         return
 
     def resume_terminal(self: LinuxDriver, *arguments: object) -> None:
+        # Not in application mode: Textual's own handler then has nothing to restore.
         if not self._auto_restart or self._key_thread is None:
             return inner(self, *arguments)
         with contextlib.suppress(OSError):
@@ -91,6 +94,7 @@ def _draw_on_terminal() -> None:
         return
 
     def init_on_terminal(self: LinuxDriver, *arguments: Any, **settings: Any) -> None:
+        # Textual's constructor sets the file that is replaced below.
         inner(self, *arguments, **settings)
         if sys.__stderr__ is None or not sys.__stderr__.isatty():
             self._file = sys.__stdout__
@@ -142,6 +146,7 @@ def _hear_escape() -> None:
 
     def key_events(self: XTermParser, sequence: str, alt: bool = False) -> Iterable[events.Key]:
         together = list(inner(self, sequence, alt))
+        # With `alt`, the parser has removed the escape already.
         if alt:
             whole = f"{ESCAPE}{sequence}"
         else:

@@ -14,6 +14,7 @@ def _make_theme(
     name: str, *, dark: bool, colours: tuple[str, ...], chosen: tuple[tuple[str, str], ...] = ()
 ) -> Theme:
     text, faint, accent, warn, trouble, proved, background, raised = colours
+    # In many colours, the selection and the cursor have the raised ground.
     (on, ink), (cursor, cursor_ink) = chosen or ((raised, text), (raised, text))
     return Theme(
         name=name,
@@ -34,6 +35,7 @@ def _make_theme(
             "rgt-raised": raised,
             "rgt-chosen": on,
             "rgt-chosen-ink": ink,
+            # Names of Textual's own, used by the command palette and by entries.
             "block-cursor-background": cursor,
             "block-cursor-foreground": cursor_ink,
             "block-cursor-text-style": "none",

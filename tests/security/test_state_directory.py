@@ -9,13 +9,17 @@ import py_compile
 import stat
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from rgt_box import files, ownership, place
+from rgt_box import files, landing, ownership, place
 from rgt_box.commands import hashing
+from rgt_box.queue import job_making
 from rgt_box.sampling import gpu_nvml
 
+from rgt_tui.fleet.config import editing
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, master_log
 
@@ -139,11 +143,15 @@ def test_code_that_another_user_could_write_is_not_run(
 
 
 def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     precious = tmp_path / "precious"
     precious.write_bytes(b"precious")
-    (tmp_path / f"state.json.tmp-{os.getpid()}").symlink_to(precious)
+    monkeypatch.setattr(os, "urandom", bytes)  # so that the name is known
+    (tmp_path / f"state.json.tmp-{files.unique_suffix()}").symlink_to(precious)
+    with pytest.raises(FileExistsError):
+        files.replace_file(str(tmp_path / "state.json"), b"new")
+    monkeypatch.undo()
     files.replace_file(str(tmp_path / "state.json"), b"new")
     assert (precious.read_bytes(), (tmp_path / "state.json").read_bytes()) == (b"precious", b"new")
     assert not (tmp_path / "state.json").is_symlink()
@@ -151,6 +159,44 @@ def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(
     with pytest.raises(OSError, match="symbolic links"):
         files.FileLock(str(tmp_path / "lock")).acquire()
     assert precious.read_bytes() == b"precious"
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Publish a directory with one file."""
+    with suppress(FileExistsError):
+        job_making.publish_folder(str(path), {"a": data})
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, data: files.replace_file(str(path), data),
+        lambda path, data: landing.write_durably(str(path), data),
+        lambda path, data: editing.write_atomically(path, data.decode()),
+        publish,
+    ],
+    ids=["replace_file", "write_durably", "write_atomically", "publish_folder"],
+)
+def test_two_machines_with_the_same_pid_may_write_to_a_shared_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    """The other one writes completely between our write and our rename: it has this process's pid."""
+    path, others = tmp_path / "shared", [b"theirs"]
+    rename = os.rename
+
+    def rename_after_the_other(source: str, target: str) -> None:
+        if Path(target) == path and others:
+            write(path, others.pop())
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_after_the_other)
+    monkeypatch.setattr(Path, "rename", rename_after_the_other)
+    write(path, b"ours")
+    assert not others
+    written = path / "a" if path.is_dir() else path
+    # A directory is only published where there is none.
+    assert written.read_bytes() == (b"theirs" if path.is_dir() else b"ours")
+    assert os.listdir(tmp_path) == ["shared"]
 
 
 def test_an_environment_is_not_handed_on_in_a_directory_of_another_user(

@@ -6,6 +6,7 @@ storage that survives a stop.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -64,17 +65,19 @@ def _append_line(where: str, line: bytes) -> bool:
             os.fsync(fd)
         finally:
             os.close(fd)
-        if size > MOST:
-            _drop_older_half(path)
     except OSError:
         return False
+    if size > MOST:
+        _drop_older_half(path)
     return True
 
 
 def _drop_older_half(path: str) -> None:
-    data = files.read_file(path, READ) or b""
-    # Cut after a newline, so that the first line left is complete.
-    files.replace_file(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
+    # The line is stored already: a log that cannot be read or shortened now stays as it is.
+    with contextlib.suppress(OSError):
+        data = files.read_existing(path, READ) or b""
+        # Cut after a newline, so that the first line left is complete.
+        files.replace_file(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
 
 
 def read_events(folder: str) -> list[dict[str, Any]]:
@@ -132,7 +135,9 @@ class EventTail:
             before = self._seen.get(path)
             if before == (inode, size):
                 continue
-            data = files.read_file(path, READ) or b""
+            data = files.read_file(path, READ)
+            if data is None:
+                continue  # read again at the next call
             # Another process may be in the middle of its line; the rest is read the next time.
             whole = data[: data.rfind(b"\n") + 1]
             last = self._last.get(path)

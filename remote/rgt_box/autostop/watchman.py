@@ -211,7 +211,10 @@ class AutostopMonitor:
         }
         self._signs = WorkSigns(both)
         limits = [armed[mode + "_s"] for mode, armed in self._plans.items()]
-        self._every = min([LOOK_EVERY] + [limit / 4.0 for limit in limits])
+        # Also at the pace of tests no more often: a scan reads all processes.
+        least = 0.25
+        scan_s = max(least, LOOK_EVERY * story.wait_factor())
+        self._every = min([scan_s] + [limit / 4.0 for limit in limits])
         self._clock = idle_clock.IdleClock(max(self._every, SLOWEST))
         self._progress = None
         limit_s = (self._plans.get("idle") or {}).get("no_progress_s")

@@ -381,7 +381,8 @@ def change_file(path: str, change: Any) -> None:
     Raises:
         OSError: It cannot be read or written.
     """
-    before = _read_text(path)
+    # An error here must not look like an empty file: its content would be lost.
+    before = (files.read_existing(path) or b"").decode("utf-8", "surrogateescape")
     after = change(before)
     if after == before:
         return

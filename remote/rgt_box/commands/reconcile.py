@@ -9,7 +9,7 @@ from rgt_box import files, jsonline, options
 from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget, queue_state
-from rgt_box.queue.durable_copy import MANIFEST, ExpectedFiles, read_manifest
+from rgt_box.queue.durable_copy import MANIFEST, ExpectedFiles, locate_copy, read_manifest
 from rgt_box.queue.queue_file import Job, QueueLine
 
 TYPE_CHECKING = False
@@ -204,9 +204,9 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     cells: list[dict[str, Any]] = []
     owners: dict[str, dict[str, Any]] = {}
     for job in jobs:
-        lines, _ = job.read_all_lines()
+        lines, found = job.read_all_lines()
         if not lines:
-            problems.append(f"{job.path('queue.txt')}: has no cells or cannot be read")
+            problems += found or [f"{job.path('queue.txt')}: has no cells"]
         problem = _unreachable(job, lines, durable)
         if problem:
             problems.append(problem)
@@ -281,6 +281,8 @@ def _reconcile_cell(
         )
     if problem or folder is None:
         return dict(cell, status=UNREADABLE, reason=problem or "no durable directory")
+    # A crash while a copy was replaced leaves it under another name.
+    folder = cell["durable"] = locate_copy(folder)
     if not os.path.lexists(folder):
         return dict(cell, **_missing_copy_status(state, bool(known)))
     found = verify_copy(folder, [str(path) for path in job.settings["keep"]])

@@ -284,7 +284,7 @@ ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
     r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
     r"|autostop(?:-state|-stop)?\.json|autostop(?:-stop)?\.lock|autostop\.jsonl|sink\.json"
-    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
+    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-[\da-f-]+)?|rgt-(?:box|train)-.*\.tmp"
 )
 DIGEST = re.compile(r"[0-9a-f]{64}$")
 RING = re.compile(r"\d+\.seg|spare-\d+")

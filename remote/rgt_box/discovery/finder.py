@@ -147,8 +147,7 @@ def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
 
 
 PERIOD = 10.0
-"""Default seconds between two polls; ``RGT_FIND_SECONDS`` overrides it."""
-SOONEST, LATEST = 0.5, 3600.0
+"""Default of `background.poll_period`."""
 MOST, REMEMBERED = 32, 40
 """Maximum live runs shown, and ended runs remembered."""
 FORGET = 7 * 86400.0
@@ -159,20 +158,8 @@ RUNNERS = frozenset(("RGT_CELL", "RGT_SMOKE"))
 """Environment variables that a queue runner sets for its processes."""
 
 
-def poll_period() -> float:
-    """Return the seconds between two polls."""
-    try:
-        seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
-    except ValueError:
-        return PERIOD
-    # Not NaN, which min and max would pass on.
-    if seconds == seconds:
-        return min(max(seconds, SOONEST), LATEST)
-    return PERIOD
-
-
 class TrainingFinder:
-    """Polls for training runs at the interval of `poll_period`.
+    """Polls for training runs at the interval of `background.poll_period`.
 
     Args:
         pattern: Matches the command line of a training process; None to use rgt's own rules.
@@ -189,7 +176,7 @@ class TrainingFinder:
         self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any], jobs: JobPolls | None = None
     ) -> None:
         self._queued = jobs
-        self._every = poll_period()
+        self._every = background.poll_period(PERIOD)
         self._table = ProcessTable(pattern)
         # Factor on the poll interval for tmux: each query starts a process.
         panes = 1.5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import stat
 
@@ -56,7 +57,8 @@ def copy_verified(
     Files that the cell has `written` into the directory `work` are copied as well, see `WORK`.
 
     Everything is written to a temporary directory next to `target`, flushed, read back and compared
-    by SHA-256; only then does it replace `target`.
+    by SHA-256; only then does it replace `target`. What a crash left of an earlier replacement gets
+    its name back first.
 
     Returns:
         The paths of `keep` that were copied, and `work` if files of it were.
@@ -65,9 +67,11 @@ def copy_verified(
         CopyFailed: With the reason; `target` is then unchanged.
     """
     # Next to the target, because a rename must stay within one file system.
-    temporary = "%s.tmp-%d" % (target, os.getpid())
+    temporary = "%s.tmp-%s" % (target, files.unique_suffix())
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
+        found = locate_copy(target)
+        if found != target:
+            os.rename(found, target)
         os.makedirs(temporary)
         kept = [path for path in keep if os.path.exists(os.path.join(out, path))]
         pairs = [
@@ -264,7 +268,8 @@ def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, in
 
 
 def _replace_target(temporary: str, target: str) -> None:
-    old = "%s.old-%d" % (target, os.getpid())
+    # With the suffix of its successor, see `locate_copy`.
+    old = f"{target}.old-{temporary[len(target) + len('.tmp-') :]}"
     replaced = os.path.lexists(target)
     if replaced:
         # Moved, not deleted: if the second rename fails, the old copy returns.
@@ -276,8 +281,39 @@ def _replace_target(temporary: str, target: str) -> None:
             os.rename(old, target)
         raise
     hashing.sync_folder(os.path.dirname(target) or ".")
-    if replaced:
-        shutil.rmtree(old, ignore_errors=True)
+    # Also those that a crash has left: only one runner at a time copies a cell.
+    for name in _leftover_names(target):
+        shutil.rmtree(os.path.join(os.path.dirname(target), name), ignore_errors=True)
+
+
+def _leftover_names(target: str) -> list[str]:
+    folder, base = os.path.split(target)
+    # Nothing shorter than the suffix: it could be the copy of another cell.
+    pattern = re.compile(re.escape(base) + r"\.(?:tmp|old)-\d+-[0-9a-f]{8}")
+    return sorted(name for name in os.listdir(folder or ".") if pattern.fullmatch(name))
+
+
+def locate_copy(target: str) -> str:
+    """Return the path of a cell's copy: `target`, unless a crash interrupted its replacement.
+
+    A crash between the two renames leaves the previous copy as ``.old-SUFFIX`` and its verified
+    successor as ``.tmp-SUFFIX``. The successor is returned if all its files are there.
+    """
+    folder, base = os.path.split(target)
+    if os.path.lexists(target) or not os.path.isdir(folder or "."):
+        return target
+    for name in _leftover_names(target):
+        if name.startswith(base + ".old-"):
+            new = f"{target}.tmp-{name[len(base) + len('.old-') :]}"
+            listing = read_manifest(new)
+            sizes = [
+                files.size_or_zero(os.path.join(os.fsencode(new), path)) == size
+                for path, (size, _) in listing.entries.items()
+            ]
+            if all(sizes) and not listing.problem:
+                return new
+            return os.path.join(folder, name)
+    return target
 
 
 # Free space on a box: remove checkpoints of finished cells after verifying their durable copies

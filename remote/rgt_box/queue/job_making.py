@@ -313,8 +313,7 @@ def publish_folder(folder: str, content: dict[str, bytes]) -> None:
     """
     parent, name = os.path.split(folder)
     os.makedirs(parent, exist_ok=True)
-    temporary = os.path.join(parent, ".%s.tmp-%d" % (name, os.getpid()))
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = os.path.join(parent, ".%s.tmp-%s" % (name, files.unique_suffix()))
     try:
         os.mkdir(temporary)
         for file, data in content.items():

@@ -355,7 +355,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
                 except OSError:
                     pass
                 child.wait()
-    end = (files.read_file(log, 1 << 30) or b"")[-16384:]
+    end = files.read_tail(log, 16384)
     tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
         if status > 0:

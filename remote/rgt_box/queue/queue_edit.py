@@ -94,7 +94,7 @@ def comment_out_lines(job: Job, names: list[str], why: str) -> dict[str, Any]:
     held = _acquire_edit_lock(job)
     try:
         path = job.path("queue.txt")
-        data = files.read_file(path) or b""
+        data = files.read_existing(path) or b""
         rows = data.split(b"\n")
         # The first line of a name is the one that runs; its twins are ignored anyway.
         lines = {line.name: line for line in job.read_all_lines()[0] if line.twin is None}

@@ -350,9 +350,12 @@ class Job:
     def read_all_lines(self) -> tuple[list[QueueLine], list[str]]:
         """Like `read_lines`, but including lines with a duplicate name."""
         path = self.path("queue.txt")
-        data = files.read_file(path)
+        try:
+            data = files.read_existing(path)
+        except OSError as error:
+            return [], [f"{path} cannot be read: {error.strerror}"]
         if data is None:
-            return [], [f"{path} is missing or cannot be read; write one line for each cell"]
+            return [], [f"{path} is missing; write one line for each cell"]
         return parse_queue(data, path)
 
     def commented(self) -> list[QueueLine]:

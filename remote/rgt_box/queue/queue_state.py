@@ -206,7 +206,8 @@ def load_state(job: Job) -> dict[str, Any]:
     # which takes an instant.
     reads = 4
     for _ in range(reads):
-        read = files.read_json(job.path("state.json"))
+        # A queue of 8 MiB has some 200,000 cells, each with 500 bytes of state.
+        read = files.read_json(job.path("state.json"), 256 << 20)
         if read is not None:
             found = read
             break
@@ -289,7 +290,10 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
     for _ in range(2):
         state = load_state(job)
         alive = is_runner_alive(job)
-        cells = merged_cells(job, cells_by_name(state), lines)
+        # A queue file that cannot be read now says nothing: its known cells stay.
+        cells = [cell for cell in state["cells"] if "state" in cell]
+        if lines or not problems:
+            cells = merged_cells(job, cells_by_name(state), lines)
         at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
         left = [
             cell for cell in cells if cell["state"] == "running" and cell["name"] not in at_work
@@ -437,9 +441,11 @@ class QueueJournal:
     def reread_queue(self) -> list[dict[str, Any]]:
         """Re-read the queue (lines may have been appended) and return its cells."""
         lines, problems = self._job.read_lines()
-        self.lines = [line for line in lines if self._only in (None, line.name)]
         self.state["error"] = "; ".join(problems) or None
-        self.state["cells"] = merged_cells(self._job, cells_by_name(self.state), self.lines)
+        # A queue file that cannot be read now must not make the runner forget its cells.
+        if lines or not problems:
+            self.lines = [line for line in lines if self._only in (None, line.name)]
+            self.state["cells"] = merged_cells(self._job, cells_by_name(self.state), self.lines)
         cells: list[dict[str, Any]] = self.state["cells"]
         return cells
 

@@ -170,7 +170,8 @@ def run_attempt(
     journal.state["stopped_by"] = name
     if status:
         # Only of this attempt: an older "Killed" in the same log says nothing about it.
-        tail = _log_tail(log, before)
+        # Enough to search for a bare ``Killed``.
+        tail = files.read_tail(log, 4096, before)
     else:
         tail = b""
     ended = cell_process.classify_exit(
@@ -337,18 +338,6 @@ def read_best_metric(out: str | None) -> float | None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
     return None
-
-
-def _log_tail(path: str, since: int) -> bytes:
-    """Return the end of a log, limited to the part after byte `since`."""
-    # Bytes at the end of a log that are searched for a bare ``Killed``.
-    tail_limit = 4096
-    try:
-        with open(files.open_regular(path), "rb") as file:
-            file.seek(max(since, file.seek(0, os.SEEK_END) - tail_limit))
-            return file.read(tail_limit)
-    except OSError:
-        return b""
 
 
 OK, FAILED, LEFT_OUT, NO_ROOM, PREEMPTED = 0, 1, 4, 74, 75

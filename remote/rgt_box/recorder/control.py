@@ -177,8 +177,16 @@ def _wait_for_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | No
     # A loaded box takes seconds to start a process; a recorder that cannot write reports it at
     # once.
     ready_within = 10.0
+    # A recorder of another host never writes one that is live here. Not at once: ours has the lock
+    # for a moment before it writes whose it is.
+    elsewhere_s = 1.0
     deadline = time.monotonic() + ready_within
+    here_at = time.monotonic()
     while time.monotonic() < deadline:
+        if find_host_elsewhere(folder) is None:
+            here_at = time.monotonic()
+        elif time.monotonic() - here_at > elsewhere_s:
+            return None
         found = live_status(folder)
         if found is not None:
             return found

@@ -232,7 +232,7 @@ def _compile_pynvml(target: str) -> None:
         "import sys, zipfile, importlib._bootstrap_external as b\n"
         "source = zipfile.ZipFile(sys.argv[1]).read('pynvml.py')\n"
         "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, optimize=2))\n"
-        "import os; t = sys.argv[2] + '.tmp-%d' % os.getpid()\n"
+        "import os; t = sys.argv[2] + '.tmp-' + os.urandom(4).hex()\n"
         "f = os.open(t, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)\n"
         "os.write(f, data); os.close(f); os.rename(t, sys.argv[2])\n"
     )

@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from rgt_box import files, jsonline, masking, ownership, procstat
+from rgt_box import background, files, jsonline, masking, ownership, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
 
 
 RESCAN = 5.0
-"""Seconds between two scans of all of /proc."""
+"""Seconds between two scans of all of /proc; fewer if `background.poll_period` is shorter."""
 
 YOUNG = 2
 """Scans during which a new pid is read again: a fork shows its parent's command line until it calls
@@ -245,13 +245,14 @@ class ProcSampler:
         self._judged: dict[int, int] = {}
         self._cpu: dict[tuple[int, int], tuple[float, int]] = {}
         self._scanned = 0.0
+        self._every = background.poll_period(RESCAN)
         self._scans = 0
         self._users: dict[int, str] | None = None
 
     def read(self) -> list[dict[str, Any]]:
         """Return the ``procs`` list of a sample."""
         now = time.monotonic()
-        if not self._scanned or now - self._scanned >= RESCAN:
+        if not self._scanned or now - self._scanned >= min(RESCAN, self._every):
             self._scan_processes()
             self._scanned = now
         stats = {pid: procstat.read_stat(pid) for pid in self._tracked}

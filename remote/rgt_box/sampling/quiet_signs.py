@@ -9,7 +9,7 @@ import re
 import stat
 import time
 
-from rgt_box import procstat
+from rgt_box import background, procstat
 from rgt_box.sampling.processes import AGENT, FULL, YOUNG, program_name
 
 TYPE_CHECKING = False
@@ -226,9 +226,10 @@ def _device_number(number: int) -> int:
 
 
 class QuietSigns:
-    """Checks for signs of use every `PERIOD` seconds."""
+    """Checks for signs of use every `PERIOD` seconds, see `background.poll_period`."""
 
     def __init__(self) -> None:
+        self._every = background.poll_period(PERIOD)
         self._looked = float("-inf")
         self._lines = CommandLines()
         self._typed = 0.0
@@ -241,7 +242,7 @@ class QuietSigns:
         An unknown one is missing.
         """
         now = time.monotonic()
-        if now - self._looked >= PERIOD:
+        if now - self._looked >= self._every:
             self._looked = now
             self._found = {}
             lines = self._lines.read()

@@ -278,8 +278,7 @@ class RunReport:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
         names, numbers = tuple(values), tuple(values.values())
-        # A sum is finite only if all of its terms are.
-        if {*map(type, numbers)} <= _NUMBERS and math.isfinite(sum(numbers)):
+        if {*map(type, numbers)} <= _NUMBERS and _is_sum_finite(numbers):
             # JSON of the usual point, in a third of the time of an encoder
             template = self._templates.get(names)
             if template is None:
@@ -318,6 +317,14 @@ class RunReport:
         self._file.append_line(line)
 
 
+def _is_sum_finite(numbers: Tuple[float, ...]) -> bool:
+    # A sum is finite only if all of its terms are.
+    try:
+        return math.isfinite(sum(numbers))
+    except OverflowError:  # an integer beyond the range of a float
+        return False
+
+
 def print_line(line: str) -> None:
     """Print `line` and flush it, ignoring a closed pipe or a full log."""
     try:
@@ -347,7 +354,7 @@ def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
             # Steps after it are repeated, so the highest one before it does not count.
             elif entry["event"] == "resume":
                 step = int(entry["step"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
     return step, at
 
@@ -358,8 +365,8 @@ def _nonfinite_as_text(value: Any) -> Any:
         return {key: _nonfinite_as_text(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [_nonfinite_as_text(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        if math.isnan(value):
+    if isinstance(value, (int, float)) and not _is_sum_finite((value,)):
+        if value != value:
             return "nan"
         if value > 0:
             return "inf"
@@ -508,7 +515,7 @@ class _EventTemplate:
         time_bytes = _DOUBLE.pack(seconds)
         try:
             numbers = self._floats.pack(*values)
-        except OverflowError:  # a finite number that float32 cannot hold
+        except (OverflowError, struct.error):  # a finite number that float32 cannot hold
             numbers = self._floats.pack(*[_as_float32(value) for value in values])
         fixed = self._fixed
         parts = [self._head, fixed[0], time_bytes, fixed[1], step, fixed[2]]
@@ -524,9 +531,9 @@ class _EventTemplate:
 
 def _as_float32(value: float) -> float:
     float_max = 3.4028234e38
-    if math.isfinite(value):
-        return max(-float_max, min(float_max, value))
-    return value
+    if value in (math.inf, -math.inf) or value != value:
+        return value
+    return max(-float_max, min(float_max, value))
 
 
 def _with_length(data: bytes) -> bytes:

@@ -172,7 +172,7 @@ def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
             entry = json.loads(line)
             event, at, nodes = entry["event"], float(entry["time"]), int(entry.get("nodes", 1))
             step, log_every = int(entry.get("step", 0)), entry.get("log_every")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
         if event == "start":
             spans.append(

@@ -81,6 +81,7 @@ def run_autostop(arguments: AutostopArguments) -> int:
         action=EndAction(arguments.action),
         limit_s=arguments.idle,
         inspect_s=arguments.inspect,
+        # 0 = a live run always counts as work, however long it hangs.
         no_progress_s=arguments.idle_if or 0.0,
         no_progress_source=source,
         accept=tuple(arguments.accept),
@@ -91,6 +92,7 @@ def run_autostop(arguments: AutostopArguments) -> int:
 def run_lease(arguments: LeaseArguments) -> int:
     """Give a box a hard deadline; return the exit status."""
     wish = ArmingChoice(
+        # A lease ends the box also while something runs, so it has no conditions of idleness.
         mode=AutostopMode.LEASE,
         action=EndAction(arguments.action),
         limit_s=arguments.length,
@@ -101,6 +103,7 @@ def run_lease(arguments: LeaseArguments) -> int:
 
 def audit_log() -> AuditLog:
     """Return the person's own audit log."""
+    # One log for all fleet files of a person, who pays for the boxes of each.
     return AuditLog(default_path(os.environ))
 
 
@@ -110,6 +113,7 @@ def armed_book() -> ArmedBook:
 
 
 def _without_arming(arguments: AutostopArguments) -> int:
+    # An untrusted file may name another person's machine: this command acts on what it names.
     spec = open_box(arguments, trusted=True)
     if arguments.status:
         work = _report_status(arguments, spec)
@@ -122,6 +126,8 @@ async def _report_status(arguments: AutostopArguments, spec: BoxSpec) -> int:
     with wait_indicator(f"asking {spec.name} …"):
         async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             status = await ask_status(way)
+            # A second request: the status is about now, the story also about stops before a
+            # restart.
             story = await ask_story(way)
     if arguments.json:
         print_json({**status_body(spec.name, status, story), "exit": OK})
@@ -131,6 +137,7 @@ async def _report_status(arguments: AutostopArguments, spec: BoxSpec) -> int:
 
 
 async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
+    # A billing action as well: a disarmed box bills until a person stops it.
     if arguments.readonly:
         print_error("rgt was started with --readonly: it cannot disarm a box")
         return FAILED
@@ -141,6 +148,7 @@ async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
                 spec, accept_new_host_keys=arguments.accept_new_host_key
             ) as way:
                 status = await keeping.disarm_box(way)
+    # An action that cannot be recorded is not sent; the other errors are handled by `run_on_box`.
     except AuditFailed as failed:
         print_error(translate("{failed}. Nothing was sent.", failed=failed))
         return FAILED
@@ -156,6 +164,7 @@ async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
 
 
 def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
+    # The empty string counts as typed, and the gate will refuse it as a wrong name.
     typed = arguments.confirm is not None
     if arguments.dry_run and typed:
         print_error("--dry-run arms nothing, so there is nothing to confirm")
@@ -183,6 +192,8 @@ def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
 async def _start_rehearsal(arguments: ArmingArguments, spec: BoxSpec, wish: ArmingChoice) -> int:
     readonly = arguments.readonly
     try:
+        # A fleet, not only a connection: what the park keeps and loses also depends on the
+        # provider's answer and on the box's list of results.
         async with settled_fleet(
             spec,
             translate("asking {name} and its provider …", name=spec.name),
@@ -192,6 +203,7 @@ async def _start_rehearsal(arguments: ArmingArguments, spec: BoxSpec, wish: Armi
         ) as fleet:
             arming = BoxArming(fleet, audit_log(), armed_book(), readonly=readonly)
             return await _rehearse_and_arm(arguments, fleet, arming, spec, wish)
+    # A mistake in --accept, not a state of the box: hence the status of a wrong command line.
     except UnknownProcess as error:
         print_error(f"{spec.name}: {error}")
         return USAGE
@@ -214,6 +226,7 @@ async def _rehearse_and_arm(
     typed = arguments.confirm
     if typed is None:
         show_rehearsal(found, fleet.now())
+        # The name may contain characters that a terminal obeys; the original is compared.
         typed, shown = spec.name, clean_text(spec.name)
         if not confirm_phrase(
             typed, translate('type "{shown}" to arm it, anything else to cancel: ', shown=shown)
@@ -221,7 +234,9 @@ async def _rehearse_and_arm(
             print_error(translate("nothing was armed"))
             return FAILED
     try:
+        # The box proves again that it may stop itself; the shown proof may be minutes old.
         answer = await arming.arm_box(found, typed)
+    # Certain refusals: nothing was sent. A lost connection below is not certain.
     except (GateClosed, AuditFailed) as closed:
         if isinstance(closed, GateClosed):
             reasons = closed.reasons
@@ -270,6 +285,7 @@ def _print_refusal(
             body = {**body_of(found, ok=False), "reasons": reasons}
         print_json({**body, "armed": False, "exit": code})
         return code
+    # Without the box's answer there is nothing to show but the reasons.
     if found is not None and found.answer is not None:
         show_rehearsal(found, time.time())
     for reason in reasons:
@@ -350,6 +366,7 @@ def body_of(found: Rehearsal, *, ok: bool) -> dict[str, Any]:
 def show_rehearsal(found: Rehearsal, now: float) -> None:
     """Print what arming would mean, before the person types the name."""
     for title, texts in _list_sections(found):
+        # Only the first line of a section has its title.
         for text in texts:
             sys.stdout.write(format_row([(title, LABEL_WIDTH, "dim")], text))
             title = ""
@@ -360,6 +377,7 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     if found.answer is not None:
         status = found.answer.status
     else:
+        # The box was not asked, because known objections were enough; nothing is known of it.
         status = AutostopStatus()
     if wish.mode is AutostopMode.IDLE:
         when = translate("when idle for {limit_s}", limit_s=format_duration(wish.limit_s))
@@ -368,6 +386,7 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
     if wish.action is EndAction.PARK:
         does = translate("parks itself")
     else:
+        # `ask` works on every platform, so no label of the platform's stop belongs here.
         does = translate("notifies you and stops nothing,")
     label = ""
     if review is not None and wish.action is EndAction.PARK:
@@ -410,8 +429,10 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         if status.key is not None:
             proof = status.key.text
         else:
+            # The box was not asked to prove it: name what it would have to try.
             proof = translate("not asked; it would be {key_proof}", key_proof=found.key_proof)
         yield translate("its own key"), (found.key_words, f"proof: {proof}")
+    # A lease does not wait for idleness, so it has no such rows.
     if found.answer is not None and wish.mode is AutostopMode.IDLE:
         if wish.no_progress_s:
             limit = format_duration(wish.no_progress_s)
@@ -433,6 +454,7 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
                 for one in status.holders
             ),
         )
+    # Only a lease sends SIGTERM to runs; an idle box has none.
     if wish.mode is AutostopMode.LEASE and wish.action is EndAction.PARK:
         yield translate("saves at SIGTERM"), status.saving or (translate("no run is known to"),)
         yield (
@@ -452,6 +474,7 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
         yield "kept", review.kept or ("nothing",)
         yield translate("keeps billing"), review.keeps_billing or (translate("nothing found"),)
         yield translate("then without you"), review.dangers
+        # What the box costs if nothing is armed: the figure to compare the losses above with.
         now = f"{format_money(review.per_hour, review.currency, review.at_least)}/h"
         yield translate("costs now"), (now,)
 
@@ -483,6 +506,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
     """Print the status of a box's own stop, and its newest events."""
     shown = [
         one
+        # Idle stop and lease are armed independently of each other, and each has a clock.
         for one in (status, status.lease)
         if one is not None and (one.armed or one.state != "none")
     ]
@@ -514,6 +538,7 @@ def show_status(box: str, status: AutostopStatus, story: Sequence[StopEvent]) ->
             _print_line(translate("does not save"), run)
         if one.key is not None:
             _print_line(translate("its own key"), one.key.text)
+        # The story, where it is known, contains the last event.
         if one.last is not None and not story:
             _print_line("last", f"{time_of_day(one.last.at)} {one.last.event}: {one.last.text}")
     for line in story_lines(tuple(story)):
@@ -536,5 +561,6 @@ def reading_of(status: AutostopStatus) -> AutostopReading:
         stops_in_s=status.stops_in_s,
         kept_until=status.kept_until,
         why=status.why[:3],
+        # Three each, as in a sample, so that both forms give the same sentence.
         no_progress=status.no_progress[:3],
     )

@@ -33,6 +33,7 @@ def parse_idle_if(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+# Destroy is no choice: a box has no call that could destroy anything.
 ENDING = flag_choice(
     "park",
     park="stop the machine so that it can be started again (the default)",
@@ -48,6 +49,7 @@ class ArmingArguments(BoxArguments):
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
+    # The rehearsal asks box and provider, and a provider may be slow.
     timeout = timeout_option(60.0)
     json = flag("print one JSON object")
 
@@ -70,6 +72,7 @@ class AutostopArguments(ArmingArguments):
         "rgt autostop lab --disarm",
     )
     one_of = ("idle status disarm", "action")
+    # A bare `rgt autostop BOX` could mean arming as well as asking, so it means neither.
     one_is_required = True
     idle = option(
         "TIME", parse_duration, "arm it: stop after this time without work: 45m, 8h, 1h30"
@@ -77,6 +80,7 @@ class AutostopArguments(ArmingArguments):
     status = flag("show whether it is armed, the time counted so far, and what it did before")
     disarm = flag("disarm it: it no longer stops itself")
     action: str = ENDING
+    # 0 is falsy, so the check in `run_autostop` that --idle is given treats it as absent.
     inspect = option(
         "TIME",
         parse_duration,
@@ -93,6 +97,7 @@ class AutostopArguments(ArmingArguments):
     accept = list_option(
         "PID",
         "idle processes with memory in use that may end with the box, such as a forgotten notebook",
+        # Not repeatable but one list: --accept 12 34, as the refusal prints the pids.
         nargs="+",
         action="store",
     )
@@ -108,6 +113,7 @@ class LeaseArguments(ArmingArguments):
     """
     examples = ("rgt lease lab 8h", "rgt lease lab 8h --accept old-run --confirm lab")
     one_of = ("action",)
+    # No default: a deadline that ends runs must be typed.
     length: float = positional("TIME", "time from now: 8h, 90m, 1h30", type=parse_duration)
     action: str = ENDING
     accept = list_option(
@@ -143,6 +149,7 @@ class NotifyArguments(BoxArguments):
         "rgt notify lab --test",
         "rgt notify lab --remove",
     )
+    # --token changes how standard input is read, and the others read none.
     one_of = ("what token",)
     what: str | None = flag_choice(
         test="have the box send one message now",

@@ -24,6 +24,7 @@ def run_notify(arguments: NotifyArguments) -> int:
     given: tuple[Secret, Secret | None] | None = None
     if arguments.what is None:
         try:
+            # Before connecting: a person who pastes the wrong text learns it at once.
             given = _read_address(arguments.token)
         except ValueError as error:
             print_error(error)
@@ -37,7 +38,10 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
     Raises:
         ValueError: It is not an address that a box could call.
     """
+    # Never from the command line: other users of this machine can list processes.
     lines = []
+    # Enough for webhook addresses with their tokens; a file given by mistake is not read as a
+    # whole.
     longest = 4096
     for what in ("address", *(["token"] if with_token else [])):
         if sys.stdin.isatty():
@@ -51,6 +55,7 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
     address = lines[0]
     if (
         not address.startswith(("https://", "http://"))
+        # A blank or a control character is no part of an address: something else was pasted.
         or not address.isprintable()
         or " " in address
     ):
@@ -65,11 +70,13 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
 async def _set_notify_address(
     arguments: NotifyArguments, spec: BoxSpec, given: tuple[Secret, Secret | None] | None
 ) -> int:
+    # The agent's verb without an option sets the address, which it reads from its standard input.
     words = () if arguments.what is None else (f"--{arguments.what}",)
     address, token = given if given is not None else (None, None)
     with wait_indicator(f"asking {spec.name} …"):
         async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             done = await run_sink_verb(way, words, address, token)
+    # Lines of a login shell's greeting are skipped: only records of the agent count.
     said = [
         clean_text(told.decode(errors="replace"))
         for raw in done.out.splitlines()
@@ -99,11 +106,13 @@ def _answer_text(text: str) -> str:
     An answer in another form is returned unchanged.
     """
     try:
+        # The answer is the box's own text, so it may be anything: it must not raise.
         said = json.loads(text)
     except (ValueError, RecursionError):
         return text
     if not isinstance(said, dict):
         return text
+    # Only --status has these fields; the other answers have a text.
     if said.get("set") is False:
         return translate("it has no address to notify")
     if said.get("set") is True and said.get("host"):

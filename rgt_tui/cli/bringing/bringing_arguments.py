@@ -33,18 +33,22 @@ class PushArguments(BoxArguments):
         "rgt push lab --prune --dry-run",
         "rgt push --trainer lab --json | jq -r .launch",
     )
+    # Without any of them: PATH is code.
     one_of = ("data trainer list_only prune",)
     paths: list[str] = positional("PATH", "directory or file here", nargs="*")
     data = flag("it is data: it goes to the platform's data directory")
     trainer = flag("put rgt_train there")
     list_only = flag("list the code versions on the box, and what uses them", "--list")
     prune = flag("remove code versions that no known job or process uses")
+    # Absolute, because a relative one would depend on where the box's login shell starts.
     to = text_option("DIR", "use this directory on the box (absolute)")
     name = text_option("NAME", "use this name on the box")
     exclude = list_option("GLOB", "leave out, as in .gitignore; may be repeated")
+    # Off by default: pushed code lies on disks that may outlive the box, where others can read it.
     include_secrets = flag("also push files that look like keys or tokens")
     fix_crlf = flag("convert scripts and queue files on the box to Unix line endings")
     replace_newer = flag("with --data: also replace files that are newer on the box")
+    # Storage that several machines mount may be in use by one that cannot be seen from here.
     shared = flag("with --prune: no other machine is running these versions")
     dry_run = flag("only show what would be pushed or removed")
     yes = flag("with --prune: do not ask")
@@ -66,6 +70,7 @@ class MirrorsArguments(BoxArguments):
     on = flag("for jobs and login shells")
     off = flag("likewise")
     show = flag("only show them (the default)")
+    # `for` is a keyword of Python, so the attribute has another name.
     kinds = option("KIND[,…]", words_list, "only these: hf, pip, conda, proxy", "--for")
     fleet = FLEET
     json = flag("print one JSON object: facts, jobs, login, problems")

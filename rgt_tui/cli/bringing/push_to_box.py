@@ -80,6 +80,7 @@ async def _push_paths(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> i
         dry_run=arguments.dry_run,
         fleet=fleet,
     )
+    # One bad PATH does not keep the others from being pushed; the exit status is that of the worst.
     code = OK
     async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
@@ -91,6 +92,8 @@ async def _push_paths(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> i
                 arrived = await noted_push(
                     spec.name, (connection, deployed), profile, Path(path), choice, line
                 )
+            # A mistake in the local tree; errors of the box end all pushes, since the next would
+            # meet them.
             except SourceError as error:
                 line.close_line()
                 print_error(error)
@@ -105,6 +108,8 @@ async def _push_paths(arguments: PushArguments, spec: BoxSpec, fleet: Path) -> i
                     print_lines(text)
             for text in list_push_warnings(arrived):
                 print_error(f"{spec.name}: {text}")
+            # Refused files do not make the pushed ones wrong, but a script must not take them for
+            # there.
             code = FAILED if arrived.refused else code
     return code
 
@@ -130,6 +135,8 @@ async def noted_push(
     ) as page:
 
         def report_progress(done: int, total: int) -> None:
+            # The page is read by dashboards, so it is written also where this terminal shows
+            # nothing.
             page.record_push_progress(done, total)
             line.show_progress(done, total)
 
@@ -167,6 +174,7 @@ class ProgressLine:
         now = time.monotonic()
         if self._began is None:
             self._began = now
+        # The last call is always drawn: the line must not end at 98%.
         if sys.stderr.isatty() and (now - self._last > 0.1 or done >= total):
             sys.stderr.write(f"\r{progress_text(done, total, now - self._began)}\x1b[K")
             sys.stderr.flush()
@@ -182,6 +190,7 @@ class ProgressLine:
 def progress_text(done: int, total: int, seconds: float) -> str:
     """Return progress, speed and remaining time: ``12.0 MB of 1.2 GB, 8.1 MB/s, 2m26 left``."""
     text = f"{size(done)} of {size(total)}"
+    # A speed of less than a second says nothing about the rest.
     if seconds < 1 or done <= 0:
         return text
     return (
@@ -214,6 +223,7 @@ def describe_push(box: str, arrived: PushResult) -> list[str]:
         translate("  left out  {path} ({why})", path=left_out.path, why=left_out.why)
         for left_out in _limit_left_out(arrived.left_out)
     ]
+    # Secrets are named in full: a key that is missing on the box must be explained.
     rest = len(arrived.left_out) - len(_limit_left_out(arrived.left_out))
     return found + ([f"  left out  {rest:,} more (--json names all)"] if rest else [])
 
@@ -237,6 +247,7 @@ def list_push_warnings(arrived: PushResult) -> list[str]:
             f"{how_many(len(secrets), 'file')} left out that {'look' if len(secrets) > 1 else 'looks'} like a secret: "
             f"{', '.join(secrets[:5])}; rgt secret puts one there, --include-secrets pushes them"
         )
+    # A shell reads the carriage return as part of the last word of each line.
     if arrived.windows and not arrived.mended:
         found.append(
             f"Windows line endings, which break shells and queues: {', '.join(arrived.windows[:5])}; "
@@ -255,9 +266,11 @@ async def _manage_versions(arguments: PushArguments, spec: BoxSpec) -> int:
             return _print_versions(
                 arguments, spec, await versions_of(connection, deployed, spec, place)
             )
+        # Always a dry run first: its list is what the person consents to.
         shared = arguments.shared
         found = await prune_code(connection, deployed, spec, place, dry_run=True, shared_too=shared)
         going = [each for each in found.versions if each.kept is None]
+        # Nothing to remove: no question.
         if arguments.dry_run or not (going or found.unfinished):
             return _print_versions(arguments, spec, found)
         if not arguments.yes and not arguments.json:

@@ -33,6 +33,7 @@ from rgt_tui.profiles import how_many, load_profile
 
 MOST_SECRET_BYTES = 64 << 10
 VARIABLES = {
+    # The others only tune the download; alone they are no mirror (`_has_variable`).
     "hf": ("HF_ENDPOINT", "HF_HUB_DISABLE_XET", "HF_HUB_ENABLE_HF_TRANSFER"),
     "pip": (
         "PIP_INDEX_URL",
@@ -50,6 +51,7 @@ KINDS = (*VARIABLES, PROXY)
 
 def run_secret(arguments: SecretArguments) -> int:
     """Store, list or remove a secret; return the exit code."""
+    # Exactly one of the two.
     if arguments.list_only == bool(arguments.name):
         print_error("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
         return USAGE
@@ -59,6 +61,7 @@ def run_secret(arguments: SecretArguments) -> int:
     spec = open_box(arguments, trusted=True)
     value = None
     if not arguments.list_only and not arguments.remove:
+        # Before connecting, so that a piped value is read even if the box is not reached.
         value = read_value(arguments.name or "")
         if value is None:
             print_error(translate("no value was given: it is read from standard input"))
@@ -74,9 +77,13 @@ def read_value(name: str) -> Secret | None:
     if sys.stdin.isatty():
         text = getpass.getpass(f"{name}: ").encode()
     else:
+        # One byte more than allowed, so that the agent refuses a longer one instead of storing a
+        # part.
         text = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
+        # One line end only: `pass` and `echo` add it, and a key may end in a blank line of its own.
         text = text.removesuffix(b"\n").removesuffix(b"\r")
     if text:
+        # Any bytes are allowed in a file; `rgt run` refuses those that JSON cannot carry.
         return Secret(text.decode("utf-8", "surrogateescape"))
     return None
 
@@ -84,6 +91,7 @@ def read_value(name: str) -> Secret | None:
 async def send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret | None) -> int:
     """Store, list or remove a secret on a box; return the exit status."""
     durable = durable_dirs(spec, load_profile(spec.profile))
+    # Storage that outlives the box would hand the key to the next tenant or to other machines.
     outlives = [word for path in durable for word in ("--durable", path)]
     async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as (
         connection,
@@ -92,6 +100,7 @@ async def send_secret(arguments: SecretArguments, spec: BoxSpec, value: Secret |
         if arguments.list_only:
             kept = await request_secret(connection, deployed, "list", *outlives)
             jobs = [word for job in spec.jobs for word in ("--job", job)]
+            # Keys that rgt did not store: in job files and the usual places of tools.
             found = await request_secret(connection, deployed, "find", *jobs, *outlives)
             return _print_secret_answer(
                 arguments, spec, msgspec.structs.replace(kept, found=found.found)
@@ -117,6 +126,7 @@ def _print_secret_answer(arguments: SecretArguments, spec: BoxSpec, answer: Secr
         for line in secret_lines(spec.name, answer):
             print_lines(line)
     if answer.refused is not None:
+        # After the answer, which may also have a row that succeeded.
         print_error(f"{spec.name}: {answer.refused}{hint_expanded_tilde(arguments.job)}")
         return FAILED
     return OK
@@ -208,6 +218,8 @@ def mirror_facts(profile: Profile) -> tuple[MirrorFact, ...]:
 
 def _has_variable(env: dict[str, str], names: tuple[str, ...]) -> bool:
     return names[0] in env or (
+        # pip and conda have several variables that each name a mirror alone; HF has only
+        # HF_ENDPOINT.
         names[0].startswith(("PIP", "CONDA")) and any(name in env for name in names)
     )
 
@@ -229,6 +241,8 @@ def run_mirrors(arguments: MirrorsArguments) -> int:
     profile = load_profile(spec.profile)
     facts = {fact.kind: fact for fact in mirror_facts(profile) if fact.kind in kinds}
     if arguments.on:
+        # Without --for, kinds that the platform lacks are skipped; those that a person named must
+        # exist.
         lacking = [
             kind
             for kind in arguments.kinds or ()
@@ -278,6 +292,7 @@ async def _turn_mirrors(
     if verb != "show":
         chosen = [fact for fact in facts.values() if fact.is_settable]
         told = {
+            # Off also removes a kind that the profile no longer knows.
             "for": [fact.kind for fact in chosen] if verb == "on" else list(kinds),
             "env": {fact.kind: fact.env for fact in chosen},
             "hooks": {"proxy": fact.hook, "no_proxy": fact.no_proxy}
@@ -288,6 +303,7 @@ async def _turn_mirrors(
         connection,
         deployed,
     ):
+        # Jobs use the profile's mirrors whether or not this command turns on those of login shells.
         state = await send_platform_settings(connection, deployed, profile)
         if verb != "show":
             state = await request_mirrors(connection, deployed, verb, told)
@@ -336,6 +352,7 @@ def mirror_lines(
             found.append(
                 f"  {fact.kind:<6} {'on for ' + ' and '.join(where) if where else 'off':<20} {'; '.join(what)}"
             )
+        # The agent adds the first three itself for every job.
         if fact.no_proxy:
             found.append(
                 translate(

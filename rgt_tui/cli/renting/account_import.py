@@ -42,6 +42,7 @@ def import_machines(arguments: ImportArguments) -> int:
         sources = arguments.sources or ()
         check_kinds(sources)
         place = find_target_file(arguments.fleet)
+        # All boxes, to know which machines are named; keys are sent for trusted ones only.
         every, trusted = load_known_boxes(place)
     except FleetFileError as error:
         print_error(error)
@@ -59,6 +60,7 @@ def import_machines(arguments: ImportArguments) -> int:
     for bill in bills:
         if bill.machines_error is not None:
             print_error(f"{bill.kind}: {bill.machines_error}")
+    # A partial list would import some machines, and the next call would look complete.
     if any(bill.machines_at is None for bill in bills):
         return UNREACHABLE
     tables = tables_of(bills, arguments.patterns, {spec.name for spec in every})
@@ -72,6 +74,7 @@ def import_machines(arguments: ImportArguments) -> int:
             )
         )
         return FAILED
+    # The same way as ssh_config's hosts: shown first, written with --write.
     return show_or_write(arguments, {name: values for name, (_, values) in tables.items()})
 
 
@@ -112,8 +115,10 @@ def accounts_of(kinds: Sequence[str], refs: Sequence[ProviderRef]) -> list[Provi
     """Return one reference per account of these kinds, by default the account of the usual key."""
     found: dict[tuple[str, str], ProviderRef] = {}
     for kind in kinds:
+        # Without a box of that provider: the key of its usual variable.
         own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]
         for ref in own:
+            # Several boxes share an account; it is listed once.
             found.setdefault((ref.kind, ref.account), ref)
     return list(found.values())
 
@@ -135,6 +140,7 @@ def tables_of(
             wanted = not patterns or any(
                 fnmatchcase(text, glob) for glob in patterns for text in (thing.name, thing.id)
             )
+            # Volumes and the like cost money, too, but are no boxes: `_print_costs` lists them.
             if thing.what != MACHINE or not wanted:
                 continue
             if bill.kind not in profiles:
@@ -155,6 +161,8 @@ def _choose_free_name(
     thing: UnlistedItem, found: Mapping[str, object], taken: Container[str]
 ) -> str:
     """Return a free name for a box: the valid part of the machine's own name or id."""
+    # Vendors allow any text as a name of a machine, while a box's name is a TOML key and a word of
+    # commands.
     plain = [
         re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)
     ]
@@ -168,7 +176,9 @@ def _choose_free_name(
 
 def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
     """Return the keys of a box for a machine; without an address, rgt asks the provider for it."""
+    # A valid host name is required, and the id makes it clear which machine is meant.
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
+    # The answer of a provider is checked like text that a person typed.
     if thing.host and loading.BOX["host"](thing.host) is None:
         host = thing.host
     else:
@@ -181,6 +191,7 @@ def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
     }
     values = {
         "host": host or nowhere,
+        # A port without its address would belong to the wrong host.
         "port": thing.port if host else None,
         "user": thing.user if thing.user and loading.BOX["user"](thing.user) is None else None,
         "profile": bill.kind,

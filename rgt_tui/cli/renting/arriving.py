@@ -140,6 +140,7 @@ async def add_rented_machine(
     async def confirm_seen(machine: Instance) -> None:
         await rental.record_confirmed(creation, name, token, machine)
 
+    # Said before the wait, because the meter runs from now on.
     say(translate("{id} is rented and billed; waiting for its SSH", id=newcomer.machine.id))
     arrival = await wait_for_ssh(
         market,
@@ -149,11 +150,14 @@ async def add_rented_machine(
         token,
         seconds=arguments.timeout,
         say=say,
+        # Recorded as soon as the provider lists it: if rgt dies during the wait, the id is known.
         seen=confirm_seen,
     )
     machine = arrival.machine
     doubts: list[str | None] = []
     try:
+        # Before the login: a machine that refuses the login must be in the file, to be ended from
+        # there.
         await asyncio.to_thread(
             add_boxes,
             place.path,
@@ -172,6 +176,8 @@ async def add_rented_machine(
             translate("fix that; then rgt up {name} resumes without renting again", name=name)
         )
         return ArrivalResult(code=UNCONFIRMED, reasons=(str(error),), machine=machine)
+    # The journal's last step: from here on the fleet file has the machine, and a repeated `rgt up`
+    # may rent another one of that name.
     await rental.record_listed(creation, name, token, machine.id, str(place.path))
     say(translate("{path}: {name} is a box now", path=place.path, name=name))
     for doubt in doubts:
@@ -209,6 +215,7 @@ def values_of(newcomer: NewRental, machine: Instance) -> dict[str, Any]:
         port=machine.port,
         user=machine.user,
     )
+    # Kept in the file, so that a later change of price or card stays an alert.
     agreed = msgspec.structs.asdict(agreement(newcomer.offer, newcomer.wish))
     values = box_values(bill, thing)
     if newcomer.identity:
@@ -226,6 +233,7 @@ async def _log_in_first(
     arguments: UpArguments, spec: BoxSpec, arrival: MachineArrival, say: Callable[[str], None]
 ) -> tuple[int, tuple[str, ...]]:
     """Log in for the first time; return the exit status, and what is wrong with the machine."""
+    # Differences from the offer count as well: each is a reason to end the machine.
     if not arrival.reached:
         return UNREACHABLE, (arrival.why, *arrival.differs)
     link, why = await _log_in(arguments, spec)
@@ -251,6 +259,7 @@ async def _test_machine(
     """
     try:
         with wait_indicator(f"trying {spec.name} …"):
+            # Quick: minutes of a full test would be billed; `rgt check-box` does the rest.
             found = await measure_box(
                 spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key
             )
@@ -291,6 +300,8 @@ async def _test_machine(
 
 async def _log_in(arguments: UpArguments, spec: BoxSpec) -> tuple[LinkState, str]:
     """Log in, with prompts for the person; return the state of the connection, and the reason."""
+    # A script cannot answer: its unknown host key is refused, unless --accept-new-host-key is
+    # given.
     asks = not _is_script(arguments)
     fleet = make_fleet(
         [spec],
@@ -337,6 +348,7 @@ async def _logged_in(fleet: Fleet, name: str) -> tuple[LinkState, str]:
             break
         if link in (LinkState.UNREACHABLE, LinkState.REFUSED_LOGIN) and loop.time() >= again:
             again = loop.time() + again_seconds
+            # Sooner than the fleet's own pace, whose pauses grow: the person pays while waiting.
             fleet.retry_box(name)
         await asyncio.sleep(0.1)
     return link, why
@@ -355,6 +367,7 @@ async def _offer_end(
     for reason in reasons:
         print_error(f"{spec.name}: {reason}")
     if (
+        # A word of its own, not yes: enter or a habitual "y" must not destroy a machine.
         prompt_line(
             translate(
                 'it is new and has no results: type "end" to destroy it, anything else to keep it: '
@@ -422,6 +435,7 @@ def candidate_lines(found: OfferSearch, wish: RentalRequest | None) -> Iterator[
 
 def _offer_cells(offer: Offer) -> list[tuple[str, int, str]]:
     if offer.per_hour is None:
+        # Some platforms give the price after the creation only; it is unknown, not free.
         price = "price ?"
     else:
         price = f"{format_money(offer.per_hour, offer.currency)}/h"
@@ -500,6 +514,7 @@ def answer_json(
         "reasons": reasons,
         "digest": review.digest if review is not None else "",
         "phrase": review.phrase if review is not None else "",
+        # The exact request, so that a script can log what it confirms.
         "request": review.will_send if review is not None else "",
         "account": review.account if review is not None else "",
         "offer": review.offer if review is not None else None,

@@ -39,10 +39,12 @@ DEED = "bid"
 
 def run_bid(arguments: BidArguments) -> int:
     """Change the bid of one box; return the exit status."""
+    # The digest ties the phrase to the bid that was shown; alone, either could confirm another one.
     if (arguments.confirm is None) != (arguments.evidence is None):
         print_error("--confirm and --evidence are used together: --dry-run --json prints both")
         return USAGE
     _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
+    # The highest price given to `rgt up`, if it rented the box.
     run = _BidCommand(arguments, spec.name, None if spec.asked is None else spec.asked.max_per_hour)
     if spec.provider is None:
         return run.print_result(
@@ -70,6 +72,7 @@ class _BidCommand:
         providers = Providers()
         try:
             bidder = bidder_of(providers.find_account(ref))
+            # Vast.ai is the only one so far, see `rgt_tui.providers.bidder_of`.
             if bidder is None:
                 return self.print_result(
                     FAILED,
@@ -87,6 +90,7 @@ class _BidCommand:
         arguments, price = self._arguments, float(self._arguments.price)
         try:
             with wait_indicator(translate("reading the bid …")):
+                # Read now: other tenants' bids move the lowest one within minutes.
                 bid = await bidder.read_bid(ref.instance)
         except ProviderError as error:
             return self.print_result(
@@ -102,6 +106,7 @@ class _BidCommand:
             agreed_per_hour=self._agreed_per_hour,
             readonly=arguments.readonly,
         )
+        # The same text goes into the audit log: shown and recorded request must agree.
         sends = bidder.describe_bid(ref.instance, price)
         review = self._review = bid_review(case, steady_time(), will_send=sends)
         if not arguments.json:
@@ -128,15 +133,18 @@ class _BidCommand:
                     phrase=review.phrase,
                 )
             )
+        # Ties the permit to this one call; the request itself has no field for it.
         token = f"bid-{secrets.token_hex(8)}"
         permit = bid_permit(case, token, steady_time(), typed=typed, digest=arguments.evidence)
         if not isinstance(permit, RentPermit):
+            # Not needed for money: a refusal that cannot be recorded is still a refusal.
             self._try_record_event(AuditEvent.REFUSED, ref.instance, "; ".join(permit.reasons))
             return self.print_result(FAILED, *permit.reasons, translate("nothing was sent"))
         return await self._send_bid(bidder, case, token, permit)
 
     async def _send_bid(self, bidder: Bidder, case: BidCase, token: str, permit: RentPermit) -> int:
         try:
+            # Must succeed: a call that is not in the log is not sent.
             self._record_event(
                 AuditEvent.REQUESTED,
                 case.bid.instance,
@@ -147,6 +155,8 @@ class _BidCommand:
         try:
             said = await bidder.change_bid(bid_offer(case), token, permit)
         except ProviderError as error:
+            # Only answers that the vendor documents as a refusal; all others may have changed the
+            # bid.
             refused = bidder.is_refused(error)
             self._try_record_event(AuditEvent.ANSWER, case.bid.instance, str(error))
             if refused:
@@ -166,6 +176,7 @@ class _BidCommand:
         # How often a changed bid is read back before it counts as not confirmed.
         reads = 5
         read_gap_s = 2.0
+        # The platform's list lags, so the first reading may still show the old bid.
         for read in range(reads):
             if read:
                 await asyncio.sleep(read_gap_s)
@@ -174,6 +185,7 @@ class _BidCommand:
             except ProviderError as error:
                 why = translate("it cannot be read back: {error}", error=error)
                 continue
+            # The platform may round what it stores.
             if bid.per_hour is not None and abs(bid.per_hour - case.price) < 1e-6:
                 if not self._arguments.json:
                     if bid.outbid:

@@ -40,6 +40,7 @@ def run_check_box(arguments: CheckBoxArguments) -> int:
 
 async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: ExpectedGpus) -> int:
     with wait_indicator(f"trying {spec.name} …"):
+        # Without the fleet: the test needs one connection, and its load would disturb samples.
         found = await measure_box(
             spec,
             seconds=arguments.timeout,

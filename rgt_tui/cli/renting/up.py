@@ -64,12 +64,14 @@ PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 def run_up(arguments: UpArguments) -> int:
     """Rent a machine, or resume an interrupted rental; return the exit status."""
     try:
+        # First: it may supply the name and the providers that the next checks need.
         _apply_job_file(arguments)
         problem = _find_contradiction(arguments)
         if problem:
             raise FleetFileError(problem)
         check_kinds(arguments.on or ())
         place = find_target_file(arguments.fleet)
+        # Before money is spent: a box in an untrusted file could not be stopped from here.
         if place.path.exists() and (doubt := _find_trust_doubt(place)):
             raise FleetFileError(doubt)
         every, _ = load_known_boxes(place)
@@ -93,6 +95,7 @@ def _apply_job_file(arguments: UpArguments) -> None:
         return
     path = Path(arguments.job)
     job = read_job_file(path)
+    # Each `if` only fills gaps: options on the command line win over the file.
     arguments.name = arguments.name or job.name or path.stem
     if arguments.gpu is None:
         if job.resources is None:
@@ -105,6 +108,7 @@ def _apply_job_file(arguments: UpArguments) -> None:
     if arguments.disk is None:
         arguments.disk = job.disk_gb
     if arguments.on is None and job.candidates:
+        # A job file is portable: it may name platforms that rgt can watch but not rent at (AutoDL).
         rentable = [kind for kind in job.candidates if kind in KINDS]
         for kind in dict.fromkeys(job.candidates):
             if kind not in rentable:
@@ -147,6 +151,7 @@ def _find_contradiction(arguments: UpArguments) -> str:
         return "--confirm and --evidence are used together: --dry-run --json prints the digest"
     if arguments.dry_run and arguments.confirm is not None:
         return "--dry-run rents nothing, so there is nothing to confirm"
+    # It rents nothing, so it needs no consent.
     if arguments.written_off is not None:
         return ""
     if arguments.confirm is None and not arguments.dry_run and not is_interactive():
@@ -167,6 +172,7 @@ def wish_of(arguments: UpArguments, home: Path) -> RentalRequest:
         raise FleetFileError(translate("name the GPU: --gpu A100, or --gpu A100:2 for two of them"))
     model, count = arguments.gpu
     if arguments.disk is None:
+        # The default of --disk; not in the parser, where a job file could not replace it.
         disk_gb = 100
     else:
         disk_gb = arguments.disk
@@ -193,9 +199,11 @@ def public_key(named: str | None, home: Path) -> str:
         path = Path(named).expanduser()
     else:
         found = [home / ".ssh" / name for name in PUBLIC_KEYS]
+        # If none exists, the message names the usual file.
         path = next((one for one in found if one.is_file()), found[0])
     try:
         with open_regular(path) as file:
+            # The largest RSA keys, of 16,384 bits, have some 3,000 characters.
             key_bytes = 16_384
             text = file.read(key_bytes).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -237,6 +245,7 @@ def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
             )
         )
         return tuple(reasons), UNREACHABLE
+    # Order of the reasons: no answer first, because then any other reason may be wrong.
     unfit = [one.kind for one in found.troubles if one.refused and not one.no_market]
     keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
     if not found.answered and not unfit and keyless:
@@ -252,6 +261,7 @@ async def _rent_or_resume(
     arguments: UpArguments, place: FleetFilePlace, refs: Sequence[ProviderRef]
 ) -> int:
     log = AuditLog(default_path(os.environ))
+    # The same journal as for stops: one place says which calls may have cost money.
     journal = Journal(log.path.parent / JOURNAL)
     providers = Providers()
     rental = MachineRental(providers, journal, log, clock=time.time, readonly=arguments.readonly)
@@ -264,6 +274,7 @@ async def _rent_or_resume(
         if arguments.written_off is not None:
             return await run.write_off(begun)
         if begun:
+            # One at a time; the next call of the command takes the next one.
             return await run.resume_rental(begun[0])
         return await run.search_and_rent(refs)
     except (FleetFileError, JournalFailed) as error:
@@ -272,6 +283,7 @@ async def _rent_or_resume(
     except InstanceLocked as held:
         print_error(translate("{held}. Nothing was sent", held=held))
         return FAILED
+    # Ctrl-C between the call and its answer: the person must know that money may run.
     except asyncio.CancelledError:
         print_error(
             translate(
@@ -309,6 +321,7 @@ class _RentCommand:
         with wait_indicator(f"asking {', '.join(dict.fromkeys(ref.kind for ref in accounts))} …"):
             found = await search_offers(self._providers, accounts, wish)
         if self._arguments.job is not None:
+            # In a job file the order of `candidates` is a wish; otherwise the price decides.
             found = prefer_kinds(found, self._arguments.on or ())
         for trouble in found.troubles:
             # A missing key only matters to a person who named that provider.
@@ -318,6 +331,7 @@ class _RentCommand:
         if not found.candidates:
             reasons, code = no_offer(found)
             return self._print_refusal(reasons, None, found, code)
+        # A name that the fleet file cannot take would leave a paid machine in no file.
         taken = find_name_objection(self._place, self._name, found.candidates[0].ref.kind)
         if self._arguments.dry_run or self._arguments.confirm is not None:
             return await self._rent_by_script(found, wish, taken)
@@ -326,6 +340,8 @@ class _RentCommand:
     async def _rent_by_script(self, found: OfferSearch, wish: RentalRequest, taken: str) -> int:
         """Show or rent exactly the first candidate: a script cannot confirm another one."""
         candidate = found.candidates[0]
+        # Chosen before the call: it becomes the machine's name, by which a lost answer is found
+        # again.
         token = new_token(self._name)
         review = await self._rental.review_rental(candidate, wish, self._name, token, taken=taken)
         if review.refusals:
@@ -336,6 +352,7 @@ class _RentCommand:
         code = await self._rent_candidate(
             candidate, wish, token, self._arguments.confirm or "", review, found
         )
+        # Certainly nothing was created, and there is no other candidate in a script.
         if code is None:
             return FAILED
         return code
@@ -344,6 +361,8 @@ class _RentCommand:
         """Show the candidates to a person one at a time, until one is rented."""
         write_lines(candidate_lines(found, wish))
         for number, candidate in enumerate(found.candidates, 1):
+            # A new one per candidate: two machines with one token could not be distinguished in a
+            # list.
             token = new_token(self._name)
             taken = find_name_objection(self._place, self._name, candidate.ref.kind)
             review = await self._rental.review_rental(
@@ -391,6 +410,7 @@ class _RentCommand:
 
         Return None if certainly nothing was created and there are more candidates.
         """
+        # Held until the box is in the file: a second rgt must not rent at this account meanwhile.
         with self._rental.lock_account(candidate.ref, self._name) as creation:
             taken = await self._rental.create_machine(
                 creation,
@@ -400,6 +420,7 @@ class _RentCommand:
                 token,
                 typed=typed,
                 digest=self._arguments.evidence,
+                # Again: the file may have changed while the person was reading.
                 taken=find_name_objection(self._place, self._name, candidate.ref.kind),
                 say=self._say,
             )
@@ -409,6 +430,7 @@ class _RentCommand:
                 )
             if taken.outcome is CreationOutcome.UNKNOWN:
                 return self._print_unknown(taken, review, found, token)
+        # Only a proof that nothing was created allows another call.
         if taken.outcome is CreationOutcome.NOTHING and more:
             print_error(
                 translate("nothing was created there: {reasons}", reasons="; ".join(taken.reasons))
@@ -419,10 +441,12 @@ class _RentCommand:
     def _print_unknown(
         self,
         taken: CreationResult,
+        # Without the candidates: a machine exists now, and a script must not pick another one.
         review: RentReview | None,
         found: OfferSearch | None,
         token: str,
     ) -> int:
+        # The command contains the token, so that an older rental of that name is not settled by it.
         settle = f"if the console shows none: rgt up {self._name} --written-off {token}"
         reasons = (*taken.reasons, settle)
         if self._arguments.json:
@@ -441,6 +465,7 @@ class _RentCommand:
         token: str,
         review: RentReview | None,
     ) -> int:
+        # RENTED always has one.
         assert taken.machine is not None
         newcomer = NewRental(
             name=self._name,
@@ -479,9 +504,11 @@ class _RentCommand:
             )
         )
         # Lists of platforms lag: shortly after the call, the machine may not be in them yet.
+        # Measured from the call, by a clock that no person can set and that survives a suspend.
         late = SEARCH_PACES.find_s - action.seconds_since_state(
             time.time(), steady_time(), read_boot_id()
         )
+        # Old calls are searched for shortly, too: a list that was read once may be incomplete.
         least_find_seconds = 30.0
         seconds = self._arguments.find or max(least_find_seconds, late)
         with self._rental.lock_account(ref, self._name) as creation:

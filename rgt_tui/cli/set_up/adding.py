@@ -34,8 +34,10 @@ from rgt_tui.model import Profile, pasted_tunnel
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, HostRequest, resolve_host, scan_config, surroundings
 
+# From ssh(1) of OpenSSH 9: needed to skip the values of options that rgt ignores.
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
 """Options of OpenSSH's ssh that take a value."""
+# Of ssh -o; all others belong into ssh_config.
 OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname": "host"}
 
 
@@ -56,11 +58,13 @@ def parse_target(text: str) -> dict[str, Any]:
         NotSshAddress: It has another form.
     """
     try:
+        # As the shell would: consoles of vendors show commands with quoted options.
         parts = shlex.split(text)
     except ValueError as error:
         raise NotSshAddress(f"{text!r}: {error}") from error
     if not parts:
         raise NotSshAddress(translate("no host is named"))
+    # "ssh" alone may be the name of a host.
     if re.search(r"(?:^|/)ssh$", parts[0]) and len(parts) > 1:
         return _parse_ssh_command(parts[1:])
     if len(parts) > 1:
@@ -77,6 +81,7 @@ def _parse_ssh_command(words: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     target: dict[str, Any] | None = None
     words = list(words)
+    # Words after the host that are no options are a remote command, which a box does not have.
     while words and (target is None or words[0].startswith("-")):
         word = words.pop(0)
         if word == "--":
@@ -88,6 +93,7 @@ def _parse_ssh_command(words: list[str]) -> dict[str, Any]:
             if key == "tunnels":
                 found.setdefault(key, []).append(value)
             else:
+                # As in ssh: the first value of an option wins.
                 found.setdefault(key, value)
     if target is None:
         raise NotSshAddress(translate("the ssh command names no host"))
@@ -99,6 +105,7 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
 
     Takes its value from `rest`.
     """
+    # Letters without a value may be combined (-tA), the last one may have a value (-Np40022).
     for place, letter in enumerate(word[1:], 1):
         if letter not in VALUED:
             continue
@@ -113,6 +120,7 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
             return [("user", value)]
         if letter == "i":
             return [("identity", value)]
+        # Kept as the box's own file: its alias may have no meaning in the usual one.
         if letter == "F":
             return [("ssh_config", value)]
         if letter == "o":
@@ -122,6 +130,8 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
             if tunnel is None:
                 return []
             return [("tunnels", str(tunnel))]
+        # Refused, not ignored: without its jump host the box would look unreachable. A box names no
+        # jump host itself, because ssh_config also has that host's user and key.
         if letter == "J":
             raise NotSshAddress(
                 translate(
@@ -135,6 +145,7 @@ def _parse_option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
 
 
 def _parse_long_option(value: str) -> list[tuple[str, Any]]:
+    # ssh accepts Name=value and "Name value".
     name, _, text = re.sub(r"\s*[= ]\s*", "=", value.strip(), count=1).partition("=")
     key = OPTIONS.get(name.lower())
     if name.lower() in ("proxyjump", "proxycommand"):
@@ -157,12 +168,14 @@ def _parse_address(text: str) -> dict[str, Any]:
     literal = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", host)
     if literal:
         host, port = literal.group(1), literal.group(2)
+    # Two colons or more without brackets: an IPv6 address.
     elif host.count(":") == 1:
         host, _, port = host.partition(":")
         if not port:
             raise NotSshAddress(translate("{words!r} has an empty port", words=text))
     else:
         port = None
+    # A host that begins with "-" would be read as an option by ssh.
     if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
         raise NotSshAddress(translate("{words!r} is not a host", words=text))
     found["host"] = host
@@ -179,6 +192,7 @@ def _parse_port(text: str) -> int:
     return int(text)
 
 
+# Of the keys in the file, the most important first.
 ORDER = (
     "host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs", "tunnels",
     "provider", "asked",
@@ -187,6 +201,7 @@ ORDER = (
 
 def guess_profile(host: str) -> str | None:
     """Return the profile whose platform uses such host names; None if unknown."""
+    # Host names do not distinguish case, the patterns of profiles are lower case.
     name = host.lower()
     for profile in all_profiles().values():
         if any(fnmatchcase(name, pattern) for pattern in profile.launch.hosts):
@@ -214,6 +229,7 @@ def trust_written_file(before: FleetFileSource | None, after: FleetFileSource) -
     Return why it is not trusted now, or None.
     """
     try:
+        # Only rgt's own change is trusted: `before` must be the content that was trusted.
         if renew_trust(default_path(os.environ), before, after, os.environ):
             return None
         why = translate("{path} was not trusted before, and still is not", path=after.path)
@@ -237,9 +253,11 @@ def write_boxes(
         as_json: Print JSON objects instead of tables.
     """
     path, lies_there = find_target_file(named)
+    # Also drops keys with other names.
     ordered = {
         name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()
     }
+    # Filled while the file is locked, so that no other change comes between writing and trusting.
     doubts: list[str | None] = []
     try:
         config = add_boxes(
@@ -247,6 +265,7 @@ def write_boxes(
         )
     except FleetFileError as error:
         print_error(error)
+        # The disk's fault, not the command line's.
         if isinstance(error.__cause__, OSError):
             return FAILED
         return USAGE
@@ -321,6 +340,7 @@ def run_init(arguments: InitArguments) -> int:
         arguments.path or arguments.fleet or os.environ.get(VARIABLE) or FILE_NAME
     ).expanduser()
     try:
+        # Exclusive in one step: between a check and a write another program could create it.
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
         print_error(
@@ -335,6 +355,7 @@ def run_init(arguments: InitArguments) -> int:
             translate("cannot write {path}: {strerror}", path=path, strerror=error.strerror)
         )
         return FAILED
+    # So that no push takes the file for code.
     note_written([path])
     doubt = trust_written_file(None, FleetFileSource(path, path.resolve(), TEMPLATE.encode()))
     if doubt is not None:
@@ -358,6 +379,7 @@ LOCAL_FILES = ("identity", "ssh_config")
 
 def make_absolute(path: str) -> str:
     """Return a local path that does not depend on the working directory."""
+    # "none" and the last two are ssh's own notation, which it expands later.
     if path == "none" or path.startswith(("/", "~", "%d", "${")):
         return path
     return str(Path(path).absolute())
@@ -370,6 +392,7 @@ def run_add(arguments: AddArguments) -> int:
     except NotSshAddress as error:
         print_error(error)
         return USAGE
+    # Options win over the pasted command.
     values |= {
         key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) not in (None, [])
     }
@@ -379,6 +402,7 @@ def run_add(arguments: AddArguments) -> int:
     if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
         values["profile"] = guess
     there = [*values.get("jobs", ()), *values.get("runs", ()), *values.get("logs", ())]
+    # With the same user name, the home there may really be the path that the shell has made of ~.
     for where in there if values.get("user") != Path.home().name else ():
         if hint := hint_expanded_tilde(where):
             print_error(translate("{where} is a path on the box{hint}", where=where, hint=hint))
@@ -434,6 +458,7 @@ def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, 
 
 def _list_known_hosts(arguments: ImportArguments) -> dict[str, str]:
     """Return a map from hosts and names to boxes of the fleet file; empty without one."""
+    # Hosts count as known, too: the same machine must not be added under a second name.
     path = find_target_file(arguments.fleet).path
     # A file without boxes, as written by `rgt init`, is not read here; its errors show up when it
     # is written.
@@ -469,10 +494,12 @@ def host_tables(
             return alias  # connecting to the box will report the error in its entry
 
     names = scan_config(around).aliases
+    # `ssh -G` runs once per alias; hundreds in turn would take seconds.
     with ThreadPoolExecutor() as threads:
         hosts = dict(zip(names, threads.map(host_of, names), strict=True))
     for alias in names:
         wanted = [pattern for pattern in patterns if fnmatchcase(alias, pattern)]
+        # An alias may have characters that a box's name may not.
         if loading.NAME.fullmatch(alias):
             name = alias
         else:
@@ -494,6 +521,7 @@ def host_tables(
                 )
             )
             continue
+        # By host, not by alias: `Host work-git` with HostName github.com is no box, either.
         if (host := hosts[alias]) in GIT_HOSTS and alias not in patterns:
             continue
         values: dict[str, Any] = {"host": alias}

@@ -42,6 +42,7 @@ def run_push_trainer(arguments: PushArguments) -> int:
 
     async def push_and_print() -> int:
         accept = arguments.accept_new_host_key
+        # Shown by other rgts as a transfer, since it takes a while on a slow line.
         async with noted_transfer(spec.name, translate("push trainer")) as page:
             pushed = await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept)
             page.record_result(
@@ -54,12 +55,14 @@ def run_push_trainer(arguments: PushArguments) -> int:
     return running.run_on_box(spec.name, push_and_print())
 
 
+# The queue's own fields; the trainer fills nothing in itself.
 COMMAND = ("--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}")
 
 
 def job_settings(pushed: DeployedTrainer, spec: BoxSpec) -> dict[str, Any]:
     """Return a ``job.json`` for the box, with paths and environment of its platform's profile."""
     overrides = load_profile(spec.profile).overrides
+    # The fleet file wins: a person may keep results elsewhere than the platform suggests.
     durable = spec.durable or overrides.durable_dir
     return {
         "py": pushed.python,
@@ -106,8 +109,10 @@ def run_agent(arguments: AgentArguments) -> int:
         fd = os.open(
             arguments.out,
             os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK,
+            # The umask decides, as for any file that a person asks for.
             0o666,
         )
+        # Only opening must not wait; a write to a full pipe may.
         os.set_blocking(fd, True)
         with os.fdopen(fd, "wb") as file:
             file.write(bundle.data)
@@ -146,6 +151,7 @@ def run_remove(arguments: RemoveArguments) -> int:
 
 
 async def _remove_files(arguments: RemoveArguments, spec: BoxSpec) -> int:
+    # A dry run first: its list is shown, and only then is consent asked for.
     found = await _request_removal(arguments, spec, dry_run=True)
     if (
         not arguments.dry_run
@@ -157,6 +163,7 @@ async def _remove_files(arguments: RemoveArguments, spec: BoxSpec) -> int:
         if not ask_consent(arguments, translate("Remove this from {name}?", name=spec.name)):
             return FAILED
         found = await _request_removal(arguments, spec, dry_run=False)
+    # Only a cleaned box is forgotten: otherwise no file would name the rest of rgt on it.
     if arguments.forget and not found.refused and not found.failed:
         return _forget_box(arguments, spec, found)
     return _report_removal(arguments, spec, found, forgotten=False)
@@ -178,6 +185,7 @@ def ask_consent(arguments: RemoveArguments | PushArguments, question: str) -> bo
     """Ask for consent; without a terminal, refuse."""
     if arguments.yes:
         return True
+    # JSON has one object on stdout, and a question would make a script wait.
     if arguments.json or not is_interactive():
         print_error("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
         return False
@@ -199,6 +207,7 @@ def _forget_box(arguments: RemoveArguments, spec: BoxSpec, found: RemovalResult)
         )
     except FleetFileError as error:
         print_error(error)
+        # The files on the box are gone, even if the fleet file could not be written.
         _report_removal(arguments, spec, found, forgotten=False)
         return FAILED
     for doubt in doubts:

@@ -54,6 +54,7 @@ async def _run_checks(arguments: DoctorArguments) -> int:
         doctor_here.check_secrets(found, os.environ),
         doctor_here.check_provider_keys(found),
     ]
+    # Before the boxes are asked: a broken ssh_config explains what follows.
     for finding in findings:
         _print_finding(finding, arguments.json)
     findings += await _check_boxes(specs, arguments)
@@ -70,12 +71,15 @@ async def _check_boxes(specs: Sequence[BoxSpec], arguments: DoctorArguments) -> 
         policy = HostKeyPolicy.ACCEPT_NEW
     else:
         policy = HostKeyPolicy.ASK
+    # A shared jump host drops connections at random beyond ten that are not logged in yet
+    # (MaxStartups of sshd).
     gate = asyncio.Semaphore(10)
     findings: list[DoctorFinding] = []
 
     async def check_box(spec: BoxSpec) -> None:
         async with gate:
             found = await BoxDoctor(spec, policy).run_checks(arguments.timeout)
+        # In the order in which boxes are done: a slow one delays none.
         findings.extend(found)
         async with screen:
             for finding in found:
@@ -125,6 +129,7 @@ def run_record(arguments: DoctorArguments) -> int:
         print_error(error)
         return USAGE
     path = Path(arguments.record or "")
+    # Before the account is read, so that this mistake costs no request.
     if path.exists():
         print_error(translate("{path} exists already; name another file", path=path))
         return USAGE
@@ -208,5 +213,7 @@ async def _record_account(arguments: DoctorArguments, ref: ProviderRef, path: Pa
 def write_new(path: Path, found: Recording) -> None:
     """Write a recording into a new file that only its owner can read."""
     text = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    # The mode is set before any content is there; ids are replaced, but a person should read it
+    # first.
     path.touch(mode=0o600, exist_ok=False)
     path.write_bytes(text + b"\n")

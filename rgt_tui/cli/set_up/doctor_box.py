@@ -55,12 +55,15 @@ from rgt_tui.ssh import (
 Judged = tuple[DoctorStatus, str, str]
 """Status, finding, and advice."""
 
+# Higher than the alerts' 80 and 95%: those warn early of a disk that fills, this is one reading.
 FULL_PCT, NEARLY_PCT = 97.0, 90.0
+# MUNGE, by which Slurm authenticates, refuses credentials that differ by more than 300 s.
 SKEW_WARN_S, SKEW_FAIL_S = 5.0, 300.0
 
 
 WHERE = (
     r"n='\(" + r"\|".join(sorted({name for names in SAID.values() for name in names})) + r"\)'; "
+    # PID 1's environment, because sshd does not pass a container's variables to a login.
     r"{ tr '\000' '\n' </proc/1/environ; env; } 2>/dev/null | sed -n 's/^'$n'=..*/\1/p'; "
     "cut -d' ' -f2 /proc/mounts 2>/dev/null; true"
 )
@@ -107,6 +110,7 @@ def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
     ]
     if not shares:
         return DoctorStatus.WARN, translate("no file system could be read"), ""
+    # Only the fullest: one line per check.
     worst, text = max(shares)
     if worst >= FULL_PCT:
         return (
@@ -150,6 +154,7 @@ def check_mounts(disks: tuple[DiskReading, ...], named: tuple[str, ...], by_pers
     reasons = [
         f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing
     ]
+    # The person's list is a promise; the profile's is what such machines usually have.
     if by_person:
         return (
             DoctorStatus.FAIL,
@@ -173,6 +178,7 @@ def check_gpus(sample: Sample) -> Judged:
         )
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in sample.gpus))
+    # Marked, so that a replayed trace is not taken for hardware.
     text = f"{len(sample.gpus)} × {names}" + (
         translate(" (replayed from a trace)") if sample.gpus[0].sim else ""
     )
@@ -187,6 +193,7 @@ def check_gpus(sample: Sample) -> Judged:
     return DoctorStatus.OK, text, ""
 
 
+# One step of the connection; COMMAND_SECONDS also covers a slow disk there.
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0
 MOST_BYTES = 64 << 10
@@ -205,6 +212,7 @@ class BoxDoctor:
         self._spec = spec
         self._policy = policy
         self._profile: Profile = load_profile(spec.profile)
+        # By check. Checks without an entry at the end are reported as not done.
         self._found: dict[str, DoctorFinding] = {}
         self._elsewhere: MovedAddress | None = None
         self._cost = StartUpCost()
@@ -217,6 +225,8 @@ class BoxDoctor:
                 await self._run_steps()
         except TimeoutError:
             advice = "try again with a longer --timeout"
+            # Known by then even if the check itself did not end: name the cause, not the time
+            # limit.
             if self._cost.is_slow:
                 advice = translate(
                     "the start-up files of the login shell {cost_text} for each command; {advice}",
@@ -254,6 +264,7 @@ class BoxDoctor:
         )
 
     async def _run_steps(self) -> None:
+        # A pod has no name, port or host key of its own to check.
         if self._spec.kubectl is None:
             connection = await self._check_way()
         else:
@@ -268,6 +279,7 @@ class BoxDoctor:
                 await self._check_recorders(connection, deployed)
                 await self._check_platform(connection)
         finally:
+            # Not closed in order: a box that hangs would not answer that, either.
             connection.abort()
 
     async def _check_pod(self) -> BoxTransport | None:
@@ -300,6 +312,7 @@ class BoxDoctor:
                 translate("correct the entry in ssh_config or in the fleet file"),
             )
             return None
+        # Only the first hop can be reached from here; the others are checked by the login.
         if not await self._check_first_hop(steps[0].host, alone=len(steps) == 1):
             return None
         return await self._check_login()
@@ -309,6 +322,7 @@ class BoxDoctor:
 
         `alone`: The first hop is the box itself.
         """
+        # The name may only mean something to that command.
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
                 self._add_finding(
@@ -318,6 +332,7 @@ class BoxDoctor:
         where = f"{first.host}:{first.port}"
         try:
             async with asyncio.timeout(STEP_SECONDS):
+                # As the connection will resolve it, hosts file and search domains included.
                 found = await asyncio.get_running_loop().getaddrinfo(
                     first.host, first.port, type=socket.SOCK_STREAM
                 )
@@ -347,6 +362,7 @@ class BoxDoctor:
 
         Return whether the provider reports another one.
         """
+        # A jump host is not the machine that the provider knows.
         if alone:
             meter = await provider_word(self._spec)
         else:
@@ -356,6 +372,7 @@ class BoxDoctor:
         else:
             self._elsewhere = find_moved_address(self._spec, meter)
         if meter is None or self._elsewhere is None:
+            # Without an answer of the provider there is nothing to add.
             if meter is None or meter.error is not None:
                 told = ""
             else:
@@ -375,6 +392,7 @@ class BoxDoctor:
             text,
             "rgt finds it there; put that host and port into the fleet file",
         )
+        # The port of a name that does not resolve was not tried.
         if check == "dns":
             self._add_finding(
                 "tcp", DoctorStatus.SKIP, translate("trying {place} instead", place=place)
@@ -413,6 +431,8 @@ class BoxDoctor:
             self._add_finding("hostkey", DoctorStatus.FAIL, str(error), advice)
             return None
         except AuthFailed as error:
+            # sshd proves its key before it asks for a login, so a refused login means that the key
+            # was right.
             self._add_finding("hostkey", DoctorStatus.OK, translate("as known"))
             advice = translate("put your public key on the box, or name the right `identity`")
             if self._profile.launch.key_step:
@@ -432,6 +452,7 @@ class BoxDoctor:
         return connection
 
     async def _deploy_agent(self, connection: BoxTransport) -> DeployedAgent | None:
+        # A Python named in the fleet file is the only one tried; otherwise those of the platform.
         pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
             deployed = await deploy_agent(connection, build_agent(), pythons)
@@ -440,6 +461,8 @@ class BoxDoctor:
                 "shell", DoctorStatus.FAIL, str(error), translate("change the password there")
             )
             return None
+        # The order matters: the first three are about the shell, and the last ones about what it
+        # started.
         except CommandFailed as error:
             self._add_finding(
                 "shell",
@@ -449,6 +472,7 @@ class BoxDoctor:
             )
             return None
         except CommandNotRun as error:
+            # The error already says where the guard belongs.
             if GUARD in str(error):
                 advice = ""
             else:
@@ -465,6 +489,7 @@ class BoxDoctor:
                 DoctorStatus.FAIL,
                 translate("install Python 3.8 or newer, or name one with `python`"),
             )
+            # python = "none" is the person's choice, not a fault.
             if self._spec.python == NO_AGENT:
                 status, advice = DoctorStatus.WARN, ""
             self._add_finding("python", status, str(error), advice)
@@ -487,6 +512,7 @@ class BoxDoctor:
         await self._check_shell(connection)
         version = await self._run_sh(
             connection,
+            # Python 2 prints its version on stderr.
             f"{shlex.quote(deployed.python)} -V 2>&1",
             translate("asking for its version"),
         )
@@ -496,12 +522,14 @@ class BoxDoctor:
 
     async def _check_shell(self, connection: BoxTransport) -> None:
         """Name the start-up file that hinders commands, if any does."""
+        # Known from the connection itself, which had to work around it.
         replaced = reads_commands_from_stdin(connection)
         self._cost = start_up_cost(connection) or self._cost
         if not replaced and not self._cost.cost_text:
             self._add_finding("shell", DoctorStatus.OK, translate("the login shell runs commands"))
             return
         command = TRACE_COMMAND
+        # bash reads other start-up files for a login shell than for a command.
         if not replaced:
             asked = await run_command(connection, ASK_LOGIN_SHELL, name="the kind of login shell")
             if asked.out.strip() == b"RGT-LOGIN":
@@ -534,11 +562,13 @@ class BoxDoctor:
         )
 
     async def _check_sample(self, connection: BoxTransport, deployed: DeployedAgent) -> None:
+        # Only what the profile calls a tier: other mounts of a platform may be missing.
         named = self._spec.mounts or tuple(
             mount for tier in self._profile.tiers for mount in tier.mounts
         )
         words = [
             word
+            # The home directory, because the agent is installed there.
             for mount in dict.fromkeys((*watched_mounts(self._spec.mounts, self._profile), "~"))
             for word in ("--mount", mount)
         ]
@@ -563,6 +593,7 @@ class BoxDoctor:
             )
             self._add_finding("agent", DoctorStatus.FAIL, str(error), advice)
             return
+        # RecursionError: JSON that is nested deeply, which a hostile box can send.
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
             self._add_finding(
@@ -587,6 +618,7 @@ class BoxDoctor:
             name="listing its recorders",
         )
         try:
+            # A login shell's greeting may be mixed in.
             lines = filter(None, map(extract_record, done.out.splitlines()))
             found = [
                 clean_decoded(msgspec.json.decode(line, type=ListedRecorder)) for line in lines
@@ -599,6 +631,7 @@ class BoxDoctor:
                 translate("please report this line"),
             )
             return
+        # After the parsing: an old agent without this verb prints no list and fails.
         if done.status != 0:
             text = translate(
                 "the agent sends no list: {words}", words=done.words or f"exit status {done.status}"
@@ -611,6 +644,7 @@ class BoxDoctor:
         self._add_finding("recorders", status, text, advice)
 
     async def _check_platform(self, connection: BoxTransport) -> None:
+        # A named profile is not doubted; an untrusted file cannot be corrected by the reader.
         if self._spec.profile != GENERIC or self._spec.untrusted:
             self._add_finding(
                 "platform",
@@ -621,6 +655,7 @@ class BoxDoctor:
         told = (
             await self._run_sh(connection, WHERE, translate("detecting the platform"))
         ).splitlines()
+        # The same lines twice: variables and mount points come mixed.
         found = recognised(told, told)
         if found is None:
             self._add_finding(
@@ -635,10 +670,12 @@ class BoxDoctor:
         )
 
     async def _check_tmux(self, connection: BoxTransport) -> None:
+        # In the order in which rgt would use them.
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
         found = (await self._run_sh(connection, script, translate("looking for tmux"))).split()
         if "tmux" in found:
             self._add_finding("tmux", DoctorStatus.OK, f"there: {', '.join(found)}")
+        # Work survives without tmux, but a person cannot attach to it.
         elif found:
             text = translate("no tmux; detached work uses {found}", found=found[0])
             self._add_finding(
@@ -654,6 +691,7 @@ class BoxDoctor:
     @staticmethod
     async def _run_sh(connection: BoxTransport, command: str, name: str) -> str:
         """Return the output of an sh command."""
+        # The login shell may be fish or tcsh, which read such scripts differently.
         command = quote_words("sh", "-c", command)
         done = await run_command(
             connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name
@@ -686,6 +724,7 @@ class ListedRecorder(msgspec.Struct, frozen=True):
     @property
     def is_needed(self) -> bool:
         """Whether it is or may be in use; if its last client is unknown, it counts as needed."""
+        # An armed recorder may have no client for days: it is the one that parks the box.
         in_use = self.own or self.watched or self.armed or self.jobs > 0
         return in_use or self.unwatched_s is None or self.unwatched_s < LONG_UNWATCHED_S
 

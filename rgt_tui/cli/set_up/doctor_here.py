@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+# Heavy, but this module is only loaded by `rgt doctor`, which connects anyway.
 import asyncssh
 import msgspec
 
@@ -85,14 +86,17 @@ def box_id(box: str, check: str) -> str:
     return f"box.{box}.{check}"
 
 
+# With a real host's name, lines that match other hosts would not be evaluated.
 NOBODY = "rgt-check"
 """A host name that matches no entry: errors in a line show up with any name."""
+# The fleet shows GPUs and alerts from 80 columns on (docs/screens/fleet.md).
 SMALLEST = (80, 24)
 
 
 def check_python() -> DoctorFinding:
     """Check the Python that runs rgt."""
     version = ".".join(map(str, sys.version_info[:3]))
+    # A finding even though it cannot fail: reports of bugs contain it.
     return DoctorFinding(
         "client.python",
         DoctorStatus.OK,
@@ -118,6 +122,7 @@ def check_terminal() -> DoctorFinding:
             translate("TERM is {kind!r}", kind=kind),
             translate("set TERM, e.g. export TERM=xterm-256color"),
         )
+    # Not the locale's name: what counts is how Python writes to this terminal.
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":
         advice = translate("use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8")
@@ -127,6 +132,7 @@ def check_terminal() -> DoctorFinding:
             translate("the terminal's encoding is {encoding}", encoding=encoding or "unknown"),
             advice,
         )
+    # The only sign of 24-bit colours that terminals agree on; without it nothing is wrong.
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM declares'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
@@ -145,11 +151,13 @@ async def check_ssh_agent() -> DoctorFinding:
             name, DoctorStatus.SKIP, translate("SSH_AUTH_SOCK is not set; keys are read from their files"),
             "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
         )  # fmt: skip
+    # A forwarded agent whose connection is gone accepts and never answers.
     agent_seconds = 5.0
     try:
         async with asyncio.timeout(agent_seconds):
             async with asyncssh.connect_agent(path) as agent:
                 keys = list(await agent.get_keys())
+    # ValueError: a path with a NUL, or longer than a socket's address allows.
     except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
         words = str(error) or translate(
             "no answer within {agent_seconds:g} s", agent_seconds=agent_seconds
@@ -176,6 +184,7 @@ def check_ssh_config() -> DoctorFinding:
     try:
         around = surroundings()
         found = scan_config(around).aliases
+        # `ssh -G` itself reports wrong lines, so the messages are OpenSSH's.
         notes = resolve_host(HostRequest(NOBODY), around).notes
     except ConfigError as error:
         return DoctorFinding(
@@ -201,6 +210,7 @@ async def check_machine() -> list[DoctorFinding]:
         check_python(),
         check_terminal(),
         await check_ssh_agent(),
+        # In a thread, because a `Match exec` may take long.
         await asyncio.to_thread(check_ssh_config),
     ]
 
@@ -209,6 +219,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
     """Check the fleet file; also return its contents if it can be used."""
     name = "config.file"
     if place is None:
+        # Its first sentence; the second one explains what the advice already says.
         text, _, _ = NONE_FOUND.partition(".\n")
         return DoctorFinding(
             name, DoctorStatus.FAIL, text, "rgt init, then rgt add NAME HOST"
@@ -242,6 +253,7 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
         return DoctorFinding(name, DoctorStatus.SKIP, translate("there is no usable fleet file"))
     named = list(_list_named_sources(config))
     found = [problem for item in named if (problem := _find_problem(item, env)) is not None]
+    # Missing ones hide loose permissions: first things first, one line of advice.
     missing = [text for status, text in found if status is DoctorStatus.FAIL]
     if missing:
         return DoctorFinding(
@@ -280,6 +292,7 @@ def check_provider_keys(config: FleetConfig | None) -> DoctorFinding:
     used, missing = [], []
     for ref in refs.values():
         try:
+            # Platforms without an API have no client, and so no key.
             http = getattr(providers.find_account(ref), "http", None)
             if http is not None and http.key_place:
                 used.append(f"{ref.kind}: {http.key_place}")
@@ -318,6 +331,7 @@ class _NamedSource(NamedTuple):
 
 def _list_named_sources(config: FleetConfig) -> Iterator[_NamedSource]:
     for spec in config.boxes:
+        # Only keys named in the file; the usual variables are checked by `check_provider_keys`.
         if spec.provider is not None and spec.provider.key_env:
             yield _NamedSource(
                 f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable"
@@ -336,8 +350,10 @@ def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorSta
     """Return the problem of one of them: it is missing (fail), or others can read it (warn)."""
     who = f"{item.who}: {item.key}"
     if item.what == "variable":
+        # An empty variable counts as missing: exporting one is a common way to disable a key.
         if env.get(item.value) or find_in_env_files((item.value,))[0]:
             return None
+        # A key pasted instead of its variable's name must not be repeated on the screen.
         if usual_name(item.value):
             shown = f"{item.value!r}, which"
         else:
@@ -356,6 +372,7 @@ def _key_problem(value: str, env: Mapping[str, str]) -> tuple[DoctorStatus, str]
     """Check a key file: a public key suffices if the SSH agent has the private one."""
     try:
         home = surroundings(NO_FILE, env).home
+        # As ssh expands the key IdentityFile.
         found = load_identity(expand_path(value, {"%": "%", "d": home}, env))
     except ValueError as error:
         return DoctorStatus.FAIL, str(error)
@@ -376,6 +393,7 @@ def _file_problem(value: str) -> tuple[DoctorStatus, str] | None:
         return DoctorStatus.FAIL, getattr(error, "strerror", None) or str(error)
     if not os.access(file, os.R_OK):
         return DoctorStatus.FAIL, translate("cannot be read")
+    # ssh refuses such a private key; for files of sinks it is a warning.
     if mode & 0o077:
         return (DoctorStatus.WARN, translate("others can read it (mode {mode:o})", mode=mode))
     return None

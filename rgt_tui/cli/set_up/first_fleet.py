@@ -36,6 +36,7 @@ class FirstFleet:
     def __init__(self, make_fleet: Callable[[FleetConfig], FleetSource]) -> None:
         self._make_fleet = make_fleet
         self._made: Callable[[], FleetSource] | None = None
+        # The person's own place, not the working directory: the welcome screen opens anywhere.
         self.path = xdg_path(os.environ)
 
     async def find_beginnings(self) -> Beginnings:
@@ -49,6 +50,7 @@ class FirstFleet:
         accounts = tuple(
             PlatformAccount(kind, profiles[kind].name if kind in profiles else kind, variable)
             for kind, variable in USUAL_KEYS.items()
+            # The key is not used until the person chooses the account.
             if os.environ.get(variable)
         )
         return Beginnings(hosts=hosts, accounts=accounts, path=str(self.path), trouble=trouble)
@@ -59,6 +61,8 @@ class FirstFleet:
 
         def check_demo() -> str:
             try:
+                # The same checks as `rgt demo`; one tries to make a namespace, which starts a
+                # process.
                 sandboxes.check_torch()
                 sandboxes.check_sandboxes()
             except DemoError as error:
@@ -96,6 +100,7 @@ class FirstFleet:
         from rgt_tui.cli.renting.account_import import accounts_of, tables_of
         from rgt_tui.fleet import ask_accounts
 
+        # There is no fleet file yet, so no machine is named already.
         bills = await ask_accounts(accounts_of([kind], []), [])
         failed = [
             f"{bill.kind}: {bill.machines_error}"
@@ -104,6 +109,7 @@ class FirstFleet:
         ]
         if failed:
             raise FleetFileError("; ".join(failed))
+        # All of them: the welcome screen has no patterns.
         tables = {name: values for name, (_, values) in tables_of(bills, (), ()).items()}
         if not tables:
             raise FleetFileError(
@@ -132,6 +138,7 @@ class FirstFleet:
         if not ordered:
             raise FleetFileError(translate("nothing was selected; nothing was written"))
         config = await asyncio.to_thread(self._write_file, ordered)
+        # Made later, on the app's own loop.
         self._made = lambda: self._make_fleet(config)
         return translate(
             "{ordered} in {path}; rgt doctor checks what is missing",
@@ -140,8 +147,10 @@ class FirstFleet:
         )
 
     def _write_file(self, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
+        # 0700, because the file names hosts and variables of keys.
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         add_boxes(self.path, tables)
+        # Read back from the disk: the same checks as at the next start.
         return open_place(FleetFilePlace(self.path))
 
     def make_chosen_fleet(self) -> FleetSource:
@@ -153,6 +162,7 @@ class FirstFleet:
 def box_name(host: str) -> str:
     """Return a name for the box of a host: its first label, or ``box`` if that is a number."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", host.partition(".")[0]).strip("-._")
+    # The first label of an IPv4 address is a number, which names nothing.
     if label.isdecimal() or not loading.NAME.fullmatch(label):
         return "box"
     return label

@@ -27,6 +27,7 @@ from rgt_tui.language import translate
 
 def run_trust(arguments: TrustArguments) -> int:
     """Show and ask, list, or revoke; return the exit code."""
+    # Outside the working tree, so that a repository cannot bring its own trust.
     book = trusted.default_path(os.environ)
     try:
         if arguments.list_only:
@@ -49,6 +50,7 @@ def run_trust(arguments: TrustArguments) -> int:
 
 
 def _print_trusted(book: Path, *, as_json: bool) -> int:
+    # Each file is read again: "trusted once" is not the question, but "trusted as it is now".
     for path, entry in sorted(read_book(book).files.items()):
         why = _find_doubt(path, entry)
         if as_json:
@@ -69,6 +71,7 @@ def _find_doubt(path: str, entry: TrustedEntry) -> str | None:
 
 
 def _revoke_trust(book: Path, path: Path, *, as_json: bool) -> int:
+    # Trust is kept by the real path, so that a link cannot point it to another file.
     real = Path(os.path.realpath(path))
     was = revoke_trust(book, real)
     if as_json:
@@ -89,12 +92,14 @@ def _trust_file(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     entry = trusted.build_entry(source, config, os.environ)
     known = trusted.read_book(book).files.get(str(source.real))
     why = trusted.describe_difference(known, entry)
+    # stdout has the JSON object alone.
     out = sys.stderr if as_json else sys.stdout
     if why is None:
         print_lines(translate("{real} is already trusted", real=source.real), out=out)
     else:
         for line in _review_lines(str(source.real), known, entry):
             out.write(line + "\n")
+        # What the file makes this machine do is listed, because it is easy to miss in a long diff.
         out.write(translate("\nTrusted, it\n"))
         for line in trusted.list_local_actions(config) or (
             translate("watches its boxes, and does nothing else on this machine"),
@@ -129,6 +134,7 @@ def _ask_consent(path: Path) -> bool:
 
 def _review_lines(path: str, known: TrustedEntry | None, entry: TrustedEntry) -> Iterator[str]:
     """Yield the text to review: all of it if nothing was trusted before, otherwise the changes."""
+    # If only a named file has changed, only that one is shown.
     if known is None or known.file.sha256 != entry.file.sha256:
         yield from _diff_lines(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
@@ -145,6 +151,7 @@ def _diff_lines(path: str, before: SeenFile | None, now: SeenFile) -> Iterator[s
     shown = escape_invisible(path)
     if not now.sha256:
         yield translate("{shown} is missing or cannot be read", shown=shown)
+    # The digest is still compared, so a later change ends the trust.
     elif not now.text:
         yield translate(
             "{shown} is not text, or too long to show: sha256 {sha256}",
@@ -152,6 +159,7 @@ def _diff_lines(path: str, before: SeenFile | None, now: SeenFile) -> Iterator[s
             sha256=now.sha256,
         )
     elif before is None or not before.text:
+        # Never trusted before, so there is nothing to compare with.
         yield f"{shown}, whole:"
         yield from (f"  {escape_invisible(line)}" for line in now.text.rstrip("\n").split("\n"))
     else:
@@ -176,6 +184,7 @@ def escape_invisible(text: str) -> str:
     """Return a line with invisible and direction-changing characters escaped."""
     return "".join(
         char
+        # Escaped, not cleaned: a reviewer has to see that such a character is there.
         if char.isprintable()
         else "    "
         if char == "\t"

@@ -56,8 +56,10 @@ def run_audit(arguments: AuditArguments) -> int:
     except (AuditFailed, JournalFailed) as error:
         print_error(error)
         return USAGE
+    # After the log, so that an action that is recorded meanwhile is listed at least once.
     open_now, problems = journal.open_actions()
     for line in lines:
+        # A line that cannot be read may be about any box; it is shown without --box.
         if arguments.box is None or (line.entry is not None and line.entry.box == arguments.box):
             _print_audit_line(line, as_json=arguments.json)
     for action in open_now:
@@ -111,6 +113,7 @@ async def _with_costs(book: ReceiptBook, found: Receipt, arguments: ReceiptArgum
     except FleetFileError:
         return found
     history = FleetHistory(path, fleet=str(config.path.absolute()))
+    # Costs of a box that the file no longer names are not found: its receipt stays without.
     history.adopt_boxes(config.boxes)
     try:
         return await add_costs(book, found, history) or found
@@ -137,6 +140,8 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
         print_error("--seen needs one box, as in rgt audit --box lab --seen off")
         return USAGE
     found, problems = journal.open_actions()
+    # Creations have no verb: they are settled with `rgt up --written-off`, which reads the list
+    # first.
     mine = [one for one in found if one.first.box == box and one.first.verb is not None]
     if not mine:
         for problem in problems or (translate("{box} has no open action", box=box),):
@@ -147,6 +152,7 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
     if seen == "off":
         state = ActionState.OFF
     else:
+        # "on" on the console: the call had no effect, and the box bills.
         state = ActionState.FAILED
     for one in mine:
         first = one.first
@@ -154,7 +160,10 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
             "{state}, seen on the console by a person: it is {seen}", state=state, seen=seen
         )
         try:
+            # Another rgt may be polling this very action: only the holder of the lock may settle
+            # it.
             with journal.lock_instance(first.target, first.box, first.verb) as held:
+                # The audit log first, because the journal's line refers to it.
                 line = log.record_entry(
                     AuditEntry(
                         at=time.time(),
@@ -165,6 +174,7 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
                         text=text,
                     )
                 )
+                # None: another rgt has settled it since it was listed.
                 if held.earlier is not None:
                     held.settle_earlier(state, text, audit=line)
                     ReceiptBook(log.path.parent / RECEIPTS).finish_receipt(
@@ -217,6 +227,7 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
 
 
 def _verify_log(log: AuditLog, *, as_json: bool) -> int:
+    # The chain of hashes detects a change of any line but the newest ones: those need a copy.
     _, chain = read_checked(os.environ)
     if as_json:
         body = {

@@ -57,6 +57,7 @@ def run_down(arguments: DownArguments) -> int:
     if problem:
         print_error(problem)
         return USAGE
+    # A box of an untrusted file has no provider, and its identity cannot be proved.
     spec = open_box(arguments, trusted=True)
     if arguments.done:
         return running.run_on_box(spec.name, _confirm_done(arguments, spec))
@@ -72,6 +73,7 @@ def run_down(arguments: DownArguments) -> int:
 
 def _find_contradiction(arguments: DownArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
+    # It only records the person's word, so consent and evidence have nothing to apply to.
     if arguments.done:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
         extra = any(getattr(arguments, name) for name in others)
@@ -91,6 +93,8 @@ def _find_contradiction(arguments: DownArguments) -> str:
 
 
 async def _stop_billing(arguments: DownArguments, spec: BoxSpec, verb: BillingVerb) -> int:
+    # The digest of a dry run is valid for 60 s before the order, not before the slow readings
+    # below.
     ordered_at = steady_time()
     async with _settled_fleet(
         arguments, spec, translate("asking {name} and its provider …", name=spec.name)
@@ -116,6 +120,8 @@ async def _confirm_done(arguments: DownArguments, spec: BoxSpec) -> int:
         async with _settled_fleet(
             arguments, spec, translate("checking whether {name} still answers …", name=spec.name)
         ) as fleet:
+            # Refused while the box answers: a click on the wrong row of a console would be recorded
+            # as done.
             step = await fleet.confirm_done(spec.name)
             if arguments.json:
                 receipt = await fleet.find_receipt(spec.name)
@@ -158,9 +164,12 @@ async def _review_and_send(
         with wait_indicator(
             translate("{name}: listing files that could be lost …", name=spec.name)
         ):
+            # No patience limit: on a busy box the list of results takes longer than a dialog would
+            # wait.
             review = await fleet.review_action(spec.name, verb, patience=None, **given)
     except GateClosed as closed:
         profile, reasons = fleet.profile_of(spec.name), closed.reasons
+        # Without a provider, the person gets the steps for the console instead of a bare refusal.
         if spec.provider is None:
             action = action_for(profile, verb)
             told = tuple(f"{label}: {text}" for label, text in list_manual_steps(action))
@@ -172,6 +181,7 @@ async def _review_and_send(
                 told = (*told, f"facts: {describe_check_months(profile, action)}", *old)
             reasons = (*reasons, *(told or (describe_missing_verb(profile, verb),)))
         return _print_refusal(arguments, spec, verb, reasons, None, FAILED)
+    # A misspelt --forfeit would leave the item blocking, with nothing that says why.
     unknown = sorted(
         key for key in given["forfeits"] | given["ignored"] if _is_unknown(key, review)
     )
@@ -188,6 +198,7 @@ async def _review_and_send(
         )
         return USAGE
     if review.refusals:
+        # With 3 a script tries again; with 1 the facts are against it.
         away = _is_unreachable(fleet, spec)
         return _print_refusal(
             arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED
@@ -200,7 +211,10 @@ async def _review_and_send(
         return OK
     typed = arguments.confirm
     if typed is None:
+        # The person must see what the phrase means also when stdout is for a script.
         _print_review(review, sys.stderr if arguments.json else sys.stdout)
+        # With forfeits the phrase is longer than the name; it may contain characters of the fleet
+        # file.
         typed, shown = review.phrase, clean_text(review.phrase)
         does, undone = (
             (translate("continue to your click"), "begun")
@@ -230,6 +244,7 @@ async def _review_and_send(
 def _is_unknown(key: str, review: ActionReview) -> bool:
     """Return whether no item has this key, although all items that could have it were listed."""
     unlisted = any(item.key == RESULTS and not item.ok for item in review.items)
+    # The box did not list its results, so the key may be right.
     if unlisted and key.startswith(f"{RESULTS}:"):
         return False
     return key not in {item.key for item in review.items}
@@ -254,9 +269,12 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
             readonly=readonly,
         ) as fleet:
             review = await fleet.review_action(spec.name, BillingVerb.DESTROY, patience=None)
+            # A box that was rented a minute ago has nothing to lose, but the person still types the
+            # phrase, which says how many items are given up.
             given = [item.key for item in review.items if item.is_blocking and item.forfeitable]
             arguments = DownArguments(forfeit=given)
             return await _review_and_send(arguments, fleet, spec, BillingVerb.DESTROY)
+    # The evidence is gathered again before the call, and may have changed since the review.
     except GateClosed as closed:
         for reason in closed.reasons:
             print_error(reason)
@@ -265,6 +283,7 @@ async def end_fresh_box(spec: BoxSpec, accept_new_host_keys: bool, readonly: boo
 
 def _is_unreachable(fleet: Fleet, spec: BoxSpec) -> bool:
     """Return whether the box or its provider could not be asked, so that refusals may be wrong."""
+    # None: it is gone from the file, which another rgt may have done meanwhile.
     box = fleet.state.find_box(spec.name)
     return box is None or box.link is not LinkState.LIVE or box.meter.error is not None
 
@@ -277,6 +296,7 @@ async def _execute_stop(
     given: ActionTerms,
     ordered_at: float | None,
 ) -> int:
+    # All of them: the exit status depends on how far it got.
     steps: list[StopProgress] = []
     call = fleet.execute_action(
         review.box,
@@ -306,6 +326,7 @@ async def _execute_stop(
         print_json(body)
     elif code == OK:
         await _print_receipt(fleet, review.box)
+    # Not an error: from here on only the person can act.
     if StopPhase.YOURS in [step.phase for step in steps]:
         print_error(
             f"{review.box}: open until you confirm that it is done: rgt down {review.box} --done"
@@ -322,6 +343,7 @@ def status_of(steps: Sequence[StopProgress]) -> int:
     phases = [step.phase for step in steps]
     if StopPhase.METER_OFF in phases:
         return OK
+    # Any step beyond the failure means that a call may have gone out.
     if set(phases) - {StopPhase.FAILED}:
         return UNCONFIRMED
     return FAILED
@@ -368,6 +390,7 @@ def _print_refusal(
 
 def _list_remedies(review: ActionReview) -> list[str]:
     """Return what a person can do about the blocking items, as lines."""
+    # The name always blocks until it is typed.
     blocking = [item for item in review.items if item.is_blocking and item.kind != "name"]
     lines = []
     if any(item.forfeitable for item in blocking):
@@ -413,6 +436,7 @@ def _build_json_body(review: ActionReview, ok: bool, reasons: tuple[str, ...]) -
         "checked": review.checked,
         "outdated": review.outdated,
         "items": [
+            # Ages are shown, and not part of the digest: they change with every second.
             {**msgspec.structs.asdict(item), "age_s": review.item_age_s(item, review.at)}
             for item in review.items
         ],
@@ -453,6 +477,7 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
         *((("facts", (review.checked,)),) if review.checked else ()),
         *(((translate("old facts"), review.outdated),) if review.outdated else ()),
     ):
+        # "nothing found": lists of platforms may lack something that bills.
         if title == "keeps billing":
             nothing = translate("nothing found")
         else:
@@ -461,6 +486,7 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
             label = translate(title) if number == 0 else ""
             out.write(format_row([(label, 13, "dim")], text))
     out.write("\n")
+    # Blocking ones first: on a small screen the rest scrolls away.
     for item in sorted(review.items, key=lambda item: not item.is_blocking):
         if item.kind != "name":
             out.write(_format_item(review, item))

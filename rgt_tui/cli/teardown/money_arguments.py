@@ -79,6 +79,7 @@ def byte_rate(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: It is not a rate.
     """
+    # Errors are converted, because the message of a size names other examples.
     found = 0
     with contextlib.suppress(argparse.ArgumentTypeError):
         found = byte_count(text)
@@ -92,6 +93,7 @@ def byte_rate(text: str) -> float:
 class DownArguments(BoxArguments):
     """Arguments of ``rgt down``."""
 
+    # The 60 s are those of a permit in rgt_tui.gate.
     about = """
     Stop one box and its billing. rgt checks the box and its provider again and prints every reason against
     it; nothing is sent until you type the phrase shown. In a script, read the output of --dry-run --json and
@@ -105,6 +107,7 @@ class DownArguments(BoxArguments):
         "rgt down lab --done",
     )
     one_of = ("verb done",)
+    # No default: destroy loses the disks, park does not.
     verb: str | None = flag_choice(
         park="stop it so that it can be started again; its disks stay, and may keep billing",
         destroy="delete it with its disks; this cannot be undone",
@@ -121,12 +124,14 @@ class DownArguments(BoxArguments):
         "give up what an item of the evidence protects (repeatable; the phrase becomes longer)",
     )
     ignore = list_option("KEY", "these unclaimed files are not results (repeatable)")
+    # "" instead of None, because the gate compares it with a phrase.
     unprotect = option(
         "PHRASE", str, "also allow it for a box marked protected in the fleet file", default=""
     )
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
+    # Longer than for a status: the box lists its results at a low priority.
     timeout = timeout_option(60.0)
     json = flag("print one JSON object")
 
@@ -160,10 +165,12 @@ class UpArguments(ConnectedArguments):
         "model, memory or both (A100, A100:80GB, 24GB+), and how many (default 1)",
     )
     max_price = option("P", parse_price, "highest price per hour, compute and disk together")
+    # Prices of several currencies are never converted, so a limit needs one.
     currency = option("C", parse_currency, "currency of --max-price (default USD)", default="USD")
     spot = flag(
         "rent a spot machine: cheaper, but it can be preempted at any time (default: on-demand)"
     )
+    # No default here: a job file may supply it, see `wish_of`.
     disk = option("GB", parse_count, "disk for data and checkpoints (default 100)")
     on = option(
         "PROVIDER[,…]",
@@ -186,12 +193,14 @@ class UpArguments(ConnectedArguments):
         "when continuing: search for the machine this long (default: until 10 minutes after the "
         "request, at least 30 s)",
     )
+    # On by default: a card that CUDA cannot use is best noticed while the machine is minutes old.
     check = flag(
         "do not test the machine (GPUs, CUDA, disk) once it answers", "--no-check", initial=True
     )
     readonly = READONLY
     fleet = FLEET
     accept_new_host_key = HOST_KEY
+    # Machines with large images take minutes until their sshd runs.
     timeout = option(
         "TIME",
         parse_duration,
@@ -201,6 +210,7 @@ class UpArguments(ConnectedArguments):
     json = flag("print one JSON object")
 
 
+# Without a connection to the box, hence no host key and no --timeout.
 class BidArguments(FleetArguments):
     """Arguments of ``rgt bid``."""
 
@@ -210,6 +220,7 @@ class BidArguments(FleetArguments):
     machine at once; a higher one gets back a machine that was outbid.
     """
     examples = ("rgt bid mill 0.45", "rgt bid mill 0.45 --dry-run --json")
+    # No completion: it would offer all boxes, of which most have no bid.
     box: str = positional("BOX", "a box of the fleet file")
     price: float = positional(
         "PRICE", "the new bid per hour for the whole machine", type=parse_price
@@ -242,6 +253,7 @@ class CheckBoxArguments(BoxArguments):
     )
     fleet = FLEET
     accept_new_host_key = HOST_KEY
+    # The length of the test itself.
     timeout = timeout_option(90.0)
     json = flag("print one JSON object: box, ok, exit, rows, measured")
 
@@ -261,6 +273,7 @@ class AuditArguments(FleetArguments):
     )
     box = text_option("NAME", "only the actions on this box", complete=box_names)
     verify = flag("only check the hash chain, and report whether the log is complete")
+    # The last resort for platforms without an API: the person reads the console.
     seen = text_option(
         None,
         "record what the console shows for the --box with an unknown outcome, and close its action",
@@ -344,13 +357,16 @@ class PullArguments(BoxArguments):
     dest = text_option("DIR", "directory here (default: ./pulled/BOX)")
     dry_run = flag("only show what would be pulled")
     limit = option("RATE", byte_rate, "limit in bytes per second: 500K, 20M, 1G")
+    # The default is `UNCLAIMED_BYTES`: a few shell scripts do not make a copy incomplete.
     unclaimed = option(
         "SIZE",
         byte_count,
         "without PATH: exit with 1 if unclaimed files (of no job, run or `results`) are larger than this (default 1M)",
     )
     fleet = FLEET
+    # Lines instead of one object, because a pull may take hours.
     json = flag('print JSON lines: the progress, and at the end one with "end": true')
+    # How long it tries to reach the box, or to reach it again; the copy itself has no limit.
     timeout = timeout_option(120.0)
 
 
@@ -374,5 +390,6 @@ class VerifyArguments(Arguments):
         "every cell of this queue has a directory of its name with a checkpoint that loads",
     )
     renew = flag("ignore the last verification: you changed or removed files on purpose")
+    # Loading needs torch and its memory; without it, such files are checked by their structure.
     no_torch = flag("do not load files of torch.save with torch")
     json = flag("print one JSON object: ok, files, bytes, errors (path, reason) and more")

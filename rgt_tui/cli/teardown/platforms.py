@@ -46,6 +46,7 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         names = words[1:]
     else:
         names = words
+    # argparse cannot tie an option to a word.
     if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
         print_error("--as-of and --max-age are for rgt profiles check")
         return USAGE
@@ -57,6 +58,7 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         )
         return USAGE
     try:
+        # Named ones alone are loaded, so that a broken profile of one's own spoils only itself.
         profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
             all_profiles().values()
         )
@@ -85,6 +87,7 @@ def _print_list(profiles: Sequence[Profile], arguments: ProfilesArguments) -> in
 
 def overview_row(profile: Profile) -> dict[str, Any]:
     """Return the row of a platform for ``rgt profiles list --json``."""
+    # Marked, because an own file replaces the shipped facts, and is not updated with rgt.
     own = own_profile(profile.id)
     return {
         "id": profile.id,
@@ -112,6 +115,7 @@ def _print_pages(profiles: Sequence[Profile], arguments: ProfilesArguments) -> i
     for profile in profiles:
         _print_all(page_lines(profile))
         try:
+            # The checklist asks whether the platform's page was read; reading it here counts, too.
             mark_seen(profile, time.time())
         except OSError as error:
             print_error(
@@ -150,9 +154,11 @@ def _format_page_rows(rows: Iterable[PageRow]) -> Iterator[str]:
 
 def _check_facts(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
     """Print facts about money or data with no source or an old one, and old tables of APIs."""
+    # The local day: sources are dated by month, so the time zone does not matter much.
     as_of = arguments.as_of or datetime.now().astimezone().date()
     found = check_sources(profiles, as_of, arguments.max_age)
     try:
+        # Tables of vendors' APIs grow old like facts, but are kept in other files.
         old = tuple(old_tables((profile.id for profile in profiles), as_of))
     except ProfileError as error:
         print_error(error)

@@ -36,11 +36,14 @@ def run_verify(arguments: VerifyArguments) -> int:
     try:
         if arguments.roster:
             text = Path(arguments.roster).read_text(encoding="utf-8")
+            # Read first: a wrong queue file should be found before hours of hashing.
             cells = tuple(line.name for line in parse_lines(text, arguments.roster))
         with _progress_status() as progress:
             found = verify_directory(
                 Path(arguments.directory),
                 arguments.expect,
+                # The ledgers of all boxes: a directory may hold results of several, or may have
+                # been moved here.
                 pulled=iterate_pulled(),
                 renew=arguments.renew,
                 with_torch=not arguments.no_torch,
@@ -61,6 +64,7 @@ def run_verify(arguments: VerifyArguments) -> int:
     lacking = [cell for cell, number in loaded.items() if not number]
     if arguments.json:
         body = as_json(found)
+        # A cell without a checkpoint is no error of a file, so `found` does not know of it.
         if arguments.roster:
             body["cells"] = loaded
             body["ok"] = found.ok and not lacking
@@ -89,6 +93,7 @@ def run_verify(arguments: VerifyArguments) -> int:
 def count_loaded(found: Verification, cells: Sequence[str]) -> dict[str, int]:
     """Return for each cell how many complete checkpoints are below a directory of its name."""
     parts = [Path(each.path).parts for each in found.checkpoints]
+    # By whole parts of a path: a cell "a" must not count the checkpoints of "ab".
     return {cell: sum(cell in path for path in parts) for cell in cells}
 
 
@@ -98,6 +103,7 @@ def iterate_pulled() -> Iterator[CopiedFile | FolderRow]:
     Raises:
         LedgerError: A ledger cannot be used.
     """
+    # Sorted, so that of two records of a file the same one counts each time.
     for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
         yield from iterate_copies(path)
 

@@ -64,10 +64,12 @@ def _gpu_health(arguments: GpuHealthArguments, spec: BoxSpec) -> list[str]:
     asked = spec.asked
     expected = arguments.expect
     if expected is None and asked is not None and asked.gpu is not None:
+        # The number that is paid for: a machine that lost a card since then must not pass.
         expected = asked.gpu_count
     words = ["gpu-health"]
     words += ["--expect", str(expected)] if expected is not None else []
     words += ["--hot", f"{arguments.hot:g}"] if arguments.hot is not None else []
+    # A list times a bool is the list or nothing.
     return words + ["--strict"] * arguments.strict
 
 
@@ -79,8 +81,10 @@ def _add_gpu_check(row: Row, spec: BoxSpec) -> Row:
     checks = []
     for check in rows_of(row, "checks"):
         checks.append(check)
+        # A card that does not answer has no model to compare.
         if check.get("check") == "visible" and check.get("ok") is True:
             total = check.get("vram_total")
+            # One card at a time, so that the row names the one that is wrong.
             other = describe_gpu_mismatch(
                 asked.gpu, 1, [(row_text(check, "text"), total if isinstance(total, int) else None)]
             )
@@ -88,6 +92,7 @@ def _add_gpu_check(row: Row, spec: BoxSpec) -> Row:
             checks.append(
                 {"gpu": check.get("gpu"), "check": "model", "ok": other is None, "text": said}
             )
+    # Unknown (None) is not wrong; the agent's own status says so.
     wrong = any(check.get("ok") is False for check in checks)
     return {**row, "checks": checks, "status": FAILED if wrong else row.get("status")}
 
@@ -110,6 +115,7 @@ def _gpu_lines(row: Row) -> Iterator[str]:
 
 def _reap_words(arguments: ReapArguments, spec: BoxSpec) -> list[str]:
     words = ["reap", *(word for job in spec.jobs for word in ("--job", job))]
+    # Without it, the agent could take a training of one's own kind for an orphan.
     return words + (["--pattern", spec.pattern] if spec.pattern else [])
 
 
@@ -120,6 +126,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
     holders = rows_of(row, "holders")
     for holder in holders:
         orphan = holder.get("orphan")
+        # Before the orphan flag: `rgt reap` never ends a training.
         if holder.get("training") or holder.get("run"):
             kind = "training"
         else:
@@ -130,6 +137,7 @@ def _reap_lines(row: Row) -> Iterator[str]:
     if not holders:
         yield translate("no process holds a GPU")
     if row.get("why"):
+        # E.g. processes of other users in /proc that may not be read.
         yield translate("unknown which of them are orphans: {row}", row=row_text(row, "why"))
     for name in row_texts(row, "ended"):
         yield f"ended     {name}"
@@ -145,11 +153,13 @@ def _grep_words(arguments: GrepArguments, spec: BoxSpec) -> list[str]:
     words = ["grep", *(["--ignore-case"] if arguments.ignore_case else [])]
     words += ["--max", str(arguments.max)] if arguments.max is not None else []
     words += ["--context", str(arguments.context)] if arguments.context is not None else []
+    # "--": a pattern may begin with a hyphen.
     return [*words, "--", arguments.pattern, *(arguments.paths or logs_of(spec))]
 
 
 def logs_of(spec: BoxSpec) -> list[str]:
     """Return the log locations of a box in the fleet file."""
+    # The queue runner writes the logs of its cells there.
     return [*spec.logs, *(f"{job.rstrip('/')}/logs" for job in spec.jobs)]
 
 
@@ -161,6 +171,7 @@ def _grep_lines(row: Row) -> Iterator[str]:
             yield f"-- {row_text(problem, 'path')}: {row_text(problem, 'error')}"
         return
     path = row_text(row, "path")
+    # The marks are those of grep.
     for place, mark in (("before", "-"), ("text", ":"), ("after", "-")):
         for line in [row_text(row, place)] if place == "text" else row_texts(row, place):
             yield f"{path}{mark}{line}"
@@ -172,6 +183,7 @@ def _manifest_words(arguments: ManifestArguments, spec: BoxSpec) -> list[str]:
 
 def _manifest_lines(row: Row) -> Iterator[str]:
     if "sha256" in row:
+        # Two blanks, as sha256sum writes it: `sha256sum -c` can read these lines.
         yield f"{row_text(row, 'sha256')}  {row_text(row, 'path')}"
     elif "link" in row:
         yield f"{'link':<64}  {row_text(row, 'path')} -> {row_text(row, 'link')}"
@@ -225,6 +237,7 @@ def _run_tool(name: str, arguments: ToolArguments) -> int:
             )
         )
         return USAGE
+    # Ending a process needs two requests on one connection, and a prompt between them.
     if isinstance(arguments, ReapArguments) and arguments.kill is not None:
         return running.run_on_box(spec.name, _end_process(arguments, spec))
     return running.run_on_box(spec.name, _print_answer(name, arguments, spec))
@@ -255,7 +268,9 @@ def run_mirror(arguments: MirrorArguments) -> int:
     error = check_words(arguments)
     if error is not None:
         print_error(error)
+        # No such run, or several: the agent's words say which.
         return USAGE
+    # A path on the box: the agent alone does it.
     if "://" not in arguments.target:
         return _run_tool("mirror", arguments)
     spec = open_box(arguments, trusted=True)
@@ -287,6 +302,7 @@ async def _query_agent(
     def print_row(row: Row) -> None:
         if tool.completed is not None:
             row = tool.completed(row, spec)
+            # Our check of the model may turn the agent's success into a failure.
             status.append(row_count(row, "status"))
         if arguments.json:
             print_json({"box": spec.name, **row})
@@ -329,6 +345,8 @@ async def _end_process(arguments: ReapArguments, spec: BoxSpec) -> int:
             print_lines(*tool.shown({"holders": named}))
         if not confirm_box_name(arguments, spec.name, translate("end this process")):
             return FAILED
+        # PID and start time: if the process ended while the person was typing, a new one with that
+        # pid is refused.
         words += ["--kill", arguments.kill or ""] + ["--unverified"] * arguments.unverified
         answer = await query_agent(connection, deployed, words, seconds=arguments.timeout)
     ended = row_texts(answer.last_row, "ended")
@@ -345,6 +363,7 @@ async def _end_process(arguments: ReapArguments, spec: BoxSpec) -> int:
                 refusal_2=row_text(refusal, "why"),
             )
         )
+    # The agent's status also counts other orphans that still exist.
     if ended:
         return OK
     return answer.status or FAILED
@@ -359,6 +378,7 @@ def confirm_box_name(arguments: ReapArguments | QueueArguments, name: str, what:
                 f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}"
             )
             return False
+        # The name, not yes: the wrong box is the likely mistake.
         given = prompt_line(translate("Type the name of the box to {what}: ", what=what)).strip()
     if given != name:
         print_error(
@@ -395,6 +415,7 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
 
     connect_s = 60.0
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        # First only a search: the run is shown, then stopped by its identity instead of its name.
         answer = await query_agent(connection, deployed, words, seconds=connect_s)
         if answer.status != OK:
             print_error(f"{spec.name}: {answer.words.removeprefix('stop: ')}")
@@ -412,6 +433,7 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
         words += [] if arguments.seconds is None else ["--seconds", f"{arguments.seconds:g}"]
         limit = (
             connect_s
+            # Longer than the agent's own limit, which ends first and has the better message.
             + (arguments.seconds or 600.0)
             + (arguments.wait if arguments.after_checkpoint else 0.0)
         )
@@ -424,6 +446,7 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
         )
     if done.words and done.status:
         print_error(f"{spec.name}: {done.words.removeprefix('stop: ')}")
+    # Cells that waited for the stopped one do not start by themselves.
     if done.status == OK and not arguments.json and row_texts(found, "waiting"):
         job = row_text(found, "job").rpartition("/")[2]
         again = f"{rgt_with(arguments.fleet)} queue {spec.name} run --job {job}"
@@ -464,8 +487,10 @@ def lines_of(row: Row) -> Iterator[str]:
             row_2=row_count(row, "pid"),
         )
         if row.get("command"):
+            # Command lines of sweeps can have thousands of characters.
             yield f"       {row_text(row, 'command')[:200]}"
         yield f"saved  {_describe_checkpoint(row)}"
+        # Unknown counts as no: a person should rather save first.
         if row.get("handles_sigterm") is not True:
             yield translate(
                 "       it does not handle SIGTERM: it ends at once and loses all unsaved progress"

@@ -73,12 +73,15 @@ def run_local_smoke(
         raise ValueError(
             "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
         )
+    # Everything that decides the outcome; values of secrets do not, and no digest of them is
+    # stored.
     digest = hashlib.sha256(
         msgspec.json.encode(
             [tree.tree_digest, arguments.smoke, arguments.workdir, sorted(env.items())]
         )
     ).hexdigest()
     passed = _load_passed()
+    # Passed before with the same code: shown as such, because minutes are saved.
     row: dict[str, Any] = {"ok": True, "before": True}
     if digest not in passed:
         with wait_indicator(translate("running the smoke command here …")):
@@ -135,6 +138,7 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
             "RGT_OUT": str(out),
             "RGT_CELL": arguments.name or job_name_of(arguments.words),
         }
+        # As on the box, whose smoke command is a line for bash, too.
         shell = shutil.which("bash") or "/bin/sh"
         status = run_limited(
             [shell, "-c", arguments.smoke or ""],
@@ -180,6 +184,7 @@ def run_smoke(arguments: SmokeArguments) -> int:
     except ValueError as error:
         print_error(error)
         return USAGE
+    # The trainer has an option of its own, so the hook is not needed for it.
     trainer = limit_trainer(arguments)
     words = trainer or arguments.words
     started = words
@@ -189,6 +194,7 @@ def run_smoke(arguments: SmokeArguments) -> int:
     with tempfile.TemporaryDirectory(prefix="rgt-smoke-", ignore_cleanup_errors=True) as path:
         folder = Path(path)
         if arguments.overfit_one_batch:
+            # Read by rgt_train.callbacks, in a script whose command line rgt cannot change.
             env["RGT_OVERFIT_ONE_BATCH"] = str(arguments.overfit_one_batch)
         batches = arguments.overfit_one_batch or arguments.batches
         full = _smoke_environment(batches, folder, env, hooked=trainer is None)
@@ -226,6 +232,7 @@ def _apply_job_file(arguments: SmokeArguments, path: str) -> None:
     """
     job = read_job_file(Path(path))
     if not arguments.words and job.smoke is not None:
+        # A smoke command is a shell line, hence one word.
         arguments.words = [job.smoke]
     elif not arguments.words and job.cells:
         raise JobFileError(
@@ -257,6 +264,7 @@ def _smoke_environment(
         "RGT_SMOKE_NOTES": str(folder / NOTES),
         "PYTHONUNBUFFERED": "1",
     }
+    # --env last: a person may want a tracker or a GPU all the same.
     full = {**os.environ, **NO_GPU, **LOGGERS_OFF, **own, **env}
     if hooked:
         # Python imports sitecustomize by itself, in every process of the training.
@@ -272,6 +280,7 @@ def limit_trainer(arguments: SmokeArguments) -> list[str] | None:
     """
     words = arguments.words
     line = " ".join(words)
+    # Only at the end of a line: after `;` or `|` an option would belong to another command.
     if not re.search(r"-m rgt_train(?! export)\b[^;&|]*$", line):
         return None
     options = ["--smoke", str(arguments.batches)]
@@ -300,6 +309,7 @@ def _report_smoke(
     found, advice = triage_log(log, all_pages())
     text = log.read_text("utf-8", "replace")
     verdict = re.search(r"^overfit: .*", text, re.MULTILINE)
+    # Success without a verdict means that the option reached no trainer.
     if arguments.overfit_one_batch and verdict is None and code == OK:
         code = FAILED
         reason = translate(
@@ -361,6 +371,7 @@ def _report_smoke(
 
 def _read_limits(notes: Path) -> list[FrameworkLimit]:
     try:
+        # No file: no framework of `LIMITS` was called.
         lines = notes.read_bytes().splitlines()
     except OSError:
         return []

@@ -29,6 +29,8 @@ async def change_start_hook(arguments: RunArguments, spec: BoxSpec) -> int:
     """
     profile = load_profile(spec.profile)
     wanted = arguments.on_start or "show"
+    # Removing works everywhere: the profile may have lost this ability since the hook was
+    # installed.
     if not profile.daemon.on_start and wanted != "remove":
         note = profile.daemon.on_start_note or translate(
             "{name} runs nothing at a start", name=profile.name
@@ -39,6 +41,7 @@ async def change_start_hook(arguments: RunArguments, spec: BoxSpec) -> int:
     accept = arguments.accept_new_host_key
     limit_s = 120.0
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
+        # Without a verb it changes nothing, and says what it would write into which file.
         answer = await query_agent(connection, deployed, words, seconds=limit_s)
         row = answer.last_row
         if wanted != "show" and row and (row_text(row, "kind") or wanted == "remove"):
@@ -46,6 +49,7 @@ async def change_start_hook(arguments: RunArguments, spec: BoxSpec) -> int:
                 print_lines(*(f"{spec.name}: {line}" for line in describe_hook(row, wanted)))
             if not arguments.yes and not _is_confirmed(spec.name, wanted, arguments.json):
                 return FAILED
+            # The agent checks again: the row that was shown may be outdated.
             answer = await query_agent(
                 connection, deployed, [*words, f"--{wanted}"], seconds=limit_s
             )
@@ -73,12 +77,14 @@ def hook_words(profile: Profile, spec: BoxSpec) -> list[str]:
     """Return the agent's verb with what the platform offers."""
     daemon = profile.daemon
     words = ["on-start", "--kinds", ",".join(daemon.on_start)]
+    # The platform's own file; otherwise the agent knows the usual place of each kind.
     if daemon.on_start_file:
         words += ["--file", daemon.on_start_file]
     lasting = [mount for tier in profile.tiers if tier.survives_stop for mount in tier.mounts]
     # The home directory of such a container is lost with it.
     if "command" in daemon.on_start and lasting:
         words += ["--keep-in", f"{lasting[0].rstrip('/')}/.rgt-on-start"]
+    # The agent knows the jobs that were launched through it; others are only in the fleet file.
     return words + [word for job in spec.jobs for word in ("--job", job)]
 
 

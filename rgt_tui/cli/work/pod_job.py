@@ -36,6 +36,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     """
     route = spec.kubectl
     assert route is not None
+    # Refused, not ignored: a secret that silently does not arrive would fail the job an hour later.
     for option, instead in UNUSED.items():
         if getattr(arguments, option):
             print_error(
@@ -52,6 +53,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
         )
     job = KubernetesJob(spec)
     try:
+        # By digest: the cluster may start the pod again, and a tag may have moved by then.
         image = await job.resolve_image()
         manifest = job_manifest(
             route,
@@ -72,6 +74,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
         f"{spec.name}: job    {route.job} in {route.namespace} ({route.context}); $RGT_OUT is {folder}",
     )
     with wait_indicator(translate("waiting for the pod of {job} …", job=route.job)):
+        # --probe: the same wait for a beginning as on a machine.
         state, end = await _wait_for_pod(job, spec, arguments.probe)
     _print_rows(arguments, f"{spec.name}: pod    {state}")
     if arguments.wait and end is None:
@@ -79,6 +82,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     if end is not None:
         _print_rows(arguments, f"{spec.name}: ended  {end.text}")
     elif not arguments.json:
+        # On the claim, so that it can be read after the pod is gone.
         log = f"{folder}/run.log"
         print_lines(
             f"{spec.name}: next   {rgt_with(arguments.fleet)} logs {spec.name} {log} --follow"
@@ -110,6 +114,7 @@ async def _wait_for_pod(
         try:
             connection = await connect_box(spec)
         except Unreachable as error:
+            # A pod that is not there may also have ended already.
             end = await job.find_end()
             if end is not None:
                 return "ended", end
@@ -117,6 +122,7 @@ async def _wait_for_pod(
                 return translate("does not run yet: {error}", error=error), None
             await asyncio.sleep(pause_s)
         else:
+            # Only to see that commands can run in it.
             connection.abort()
             return f"{connection.get_extra_info('rgt_label')} runs", None
 

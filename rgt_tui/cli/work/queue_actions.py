@@ -43,6 +43,7 @@ from rgt_tui.profiles import format_time_ago, how_many, size, wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError
 
 SECONDS = 60.0
+# The agent's queue format has a task in each line; own scripts know of none.
 TASK = "run"
 """Default task of a queue line, for programs without tasks."""
 HASHING_S = 4 * 3600.0
@@ -79,7 +80,9 @@ class QueueCommand:
             "reconcile": self._reconcile_queues,
         }
         action = actions[self._arguments.action]
+        # Before any of them starts: results of different code cannot be compared.
         if self._arguments.action == "run" and len(self._specs) > 1:
+            # A box that does not answer is reported by its own action below.
             read = await asyncio.gather(*map(self._read_queue, self._specs), return_exceptions=True)
             found = zip((spec.name for spec in self._specs), read, strict=True)
             if self._has_different_code(
@@ -95,6 +98,7 @@ class QueueCommand:
                 return running.status_of(error)
 
         codes = await asyncio.gather(*map(run_guarded, self._specs))
+        # FAILED beats larger numbers: a cell that died is known, an unreached box is not.
         return max(codes, key=lambda code: (code != OK, code == FAILED, code))
 
     async def _query_agent(
@@ -111,6 +115,7 @@ class QueueCommand:
         self, spec: BoxSpec, row: Row, lines: Sequence[str], job: str | None = None
     ) -> None:
         if self._arguments.json:
+            # The row last: the agent's own keys win.
             print_json({"box": spec.name, "job": job or self._first_job(spec), **row})
         else:
             print_lines(*(f"{spec.name}: {line}" for line in lines))
@@ -124,6 +129,7 @@ class QueueCommand:
         return answer.status
 
     async def _add_cells(self, spec: BoxSpec) -> int:
+        # Over stdin, because a sweep may have thousands of lines.
         data = "\n".join(map(with_task, self._arguments.rest)).encode() + b"\n"
         answer = await self._query_agent(
             spec, ["queue", "add", "--job", self._first_job(spec)], data
@@ -145,6 +151,7 @@ class QueueCommand:
     async def _comment_out_cells(self, spec: BoxSpec) -> int:
         answer = await self._query_agent(
             spec,
+            # Lines are commented out, not deleted, so that the file keeps the plan.
             comment_out_words(self._first_job(spec), self._arguments.rest, "taken out"),
         )
         if answer.rows:
@@ -170,6 +177,7 @@ class QueueCommand:
         return self._report_exit(spec, answer)
 
     async def _run_queue(self, spec: BoxSpec) -> int:
+        # First: cells that were given to another box must not run twice.
         await self._comment_out_handed(spec)
         arguments, job = self._arguments, self._first_job(spec)
         if arguments.again:
@@ -181,6 +189,7 @@ class QueueCommand:
                 *(word for name in arguments.again for word in ("--cell", name)),
             ]
             answer = await self._query_agent(spec, words)
+            # A misspelt cell would else be ignored, and the rest started.
             if answer.status != OK or row_texts(answer.last_row, "absent"):
                 print_error(
                     f"{spec.name}: {answer.words or 'no cell ' + ', '.join(row_texts(answer.last_row, 'absent'))}"
@@ -192,7 +201,9 @@ class QueueCommand:
         ] * arguments.no_smoke
         words += ["--from", arguments.start] if arguments.start else []
         launched = await launch_job(spec, words, b"", arguments, alone=len(self._specs) == 1)
+        # A path on the box, so never os.path, which is this machine's.
         name = posixpath.basename(job.rstrip("/"))
+        # Only a job that really started is added to the fleet file.
         if "start" in launched.rows or "begins" in launched.rows:
             save_job(arguments, self._config.path, spec, job)
         return await print_outcome(arguments, spec, launched, name, {"job": job})
@@ -204,6 +215,7 @@ class QueueCommand:
         async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
             others: list[str] = []
             if self._arguments.job is None:
+                # Jobs of another computer's fleet file run on the same GPUs.
                 known = await query_agent(connection, deployed, ["queue", "list"], seconds=SECONDS)
                 if known.status != OK:
                     raise CommandFailed(
@@ -212,6 +224,7 @@ class QueueCommand:
                 others = [
                     job
                     for job in row_texts(known.last_row, "jobs")
+                    # ~/jobs/a and /root/jobs/a are one job.
                     if not any(same_job(job, one) for one in named)
                 ]
             codes = []
@@ -249,6 +262,7 @@ class QueueCommand:
         return self._report_exit(spec, answer)
 
     async def _reconcile_queues(self, spec: BoxSpec) -> int:
+        # Read-only on the box, so a time limit costs nothing but the answer.
         answer = await self._query_agent(spec, self._reconcile_words(spec), seconds=HASHING_S)
         if not answer.rows:
             return self._report_exit(spec, answer)
@@ -272,6 +286,7 @@ class QueueCommand:
 
     def _has_different_code(self, queues: Mapping[str, QueueState]) -> bool:
         """Return whether the boxes would run different versions of the code, and say so."""
+        # A pushed version's directory ends in its hash; its parent differs between boxes.
         if len({(queue.code or "").rpartition("-")[2] for queue in queues.values()}) < 2:
             return False
         said = ", ".join(
@@ -302,6 +317,7 @@ class QueueCommand:
         gone = [
             one for one in self._load_handed() if one.box == spec.name and same_job(one.job, job)
         ]
+        # The usual case costs no request.
         if not gone:
             return ()
         names = [one.cell for one in gone]
@@ -338,6 +354,7 @@ class QueueCommand:
                 )
             )
         try:
+            # Only once the box has confirmed it; until then the ledger repeats it at each call.
             await asyncio.to_thread(forget_handed, path, spec.name, gone[0].job, names)
         except OSError as error:
             print_error(f"{path}: {error.strerror or error}")
@@ -364,6 +381,7 @@ def with_task(line: str) -> str:
     """Return a line of a queue with the task ``run`` if it has none: ``CONFIG``, ``CONFIG 20``."""
     words, hash_mark, comment = line.partition("#")
     parts = words.split()
+    # A number in second place is the epochs: no task is called 20.
     if len(parts) == 1 or (len(parts) == 2 and parts[1].isdecimal()):
         parts.insert(1, TASK)
         return " ".join(parts) + (f" {hash_mark}{comment}" if hash_mark else "")
@@ -390,6 +408,7 @@ def queue_of(answer: AgentAnswer) -> QueueState:
         CommandFailed: The answer has no valid queue.
     """
     try:
+        # The box's text is cleaned here, once, for everything that shows the queue.
         return clean_decoded(msgspec.convert(answer.last_row, QueueState))
     except msgspec.ValidationError as error:
         raise CommandFailed(
@@ -414,6 +433,7 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
                 translate(
                     ": at step {step:,}, {wait}",
                     step=cell.wait.step,
+                    # The box's clock against ours, because its times are by its own.
                     wait=wait_text(cell.wait, queue.at - now, now),
                 ),
             )
@@ -449,6 +469,7 @@ def entry_lines(entry: CellEntry) -> list[str]:
 def speeds_of(env: Mapping[str, str]) -> dict[str, float]:
     """Return the newest speed that ``rgt check-box`` measured for each box, in TFLOPS."""
     found: dict[str, float] = {}
+    # Oldest first, so that the newest of a box remains.
     for check in sorted(load_checks(checks_path(env)), key=lambda one: one.at):
         if check.tflops:
             found[check.box] = check.tflops

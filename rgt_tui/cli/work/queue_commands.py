@@ -34,6 +34,7 @@ NEW_ALONE = {
 
 def run_queue(arguments: QueueArguments) -> int:
     """Run one action on the queue of each named box; return the exit status."""
+    # A box named twice would get its share of the cells twice.
     names = list(dict.fromkeys(name for name in arguments.boxes.split(",") if name))
     if arguments.hand_over:
         handed = [arguments.hand_over]
@@ -41,6 +42,7 @@ def run_queue(arguments: QueueArguments) -> int:
         handed = []
     sweep = None
     try:
+        # Before the fleet file is opened: it completes the arguments that are checked below.
         sweep = read_job_sweep(arguments, names)
     except (JobFileError, ValueError) as error:
         print_error(error)
@@ -65,6 +67,8 @@ def run_queue(arguments: QueueArguments) -> int:
         return running.run_on_box(",".join(names), making)
     work = SharedQueue(arguments, config, [by_name[name] for name in names], jobs)
     if arguments.action == "reconcile" and len(names) > 1:
+        # Not `run_on_box`: a box that fails is a row of the answer, and the others are still
+        # compared.
         return running.run_coroutine(work.reconcile_fleet())
     if arguments.hand_over:
         return running.run_on_box(arguments.hand_over, work.hand_over(by_name[arguments.hand_over]))
@@ -79,6 +83,7 @@ def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str
         return translate("name a box, or several separated by commas: a,b,c")
     if action == "new" and len(rest) != 1:
         return "new takes the name of the job: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
+    # Some of these could be argparse's work, but its messages would not show the right command.
     if action == "new" and not arguments.words:
         return "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
     if action == "new" and arguments.job is not None:
@@ -128,6 +133,7 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
         or arguments.action == "status"
         or (spec.jobs and arguments.action == "reconcile")
     ):
+        # status may have none: it then asks the box for the jobs that it knows.
         return spec.jobs
     if not spec.jobs:
         raise ValueError(

@@ -82,11 +82,15 @@ def run_run(arguments: RunArguments) -> int:
         print_error("which command? write it after --: rgt run BOX -- python train.py")
         return USAGE
     try:
+        # All local mistakes before the first connection: a box that is billed should not wait for a
+        # typo.
         env = parse_environment(arguments.env)
         secrets = read_secrets(arguments.secret)
         place = find_fleet_place(arguments)
         choice = PushChoice(fleet=None if place is None else place.path)
         if arguments.push:
+            # Read once: the same tree is tried here, hashed, and pushed, even if a file changes
+            # meanwhile.
             tree = read_source(Path(arguments.push or ""), choice)
         else:
             tree = None
@@ -106,6 +110,7 @@ def run_run(arguments: RunArguments) -> int:
         return USAGE
     status = running.run_on_box(spec.name, start.run(gpu))
     if arguments.on_start and status == OK:
+        # After the launch, so that the hook lists this job.
         status = running.run_on_box(spec.name, change_start_hook(arguments, spec))
     return status
 
@@ -126,6 +131,7 @@ def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | N
         )
     arguments.words = arguments.words or job.command_words
     arguments.name = arguments.name or job.name or None
+    # Not by truth: --smoke '' means no smoke command.
     if arguments.smoke is None:
         arguments.smoke = job.smoke
     if arguments.push is None and job.push is not None:
@@ -147,6 +153,7 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
     Raises:
         ValueError: One has no value or is not text, or two would come from stdin.
     """
+    # An empty variable counts as missing: an empty key would fail the job much later.
     missing = [name for name in dict.fromkeys(names) if not os.environ.get(name)]
     if len(missing) > 1 and not sys.stdin.isatty():
         raise ValueError(
@@ -226,6 +233,7 @@ class _JobStart:
         `gpu` = the card that the box must have.
         """
         arguments, spec, code = self._arguments, self._spec, None
+        # Before the push: gigabytes for a card that is too small would be sent for nothing.
         if gpu is not None and not await allow_cards(spec, gpu, arguments, force=arguments.force):
             return FAILED
         if self._tree is not None:
@@ -253,6 +261,7 @@ class _JobStart:
         if launched.running_jobs and self._confirm_restart(launched):
             launched = await self._launch_job(words, self.build_job(code))
         folder = launched.folder_of(self.build_job(code))
+        # False if another job has that name: its queue is not ours to watch.
         if launched.job_row.get("same"):
             save_job(arguments, self._fleet, spec, folder)
         status = await self._print_outcome(launched, self.build_job(code))
@@ -262,6 +271,7 @@ class _JobStart:
 
     async def _launch_job(self, words: Sequence[str], job: JobRequest) -> LaunchReport:
         secrets = {name: value.reveal() for name, value in self._secrets.items()}
+        # On the agent's stdin: arguments of processes can be read by other users of the box.
         data = msgspec.json.encode({**job.asked, "secrets": secrets})
         return await launch_job(self._spec, words, data, self._arguments)
 
@@ -273,6 +283,7 @@ class _JobStart:
             f"{each.name} (for {format_duration(each.seconds)})" for each in launched.running_jobs
         )
         runs = translate("this command is already running, with other code: {names}", names=names)
+        # With --json, stdout has one object, and a script has decided beforehand with --again.
         if is_interactive() and not self._arguments.json:
             self._again = confirm_yes(
                 translate("{name}: {runs}. Start it once more?", name=self._spec.name, runs=runs)
@@ -285,6 +296,7 @@ class _JobStart:
 
     async def _print_outcome(self, launched: LaunchReport, job: JobRequest) -> int:
         more: dict[str, Any] = {"job": row_text(launched.job_row, "folder") or None}
+        # The local shell may have expanded ~ in --in.
         if "is not a directory" in launched.words:
             hint = hint_expanded_tilde(self._arguments.workdir)
             launched = msgspec.structs.replace(launched, words=launched.words + hint)
@@ -310,6 +322,7 @@ async def allow_cards(
         row = (await query_agent(connection, deployed, ["gpu-health"], seconds=SLACK_S)).last_row
     cards: list[tuple[str, int | None]] = []
     for card in rows_of(row, "gpus"):
+        # From the box, so it may be anything.
         total = card.get("vram_total")
         if not isinstance(total, int):
             # Unknown memory, which must not count as too little.
@@ -321,6 +334,7 @@ async def allow_cards(
         if not arguments.json:
             print_lines(line)
         return True
+    # Another card that is large enough: said, and not refused.
     if verdict is CardVerdict.OTHER or force:
         print_error(line)
         return True
@@ -389,6 +403,7 @@ async def launch_job(
     rows: dict[str, Row] = {}
 
     def collect_row(row: Row) -> None:
+        # By phase: the last row of each counts, e.g. of several reports of the start.
         rows[phase_of(row)] = row
         if not arguments.json and "--find" not in words:
             print_lines(*(f"{spec.name}: {line}" for line in describe_phase(row)))
@@ -396,6 +411,7 @@ async def launch_job(
 
     seconds = arguments.probe + arguments.smoke_seconds + SLACK_S
     accept = arguments.accept_new_host_key
+    # Decides what a lost connection means.
     asked = False
     try:
         async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -409,6 +425,7 @@ async def launch_job(
                 answer = await query_agent(
                     connection, deployed, words, data=data, seconds=seconds, each=collect_row
                 )
+    # Other errors are answers of the box, so the outcome is known.
     except Unreachable as error:
         if not asked:
             raise
@@ -428,6 +445,7 @@ async def print_outcome(
     if launched.status in (OK, FAILED, USAGE):
         code = launched.status
     else:
+        # The agent's other statuses are its own (3: a runner is alive) and would mislead here.
         code = FAILED
     if arguments.json:
         rows = {phase: row for phase, row in launched.rows.items() if phase != "job"}
@@ -447,6 +465,7 @@ async def print_outcome(
 
 def save_job(arguments: LaunchArguments, fleet: Path, spec: BoxSpec, folder: str) -> None:
     """Add the job to the fleet file, so that every rgt watches its queue."""
+    # Already watched: the file is not touched.
     if folder in spec.jobs:
         return
     doubts: list[str | None] = []
@@ -482,6 +501,7 @@ async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> i
     wait_s = 60.0
     while True:
         try:
+            # A new connection for each attempt; the job itself does not need one.
             async with connected_agent(spec) as (connection, deployed):
                 lost = False
                 while True:
@@ -489,6 +509,7 @@ async def wait_for_job(arguments: RunArguments, spec: BoxSpec, folder: str) -> i
                     frame = (
                         await query_agent(connection, deployed, words, seconds=wait_s + SLACK_S)
                     ).last_row
+                    # "queued": waiting in Slurm's queue, where no runner is alive yet.
                     if not (frame.get("runner_alive") or frame.get("queued")):
                         return _print_ended(arguments, spec, frame)
         # Waiting longer does not help against these.
@@ -520,6 +541,7 @@ def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
             print_lines(f"{spec.name}: {row_text(cell, 'state'):<6} {row_text(cell, 'name')}{why}")
     if not cells:
         print_error(f"{spec.name}: {row_text(frame, 'error') or 'the queue cannot be read'}")
+        # No answer at all is not a failed job.
         if not frame:
             return UNREACHABLE
         return FAILED

@@ -86,6 +86,7 @@ class SharedQueue(QueueCommand):
                 )
             )
         bad = {entry.status for entry in entries} - {WHOLE}
+        # Known damage wins over anything unknown.
         if bad - {"unknown", "unproven", "unreadable"}:
             return FAILED
         if lost:
@@ -96,6 +97,7 @@ class SharedQueue(QueueCommand):
 
     async def _reconcile_box(self, spec: BoxSpec) -> list[QueuePart]:
         try:
+            # Otherwise a cell that was handed over would count as missing here and as done there.
             await self._comment_out_handed(spec)
             accept = self._arguments.accept_new_host_key
             async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
@@ -111,6 +113,8 @@ class SharedQueue(QueueCommand):
                     mine = [
                         row
                         for row in rows
+                        # An agent that was asked about one job need not repeat its name in each
+                        # row.
                         if len(self._jobs[spec.name]) == 1 or same_job(row_text(row, "job"), job)
                     ]
                     found.append(
@@ -119,6 +123,7 @@ class SharedQueue(QueueCommand):
                 return found
         except BoxError as error:
             remembered = (await self._load_recorded_queues([spec])).get(spec.name, ())
+            # The box cannot be updated now, so its cells are left out of its remembered queue.
             given = {(one.box, one.cell) for one in self._load_handed()}
             found = []
             for job in self._jobs[spec.name]:
@@ -153,6 +158,7 @@ class SharedQueue(QueueCommand):
         """
         arguments = self._arguments
         dry_run = arguments.dry_run
+        # All cards are checked, so that every refusal is shown at once.
         allowed = True
         for spec in self._specs:
             if sweep.gpu is not None and not await allow_cards(
@@ -163,6 +169,7 @@ class SharedQueue(QueueCommand):
             return FAILED
         lines = sweep.lines
         if arguments.skip_existing:
+            # All boxes of the file: a cell may be done on one that is not named now.
             remembered = await self._load_recorded_queues(self._config.boxes)
             existing = find_existing_results(sweep, remembered)
             for name, place in existing.items():
@@ -172,6 +179,7 @@ class SharedQueue(QueueCommand):
                 self._print_words(translate("every cell has results: nothing to do"))
                 return OK
         if dry_run:
+            # Without cards that fit, too: the shares are the question of a dry run.
             await self._share_out(lines, dry_run=True)
             self._print_words(translate("dry run: nothing was pushed, made or started"))
             if allowed:
@@ -179,6 +187,7 @@ class SharedQueue(QueueCommand):
             return FAILED
         code = await make_sweep(arguments, self._config.path, self._specs, self._jobs)
         if code == OK:
+            # After the jobs exist, which secrets are bound to, and before any cell starts.
             code = await send_job_secrets(arguments, self._specs, self._jobs, sweep.secrets)
         if code != OK:
             return code
@@ -202,6 +211,7 @@ class SharedQueue(QueueCommand):
         )
         if self._has_different_code(queues):
             return FAILED
+        # A cell is known by its name, wherever it is: a repeated command must not run it twice.
         there = {cell.name: box for box, queue in queues.items() for cell in queue.cells}
         fresh = [line for line in lines if line.name not in there]
         for box in dict.fromkeys(there.values()):
@@ -212,6 +222,7 @@ class SharedQueue(QueueCommand):
                 )
         remembered = await self._load_recorded_queues(self._config.boxes)
         seen = [one for box, queue in queues.items() for one in seen_in(box, [queue])]
+        # A queue that was just read is newer than the history's record of it.
         known = {(one.box, one.name) for one in seen}
         seen += [
             one
@@ -226,6 +237,7 @@ class SharedQueue(QueueCommand):
         found = split_queue(
             fresh, list(queues), seen=seen, speeds=speeds_of(os.environ), queued=waiting
         )
+        # Notes are about how fresh lines were weighed.
         for note in found.notes if fresh else ():
             self._print_words(note)
         for share in found.shares:
@@ -250,7 +262,9 @@ class SharedQueue(QueueCommand):
                 )
                 if answer.status != OK:
                     return self._report_exit(spec, answer)
+        # From here on as `rgt queue BOX run` on each box.
         self._arguments.action, self._arguments.rest = "run", []
+        # With nothing to add, all are launched: an earlier attempt may have stopped before that.
         self._specs = [spec for spec in self._specs if shares.get(spec.name)] or self._specs
         return await self.run_on_each()
 
@@ -259,6 +273,8 @@ class SharedQueue(QueueCommand):
         job = self._first_job(away)
         try:
             queue = await self._read_queue(away)
+        # CommandFailed: the box answers but its queue cannot be read, so it is not known to be
+        # idle.
         except (Unreachable, CommandFailed) as error:
             queue = await self._last_known_queue(away, job)
             if not await self._is_off(away, error):
@@ -273,6 +289,7 @@ class SharedQueue(QueueCommand):
                 )
                 return FAILED
         # the receiving boxes have to answer first
+        # A queue that cannot be read could not receive the cells that are taken away below.
         await asyncio.gather(*map(self._read_queue, self._specs))
         cells = [cell for cell in queue.cells if cell.state in UNDONE]
         if not cells:
@@ -296,7 +313,9 @@ class SharedQueue(QueueCommand):
         try:
             left = await self._comment_out_handed(away)
         except BoxError:
+            # Unreachable: it is updated when it answers again, from the ledger.
             left = ()
+        # Cells that the box keeps (it started them meanwhile) are not given away.
         lines = [line for line in lines if line.name not in left]
         try:
             code = await self._share_out(lines)
@@ -331,6 +350,7 @@ class SharedQueue(QueueCommand):
                 word=word,
             )
         )
+        # The provider does not prove it, so the person does, by the box's name.
         return confirm_box_name(
             self._arguments,
             spec.name,
@@ -360,6 +380,7 @@ class SharedQueue(QueueCommand):
         try:
             return await self._read_queue(spec)
         except CommandFailed:
+            # In a dry run the job need not exist yet.
             return QueueState(path=self._first_job(spec), at=0.0)
 
     async def _load_recorded_queues(

@@ -74,6 +74,7 @@ async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
             async with connected(spec, accept_new_host_keys=accept) as connection:
                 limit.remove_limit()  # the command itself may run without a limit
                 began = True
+                # Only now: until the command runs, Ctrl-C ends rgt itself.
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
                 passed = await pass_through(connection, shell_line(arguments.words), interrupted)
     except TimeoutError as error:
@@ -86,6 +87,7 @@ async def _run_command(spec: BoxSpec, arguments: ExecArguments) -> int:
         raise Unreachable(
             translate("{error}; unknown whether the command still runs there", error=error)
         ) from error
+    # All output that arrived was written before.
     if passed.error is not None:
         raise passed.error
     if interrupted.is_set():
@@ -118,6 +120,7 @@ def run_ssh(arguments: SshArguments) -> int:
     # Passwords are left to ssh, which would ask for them again.
     code = running.run_on_box(spec.name, find_connection(), secrets=False)
     if code == OK:
+        # Replaced, not started: the terminal, its size and its signals then belong to ssh alone.
         os.execvp(found[0], found)
     return code
 
@@ -141,7 +144,9 @@ async def build_terminal_words(spec: BoxSpec, arguments: SshArguments) -> tuple[
         raise Unreachable(
             translate("not reached within {timeout:g} s", timeout=arguments.timeout)
         ) from error
+    # ssh may have a login that rgt has not: an agent's prompt, a hardware key, a password.
     except AuthFailed:
+        # kubectl has no prompt for a login.
         if spec.kubectl is not None:
             raise
         user = load_profile(spec.profile).launch.user
@@ -158,6 +163,7 @@ def run_tunnel(arguments: TunnelArguments) -> int:
     """Forward ports until Ctrl-C; return the exit status."""
     spec = open_box(arguments, trusted=True)
     try:
+        # Ports of the command line replace those of the file: a person may want just one.
         tunnels = [parse_tunnel(text) for text in arguments.ports or spec.tunnels]
     except ValueError as error:
         print_error(error)
@@ -185,6 +191,8 @@ async def _run_tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[T
     )
     try:
         try:
+            # Before connecting: the ports are chosen at once, and stay while the box is
+            # reconnected.
             ports = await work.listen()
         except CannotListen as error:
             print_error(error.strerror)
@@ -199,6 +207,7 @@ async def _run_tunnel(arguments: TunnelArguments, spec: BoxSpec, tunnels: list[T
         for task in (stopped, ready):
             task.cancel()
         if carrying.done():
+            # Raises if the box refuses the login now; it ends in no other way.
             carrying.result()
         carrying.cancel()
         await asyncio.gather(carrying, return_exceptions=True)
@@ -213,6 +222,7 @@ def print_ports(arguments: TunnelArguments, spec: BoxSpec, ports: list[tuple[Tun
         if tunnel.host:
             url = f"http://{LOOPBACK}:{port}/"
         else:
+            # Without a remote host the tunnel is a SOCKS proxy.
             url = f"socks5://{LOOPBACK}:{port}"
         if arguments.json:
             body = {
@@ -262,10 +272,12 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
             ):
                 host = connection.get_extra_info("rgt_host")
                 if isinstance(host, SshHost):
+                    # The address that was really used, which the provider may have changed.
                     place = (host.host, host.port)
                 else:
                     place = None
                 folder = folder or await _find_home(connection)
+    # The block is useful without a connection, too: the box may only be off.
     except (Unreachable, AuthFailed, TimeoutError) as error:
         said = (
             error
@@ -311,6 +323,7 @@ async def _find_home(connection: BoxTransport) -> str | None:
         done = await run_command(connection, "pwd", name="pwd")
     except (CommandFailed, NoCommands):
         return None
+    # The last line: a greeting of the login shell may come before it.
     lines = done.out.decode("utf-8", "replace").strip().splitlines()
     if lines and lines[-1].startswith("/") and is_exact_path(lines[-1]):
         return lines[-1]
@@ -323,6 +336,7 @@ def write_block(path: Path, name: str, block: str) -> None:
     Raises:
         OSError: It cannot be read or written; it is unchanged then.
     """
+    # The box's name is in both marks, so that one box cannot remove another's block.
     begin, end = BEGIN.format(name=name), END.format(name=name)
     with files.locked_file(path):
         try:
@@ -330,6 +344,7 @@ def write_block(path: Path, name: str, block: str) -> None:
         except FileNotFoundError:
             before = ""
         kept = re.sub(
+            # Shortest match: a lost end mark must not remove the blocks after it.
             rf"^{re.escape(begin)}\n.*?^{re.escape(end)}\n\n?",
             "",
             before,
@@ -349,6 +364,7 @@ def print_editor_help(
 ) -> None:
     """Print the block, and how to use it in each editor."""
     uri = f"vscode-remote://ssh-remote+{name}{quote(folder or '/')}"
+    # rgt does not write into ~/.ssh/config, which belongs to the person.
     include = f"Include {written or files.config_directory(os.environ) / FILE}"
     if arguments.json:
         body = {

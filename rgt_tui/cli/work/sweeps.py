@@ -52,6 +52,7 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
         JobFileError: It cannot be used.
         ValueError: Arguments contradict each other, or a secret has no value.
     """
+    # --job has two meanings: a job on the box, or a file here, which ends in .toml.
     if arguments.job is None or not arguments.job.endswith(".toml"):
         only = {
             "--names": arguments.names,
@@ -71,11 +72,13 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
     job = read_job_file(path)
     lines = job.queue_lines(arguments.names)
     name = job.name or path.stem
+    # As if a person had typed `queue BOX new NAME -- COMMAND`: `make_sweep` knows no job file.
     arguments.rest, arguments.words, arguments.job = [name], job.command_words, None
     arguments.env, arguments.smoke, arguments.workdir = job.environment, job.smoke, job.workdir
     if job.push is not None:
         arguments.push = str(path.parent / job.push)
     arguments.keep = job.results
+    # Not in a dry run: a person would be asked for keys that are not used.
     secrets = {}
     if not arguments.dry_run:
         secrets = read_secrets(job.secrets)
@@ -104,7 +107,9 @@ def find_existing_results(
             cell.name: translate("done on {box}", box=box) for cell in cells if cell.state == "done"
         }
     for line in sweep.lines:
+        # At any depth, because a pull keeps the box's own directories.
         for folder in pulled.rglob(f"{sweep.name}/{line.name}"):
+            # An empty directory is what an interrupted pull may leave.
             if folder.is_dir() and any(folder.iterdir()):
                 found[line.name] = translate("pulled to {folder}", folder=folder)
     names = [line.name for line in sweep.lines]
@@ -150,6 +155,7 @@ async def make_sweep(
         return USAGE
     made: dict[str, str] = {}
     code = OK
+    # One box after the other: their uploads would share one line anyway, and progress is one line.
     for spec in specs:
         try:
             row = await _on_box(arguments, spec, choice, tree, env)
@@ -167,6 +173,7 @@ async def make_sweep(
         made[spec.name] = row_text(row, "digest")
         save_job(arguments, fleet, spec, jobs[spec.name][0])
         _print_job(arguments, spec, row, jobs[spec.name][0])
+    # An older version on one box: the job existed there, and kept its code.
     if len(set(made.values())) > 1:
         print_error(
             translate(
@@ -176,6 +183,7 @@ async def make_sweep(
         )
         return FAILED
     missing = [spec.name for spec in specs if spec.name not in made]
+    # With none made, the errors above say it already.
     if missing and made:
         print_error(
             translate(
@@ -265,6 +273,7 @@ def _print_job(arguments: QueueArguments, spec: BoxSpec, row: Row, job: str) -> 
         )
     ]
     lines += [f"note   {note}" for note in row_texts(row, "notes")]
+    # From a job file the cells are added and started at once, so there is no next step.
     if arguments.action != "new":
         print_lines(*(f"{spec.name}: {line}" for line in lines))
         return

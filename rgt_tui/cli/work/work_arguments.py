@@ -24,12 +24,15 @@ from rgt_tui.cli.arguments import (
     timeout_option,
 )
 
+# To reach the box; a command or a shell then has no limit.
 CONNECT_SECONDS = 60.0
 
 
+# Large models load for minutes, so a missing first step is reported and is no failure.
 PROBE = option(
     "TIME", parse_duration, "wait at most this long for a first step (60s)", default=60.0
 )
+# For repeated launches of a job whose smoke has passed before.
 NO_SMOKE = flag("start without the smoke command")
 SMOKE_SECONDS = option(
     "TIME", parse_duration, "time limit of the smoke command (10m)", default=600.0
@@ -44,6 +47,7 @@ def parse_environment(given: Sequence[str]) -> dict[str, str]:
     """
     found = {}
     for word in given:
+        # Values may contain line ends, hence DOTALL.
         match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", word, re.DOTALL)
         if match is None:
             raise ValueError(f"--env {word!r}: write NAME=VALUE")
@@ -129,6 +133,7 @@ class RunArguments(BoxArguments):
     )
     workdir = text_option("DIR", "working directory (default: the home directory)", "--in")
     retries = option("N", parse_count, "retries after a failure", default=0)
+    # 0 disables the check, which is why None means unknown.
     ckpt_size = option(
         "SIZE",
         byte_count,
@@ -143,6 +148,7 @@ class RunArguments(BoxArguments):
     on_start = text_option(
         None,
         "install the hook by which this box continues its queues after a restart (default), show or remove it",
+        # --on-start alone installs; the words after -- are separated before argparse sees them.
         nargs="?",
         const="install",
         choices=("install", "show", "remove"),

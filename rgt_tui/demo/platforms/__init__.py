@@ -1,5 +1,6 @@
 """Local control planes that answer like the platforms, for the demo and the tests."""
 
+# In the product and not in the tests, because the demo's meter and its stops run against them.
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, format_iso
 from rgt_tui.demo.platforms.local_server import (

@@ -18,7 +18,9 @@ from rgt_tui.demo.platforms.local_server import (
 )
 
 PRO = "/api/v1/dev/instance/pro"
+# The vendor documents no complete list of codes.
 CODES = {401: "AuthorizeFailed", 403: "PermissionDenied"}
+# Go's zero time: the API writes it instead of null.
 NEVER = {"Time": "0001-01-01T00:00:00Z", "Valid": False}
 
 
@@ -29,6 +31,7 @@ class LocalContainer:
     uuid: str
     name: str
     created: float
+    # As in the API; a client that takes it for yuan is off by a factor of 1,000.
     milli_yuan: int = 1980
     status: str = "running"
     gpu: str = "RTX 4090"
@@ -71,6 +74,8 @@ class LocalContainer:
             "ssh_command": f"ssh -p {self.port} root@{self.host}",
             "proxy_host": self.host,
             "ssh_port": self.port,
+            # Present as in the real answer, so that tests can prove that it reaches no log and no
+            # screen.
             "root_password": "secret",
             "jupyter_token": "secret",
             "system_init_disk_size": 32212254720,
@@ -90,6 +95,7 @@ class LocalAutodl(LocalServer):
     An instance whose change failed is ``failed``.
     """
 
+    # AutoDL's header has the bare token, without "Bearer".
     scheme = ""
 
     def __init__(self, **given: Any) -> None:
@@ -114,6 +120,7 @@ class LocalAutodl(LocalServer):
         self, status: int, text: str, headers: dict[str, str] | None = None
     ) -> LocalResponse:
         """Return an error as AutoDL does: with status 200 for its own errors."""
+        # Limits and redirects come from the proxy in front of the API.
         if status >= 429 or 300 <= status < 400:
             shown = status
         else:
@@ -143,6 +150,7 @@ class LocalAutodl(LocalServer):
             )
         if (request.method, request.path) == ("GET", f"{PRO}/snapshot"):
             found = self.containers.get(request.query.get("instance_uuid", ""))
+            # Only a running instance has a snapshot, hence a price.
             if found is None or found.status != "running":
                 return self._build_answer("BadRequest", "实例未运行")
             return self._build_success(found.build_snapshot())
@@ -182,6 +190,7 @@ class LocalAutodl(LocalServer):
         fits = {
             "power_off": ("running",),
             "power_on": ("shutdown",),
+            # As documented: a running instance must be shut down first.
             "release": ("shutdown", "failed"),
         }
         if found.status not in fits[verb]:
@@ -204,4 +213,5 @@ class LocalAutodl(LocalServer):
             found.status = "shutdown"
         else:
             found.status, found.started = "running", self.clock()
+            # Seen live by AutoDL-cli (2026-08): the port changes at each power cycle.
             found.port += self.moves

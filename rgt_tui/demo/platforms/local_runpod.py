@@ -75,12 +75,14 @@ class LocalPod:
     @property
     def allowed_actions(self) -> tuple[str, ...]:
         """What the pod accepts now; a locked one can be neither stopped nor terminated."""
+        # The vendor's `locked` blocks both.
         barred = ("stop", "terminate") if self.locked else ()
         return tuple(action for action in ACTIONS.get(self.status, ()) if action not in barred)
 
     @property
     def is_on(self) -> bool:
         """Whether compute is billed."""
+        # From the creation on: nothing documents that the pull of an image is free.
         return self.status in ("PROVISIONING", "STARTING", "RUNNING")
 
     def charge_time(self, now: float) -> None:
@@ -88,12 +90,15 @@ class LocalPod:
 
         Call it before a state change.
         """
+        # A clock that is set back must not refund anything.
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         volume = self.persistent or 0.0
         month_h = 730.0
         if self.is_on:
             self.spent_gpu += hours * self.cost
+            # $ per GB and month, as published; a stopped volume disk costs twice as much, see
+            # below.
             self.spent_disk += hours * (volume + self.disk) * 0.10 / month_h
         elif self.status != "TERMINATED":
             self.spent_disk += hours * volume * 0.20 / month_h
@@ -101,6 +106,7 @@ class LocalPod:
     def to_json(self, now: float) -> dict[str, object]:
         """Return the pod as the API shows it."""
         direct = None
+        # `ssh.direct` is null until the pod runs and its port is mapped.
         if self.host is not None and self.status == "RUNNING":
             command = f"ssh root@{self.host} -p {self.port}"
             direct = {"host": self.host, "port": self.port, "username": "root", "command": command}
@@ -171,6 +177,7 @@ def _parse_version(text: str) -> tuple[int, ...]:
 
 def format_iso(at: float) -> str:
     """Return epoch seconds as the API writes times."""
+    # The API writes Z, Python +00:00.
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -203,6 +210,7 @@ class LocalGpu:
         places = [
             {"id": place, "name": place, "availability": level}
             for (of, place), level in self.stock.items()
+            # `maxCount` is a ceiling of the type, not its stock.
             if of == cloud and usable and level != "NONE"
         ]
         levels = [str(place["availability"]) for place in places]
@@ -242,6 +250,8 @@ CREATION_KEYS = frozenset(
     )
 )
 """Allowed fields of a creation; any other is refused with 422."""
+# RunPod's own text: clients can only recognise the lack of capacity by it, since 400 also means a
+# broken rule.
 NO_CAPACITY = "There are no longer any instances available with the requested specifications."
 
 _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
@@ -267,6 +277,7 @@ class LocalRunPod(LocalServer):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
+        # Terminated pods stay, because their records stay in the books.
         self.pods: dict[str, LocalPod] = {}
         """The pods by id, including the terminated ones."""
         self.volumes: dict[str, NetworkVolume] = {}
@@ -357,6 +368,7 @@ class LocalRunPod(LocalServer):
         if request.method == "GET":
             return LocalResponse(200, pod.to_json(now))
         if request.method == "DELETE":
+            # DELETE and the action `terminate` are the same; both answer 204.
             refused = self._begin_action(pod, "terminate")
             return refused or LocalResponse(204)
         return build_problem(405, "only GET and DELETE are taken here")
@@ -369,6 +381,7 @@ class LocalRunPod(LocalServer):
         self, request: LocalRequest, key: str, items: list[dict[str, object]]
     ) -> LocalResponse:
         """Return a page of a list; a cursor is the index of its first item, as escaped letters."""
+        # The + checks that a client escapes a cursor, which is opaque text of the vendor.
         first = int(request.query.get("cursor", "at=0+").strip("at=+ "))
         most = min(int(request.query.get("limit", "1000")), self.page_size or 1000)
         more = first + most < len(items)
@@ -395,6 +408,7 @@ class LocalRunPod(LocalServer):
 
     def _list_workers(self, endpoint: str) -> LocalResponse:
         if endpoint not in self.endpoints:
+            # Also for terminated pods: a second DELETE is 404 there.
             return build_problem(404, "not found")
         states = ("running", "idle", "initializing", "throttled", "unhealthy")
         running = self.endpoints[endpoint][1]
@@ -424,6 +438,7 @@ class LocalRunPod(LocalServer):
     def _catalogue(self, request: LocalRequest, now: float) -> LocalResponse:
         """Answer with prices, and with the stock for pods, which has to be asked for by name."""
         query = request.query
+        # Without both, the real API has no stock in its answer.
         if query.get("include") != "AVAILABILITY" or query.get("product") != "POD":
             return build_problem(
                 400, "include=AVAILABILITY needs product, and the other filters need both"
@@ -439,6 +454,7 @@ class LocalRunPod(LocalServer):
         body = request.parse_json()
         if not isinstance(body, dict) or not isinstance(body.get("name"), str) or not body["name"]:
             return build_problem(422, "$: a name is required")
+        # The vendor refuses unknown keys, so a misspelt limit cannot be ignored.
         if unknown := sorted(set(body) - CREATION_KEYS):
             return build_problem(422, f"$: additional properties {', '.join(unknown)} not allowed")
         wanted, mounts = body.get("gpu") or {}, body.get("mounts") or {}
@@ -451,6 +467,7 @@ class LocalRunPod(LocalServer):
         if not isinstance(mounts, dict):
             return build_problem(422, "$.mounts: must be an object")
         volume = mounts.get("persistent")
+        # The vendor's minimum.
         if volume is not None and volume.get("size", 0) < 10:
             return build_problem(422, "$.mounts.persistent.size: must be at least 10")
         if "persistent" in mounts and "network" in mounts:
@@ -465,6 +482,7 @@ class LocalRunPod(LocalServer):
         if gpu is None or place is None:
             return build_problem(400, NO_CAPACITY)
         cost = gpu.find_price(cloud) * count
+        # The vendor demands credit for an hour.
         if self.balance is not None and self.balance < cost:
             return build_problem(402, "insufficient balance: deploying needs credit for an hour")
         pod = self.add_pod(
@@ -478,6 +496,7 @@ class LocalRunPod(LocalServer):
             gpus=count,
             cloud=cloud,
             region=place,
+            # 201 means accepted: it runs later, see `apply_later`.
             status="PROVISIONING",
             changing="create",
         )
@@ -512,6 +531,7 @@ class LocalRunPod(LocalServer):
     def _answer_myself(self, request: LocalRequest, now: float) -> LocalResponse:
         """Answer as GraphQL does: errors in a query have status 200."""
         if request.method != "POST" or b"clientBalance" not in request.body:
+            # GraphQL has errors at status 200.
             return LocalResponse(200, {"errors": [{"message": "the query is not understood"}]})
         costs = [pod.to_json(now)["cost"] for pod in self.pods.values()]
         burn = sum(cost for cost in costs if isinstance(cost, float))
@@ -604,6 +624,7 @@ class LocalRunPod(LocalServer):
             else:
                 why = f"pod is {pod.status}"
             return build_problem(409, f"action '{action}' is not available while {why}")
+        # A stop frees the GPU, which another tenant may have now.
         if action == "start" and pod.machine_full:
             return LocalResponse(400, {"error": "not enough free GPUs on the host machine"})
         if pod.changing not in (None, "create") and action != "terminate":
@@ -619,6 +640,7 @@ class LocalRunPod(LocalServer):
             return  # A terminate was requested after it.
         status = {"stop": "EXITED", "terminate": "TERMINATED"}.get(action, "RUNNING")
         if not await self.notify_owner(MachineChange(pod.id, pod.name, action)):
+            # The sandbox could not follow, so the pod must not look stopped.
             status = "ERROR"
         now = self.clock()
         pod.charge_time(now)

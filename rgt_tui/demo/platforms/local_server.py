@@ -24,6 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+# The largest request of an adapter is a creation of a few kilobytes.
 MAX_BODY = 64 * 1024
 IDLE_S = 30.0
 """Seconds that a connection may be idle, or take to send its request."""
@@ -187,6 +188,7 @@ class LocalServer:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         on_change: Callable[[MachineChange], Awaitable[None] | None] | None = None,
     ) -> None:
+        # Random: another program on this machine must not control the demo.
         self.key = key or secrets.token_urlsafe(24)
         self.requests: list[str] = []
         """``METHOD /path`` of the last thousand requests, the refused ones included."""
@@ -230,6 +232,7 @@ class LocalServer:
             await self.sleep(self.settle_s)
             await effect()
 
+        # Referenced until it is done: the loop itself keeps only weak references to tasks.
         task = asyncio.ensure_future(wait_and_apply())
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -275,6 +278,7 @@ class LocalServer:
         """
         self._loop = asyncio.get_running_loop()
         try:
+            # A real socket and thread, so that the clients' own HTTP code is tested with it.
             self._server = _PlaneServer((host, port), self)
         except OSError as error:
             if error.errno:
@@ -306,8 +310,10 @@ class LocalServer:
 
         async def in_the_loop() -> tuple[LocalResponse, InjectedFault | None]:
             what = f"{request.method} {request.path}"
+            # In the loop's thread, and replaced instead of changed: a test may read it at any time.
             self.requests = [*self.requests[-999:], what]
             self.bodies = [*self.bodies[-999:], request.body]
+            # The first match only, so that two faults for one call apply to two calls.
             fault = next(
                 (fault for fault in self._faults if fault.consume_match(what, request.body)), None
             )
@@ -323,6 +329,7 @@ class LocalServer:
         return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
 
     def _identify_caller(self, request: LocalRequest) -> str:
+        # Header bytes; a comparison of str would refuse non-ASCII ones with an error.
         given = request.key.encode("latin-1")
         if hmac.compare_digest(given, f"{self.scheme}{self.key}".encode()):
             return "account"
@@ -332,6 +339,7 @@ class LocalServer:
         asker = self.askers[-1]
         if not asker:
             return self.build_refusal(401, "invalid or missing API key")
+        # A machine's own key is good for that machine alone, as at RunPod and vast.ai.
         if asker != "account" and (
             asker not in request.path.split("/") or request.method == "DELETE"
         ):
@@ -344,6 +352,7 @@ class LocalServer:
             )
         now = self.clock()
         begun, used = self._window
+        # Also a clock of a test that was set back begins a new minute.
         if not 0 <= now - begun < 60:
             begun, used = now, 0
         self._window = (begun, used + 1)
@@ -356,6 +365,7 @@ class LocalServer:
             return self.build_refusal(
                 429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)}
             )
+        # After the limit: a refused request must have no effect.
         answer = self.handle_request(request)
         return LocalResponse(answer.status, answer.data, {**answer.headers, **limits}, answer.raw)
 
@@ -380,6 +390,7 @@ class _PlaneServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def process_request_thread(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        # Kept-alive connections would outlive `server_close`.
         self._connections.add(request)
         try:
             super().process_request_thread(request, client_address)
@@ -422,6 +433,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             return
         answer, fault = self.server.plane.answer_with_fault(request)
         if fault is not None and fault.hang:
+            # Until the server ends, so that a client's own time limit decides.
             self.server.ending.wait()
             self.close_connection = True
             return

@@ -20,6 +20,7 @@ from rgt_tui.demo.platforms.local_server import (
 )
 from rgt_tui.demo.platforms.vast_fields import ENDPOINT, INSTANCE, OFFER, VOLUME
 
+# 30 days, where RunPod's prices count 730 hours.
 MONTH_H = 720.0
 RENTAL_S = 30 * 86400.0
 """How long a contract runs if its end is not given."""
@@ -38,6 +39,7 @@ class LocalInstance:
     """$ per GB and month, in every state."""
     gpu: str = "RTX 4090"
     gpus: int = 1
+    # None is the vendor's null: the instance is being created.
     actual: str | None = "running"
     intended: str = "running"
     is_bid: bool = False
@@ -62,6 +64,7 @@ class LocalInstance:
     @property
     def is_on(self) -> bool:
         """Whether compute is billed."""
+        # "frozen" is billed like running, which the vendor documents.
         return self.actual in ("running", "frozen", "rebooting")
 
     def charge_time(self, now: float) -> None:
@@ -71,6 +74,7 @@ class LocalInstance:
         """
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
+        # In every state: a stop does not end the charge for storage.
         self.spent_disk += hours * self.disk_hour
         if self.is_on:
             self.spent_gpu += hours * self.dph_base
@@ -108,6 +112,7 @@ class LocalInstance:
             "gpu_name": self.gpu,
             "num_gpus": self.gpus,
             "dph_base": self.dph_base,
+            # With storage, unlike dph_base: a stopped instance is not free.
             "dph_total": total,
             "storage_cost": self.storage_cost,
             "storage_total_cost": round(self.disk_hour, 6),
@@ -150,6 +155,7 @@ class LocalAsk:
             "ask_contract_id": self.id,
             "gpu_name": self.gpu,
             "num_gpus": self.gpus,
+            # MB in the API.
             "gpu_ram": int(self.memory_gb * 1024),
             "dph_base": self.dph_base,
             "dph_total": round(self.dph_base + disk * self.storage_cost / MONTH_H, 6),
@@ -159,6 +165,7 @@ class LocalAsk:
         }
 
 
+# The vendor ignores none: an unknown one is an error.
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq,
     "neq": operator.ne,
@@ -273,6 +280,7 @@ class LocalVast(LocalServer):
     ) -> LocalResponse:
         found = self.instances.get(instance)
         if request.method == "GET" and verb is None:
+            # A missing instance is null at status 200, not 404.
             return LocalResponse(
                 200, {"instances": None if found is None else found.to_json(listed=False)}
             )
@@ -312,6 +320,7 @@ class LocalVast(LocalServer):
             action = "stop"
         else:
             action = "start"
+        # A repeated stop is accepted and does nothing.
         if (found.actual in ("exited", "stopped")) != (action == "stop"):
             found.intended = state
             self.apply_later(lambda: self._take_effect(found, action))
@@ -326,6 +335,7 @@ class LocalVast(LocalServer):
         if (
             isinstance(price, bool)
             or not isinstance(price, int | float)
+            # The bounds of the vendor's specification for a bid.
             or not 0.001 <= price <= 32
         ):
             words = {
@@ -340,6 +350,7 @@ class LocalVast(LocalServer):
         found.charge_time(self.clock())
         found.dph_base = float(price)
         low = price < found.min_bid
+        # Outbid by oneself: the instance pauses at once, and its disk bills.
         if low and found.is_on:
             self.simulate_outbid(found)
         elif not low and found.actual == "stopped" and found.intended == "running":
@@ -352,11 +363,13 @@ class LocalVast(LocalServer):
         found.actual = "stopped"
 
     async def _take_effect(self, found: LocalInstance, action: str) -> None:
+        # Destroyed or started again since the request.
         if found.id not in self.instances or (action == "stop" and found.intended != "stopped"):
             return
         fine = await self.notify_owner(MachineChange(str(found.id), found.label, action))
         found.charge_time(self.clock())
         if not fine:
+            # The one state in which vast.ai bills no storage.
             found.actual = "offline"
         elif action == "terminate":
             self.instances.pop(found.id, None)
@@ -367,6 +380,7 @@ class LocalVast(LocalServer):
                 found.actual = "running"
 
     def _list_instances(self, request: LocalRequest) -> LocalResponse:
+        # The vendor's maximum: a client that asks for more gets 25, and must follow the token.
         page_limit = 25
         try:
             filters = json.loads(request.query.get("select_filters", "{}"))
@@ -389,6 +403,8 @@ class LocalVast(LocalServer):
         return LocalResponse(200, data)
 
     def _deprecated(self, request: LocalRequest) -> LocalResponse:
+        # The vendor's own answer since 2026-08, at status 200: clients that did not check `success`
+        # saw no boxes.
         words = {"success": False, "error": "deprecated_endpoint", "msg": "use /api/v1/instances/"}
         return LocalResponse(200, words)
 
@@ -412,6 +428,7 @@ class LocalVast(LocalServer):
             after = int(request.query.get("after_token", "0"))
         except ValueError:
             return self.build_refusal(400, "invalid_args")
+        # Required by the real endpoint.
         if not {"gte", "lte"} <= set(self._parse_filters(request).get("day", ())):
             words = "Must provide both 'day' gte and lte filters for instance charges"
             return LocalResponse(400, {"success": False, "msg": words})
@@ -464,6 +481,8 @@ class LocalVast(LocalServer):
         return {}
 
     def _list_volumes(self, request: LocalRequest) -> LocalResponse:
+        # Network volumes are only listed on request: a client that forgets it misses what they
+        # cost.
         wanted = request.query.get("type", "local_volume")
         rows = [
             {
@@ -499,6 +518,7 @@ class LocalVast(LocalServer):
         body = request.parse_json()
         if not isinstance(body, dict):
             return self.build_refusal(400, "invalid_args")
+        # The vendor's default of 8 GB: without it, totals are too low for a training's disk.
         disk = float(body.get("allocated_storage", 8))
         rows = [ask.to_json(disk) for ask in self.asks.values()]
         filters = {key: ops for key, ops in body.items() if isinstance(ops, dict)}
@@ -530,10 +550,12 @@ class LocalVast(LocalServer):
                 410,
                 {"success": False, "error": "no_such_ask", "msg": f"Ask {ask} is not available."},
             )
+        # Its absence makes a contract on demand, at the full price, without a word.
         price = body.get("price")
         if price is not None and not 0.001 <= price <= 128:
             return self.build_refusal(400, "invalid_price")
         self.created.append(body)
+        # The trap of the real API: an error, and a machine whose disk bills.
         low = price is not None and price < offer.min_bid
         made = self.add_instance(
             max(self.instances, default=5000) + 1,
@@ -555,6 +577,7 @@ class LocalVast(LocalServer):
                 "new_contract": made.id,
             }
             return LocalResponse(400, words)
+        # An ask can be rented once.
         del self.asks[ask]
         self.apply_later(lambda: self._take_effect(made, "start"))
         return LocalResponse(200, {"success": True, "new_contract": made.id})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Also fields that no adapter uses: tests compare these answers with the vendor's specification.
 HOST: Mapping[str, object] = {
     "machine_id": 4242,
     "host_id": 77,
@@ -30,16 +31,19 @@ INSTANCE: Mapping[str, object] = {
     "image_runtype": "ssh",
     "extra_env": [],
     "onstart": None,
+    # Must reach no log and no screen.
     "jupyter_token": "secret",
     "status_msg": "",
     "local_ipaddrs": "10.0.0.5 172.17.0.2",
     "ssh_host": "ssh5.vast.ai",
     "ssh_idx": "5",
+    # The proxy's; the vendor's own client adds 1 for an image with Jupyter.
     "ssh_port": 31592,
     "machine_dir_ssh_port": 21000,
     "uptime_mins": None,
     "cpu_cores": 64,
     "cpu_cores_effective": 16.0,
+    # MB, as gpu_ram.
     "cpu_ram": 257_000,
     "cpu_util": 0.0,
     "mem_limit": None,
@@ -56,6 +60,7 @@ INSTANCE: Mapping[str, object] = {
     "bw_nvlink": 0.0,
     "disk_bw": 2000.0,
     "disk_util": -1,
+    # -1 means unknown, not empty.
     "disk_usage": -1,
     "direct_port_count": 20,
     "direct_port_start": -1,

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -314,7 +315,8 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         mode = target.stat().st_mode & 0o7777
     else:
         mode = 0o644
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Not the pid: machines that share a home directory may have the same one.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:

@@ -73,12 +73,14 @@ def _list_gpus(view: BoxFacts) -> tuple[GpuReading, ...]:
 
 
 def _gpu_name(gpu: GpuReading) -> str:
+    # In every text: a simulated card must never pass for a real one.
     return f"GPU {gpu.index}{' (SIM)' if gpu.sim else ''}"
 
 
 def may_be_pausing(view: BoxFacts) -> bool:
     """Return whether the run may be loading, evaluating or saving, which makes idle GPUs normal."""
     if view.running_cells:
+        # One pausing run is enough: which of the cards is its own is not known.
         return any(_cell_pauses(view, place) for place in range(len(view.running_cells)))
     if view.progress_age is None:
         return False
@@ -112,6 +114,7 @@ def read_idle(view: BoxFacts) -> Sequence[Reading] | None:
         return NOTHING
     if may_be_pausing(view):
         return None
+    # A card that does not answer has an alert of its own.
     return [Reading(str(gpu.index), gpu.util, gpu) for gpu in gpus if gpu.error is None]
 
 
@@ -189,6 +192,7 @@ def read_xid(view: BoxFacts) -> Sequence[Reading] | None:
             translate("{gpu}: Xid {xid} in the kernel log", gpu=_gpu_name(gpu), xid=gpu.xid),
         )
         for gpu in _list_gpus(view)
+        # The event says more than the number, so it replaces the reading.
         if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
     if hard:
@@ -246,6 +250,7 @@ def read_cpu(view: BoxFacts) -> Sequence[Reading] | None:
     sample = view.box.sample
     if sample is None or sample.cpu.throttled_pct is None:
         return None
+    # Without a training, a throttled CPU costs nothing.
     if view.trains:
         return (Reading("", sample.cpu.throttled_pct, sample.cpu),)
     return NOTHING
@@ -287,6 +292,7 @@ def check_gpu_seen(view: BoxFacts) -> Verdict:
         if other is not None:
             return failed_verdict(other, at)
     names = f"{len(gpus)} × {gpus[0].name}"
+    # Not failed: the checklist is also walked with replayed traces.
     if any(gpu.sim for gpu in gpus):
         return warn_verdict(
             translate("SIM: {names} replayed from a trace, no real GPU was seen", names=names), at
@@ -320,6 +326,7 @@ def vram_reading(box: BoxState) -> str | None:
     """Return the memory use of the fullest GPU now."""
     if box.sample is None or not box.sample.gpus:
         return None
+    # The fullest one is where a process ran out of memory.
     fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
     mark = "SIM " if fullest.sim else ""
     return translate(
@@ -367,6 +374,7 @@ def say_starved(view: BoxFacts, reading: Reading, since: float) -> str:
         cards = translate("the GPU is")
     else:
         cards = translate("the {many} GPUs are", many=many)
+    # What the trainer measured itself is better than a guess by CPU use.
     why = _longest_input_wait(view) or describe_bottleneck(reading.about)
     return translate(
         "{cards} {pct} busy, while the run advances: {why}",
@@ -379,6 +387,7 @@ def say_starved(view: BoxFacts, reading: Reading, since: float) -> str:
 def describe_bottleneck(sample: Sample) -> str:
     """Return what limits a training with idle GPUs, judged by the CPU use of its processes."""
     busy = sum(proc.cpu_pct or 0.0 for proc in training_processes(sample))
+    # The quota, not the host's cores, which belong to all tenants.
     cores = sample.cpu.usable
     if sample.cpu.throttled_pct is not None and sample.cpu.throttled_pct >= 10.0:
         return translate(
@@ -409,6 +418,7 @@ def read_spinning(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the runs without progress, if GPUs report high utilisation at low power."""
     if view.is_blind or not view.live or view.box.sample is None:
         return None
+    # Collectives wait in a busy loop on the card: 100% utilisation, idle power.
     cards = [gpu for gpu in view.box.sample.gpus if _is_spinning(gpu)]
     stands = [
         (run, view.now - run.progressed_at)
@@ -482,6 +492,7 @@ def read_crowded(view: BoxFacts) -> Sequence[Reading] | None:
     sample = view.box.sample
     if sample is None:
         return None
+    # With a quota the share of throttled time is the better measure of the same.
     if not sample.cpu.oversubscribed or sample.cpu.throttled_pct is not None:
         return NOTHING
     return (Reading("", 1.0, sample),)
@@ -519,9 +530,11 @@ def read_held_back(view: BoxFacts) -> Sequence[Reading] | None:
         mine = next(
             (run for run in runs if training_of(run.name, {found.name}) == found.name), None
         )
+        # All its logs: ranks write to files of their own, and one that speaks is enough.
         pairs += [(found.name, (found.log, *found.logs), mine)] if found.alive else []
     out = []
     for name, paths, run in pairs:
+        # The log that spoke last.
         said = max(
             (logs[path] for path in paths if path in logs),
             key=lambda log: log.at or 0.0,
@@ -530,6 +543,7 @@ def read_held_back(view: BoxFacts) -> Sequence[Reading] | None:
         moved = max(
             (at for at in (_progressed_at(run), saved.get(name)) if at is not None), default=None
         )
+        # Silence means something only for a run that is known to advance.
         if said is None or said.at is None or moved is None:
             continue
         silent = view.now - said.at
@@ -626,6 +640,7 @@ def _longest_input_wait(view: BoxFacts) -> str:
 def measure_step_share(run: RunState, names: Sequence[str]) -> StepShare | None:
     """Return the share of a run's newest steps in one of the curves `names`; None = not logged."""
     part, step = _mean_of_newest(run, names), _mean_of_newest(run, STEP)
+    # A part that is longer than its step is not a part of it: such a pair proves nothing.
     if part is None or step is None or not 0.0 <= part <= step or step == 0.0:
         return None
     return StepShare(part, step)

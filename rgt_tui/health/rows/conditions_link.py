@@ -42,6 +42,7 @@ def read_unreachable(view: BoxFacts) -> Sequence[Reading] | None:
         return NOTHING
     if link is LinkState.UNREACHABLE:
         return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
+    # A try that is under way decides nothing: the alert neither begins nor ends.
     if link in (LinkState.CONNECTING, LinkState.ASKING):
         return None
     return NOTHING
@@ -73,6 +74,7 @@ def read_silent(view: BoxFacts) -> Sequence[Reading] | None:
     if view.off or box.link in (LinkState.PAUSED, LinkState.REFUSED_KEY, LinkState.REFUSED_LOGIN):
         return NOTHING
     if box.link is not LinkState.LIVE:
+        # Not at once, so that a short break hands the alert over without a gap.
         lost = box.link is LinkState.UNREACHABLE and view.now - box.since >= LIMITS.lost_s
         if lost:
             return NOTHING
@@ -161,6 +163,7 @@ def say_login(view: BoxFacts, reading: Reading, since: float) -> str:
 
 def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
     """Return whether a box that ran was stopped without a request through rgt, per its provider."""
+    # Right after the start nothing is known: an alert of an earlier rgt must not end for that.
     if view.meter_unread:
         return None
     past = view.memory.past
@@ -168,6 +171,7 @@ def read_stopped(view: BoxFacts) -> Sequence[Reading] | None:
     known = view.box.self_stop
     if known is not None and known.told_at is None and may_have_parked(known):
         return NOTHING  # it was armed to stop, which has an alert of its own
+    # Seen running before: a box that was off when rgt met it was not stopped just now.
     if stopped and past.ran and not past.asked:
         return SO
     return NOTHING
@@ -198,6 +202,7 @@ def read_gone(view: BoxFacts) -> Sequence[Reading] | None:
         return None
     past = view.memory.past
     gone = view.off and view.box.meter.lifecycle is Lifecycle.GONE
+    # A park is no excuse: a parked machine that vanishes took its disk along.
     if gone and past.existed and past.asked != "destroy":
         return SO
     return NOTHING
@@ -257,6 +262,7 @@ def say_skew(view: BoxFacts, reading: Reading, since: float) -> str:
 def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the difference between this computer's clock and the provider's."""
     meter = view.box.meter
+    # The skew is measured by the answer's date, so an old or failed answer proves nothing.
     if meter.at is None or meter.error is not None:
         return None
     return (Reading("", abs(meter.clock_skew or 0.0), meter.clock_skew or 0.0),)
@@ -306,6 +312,7 @@ def check_channel(view: BoxFacts) -> Verdict:
         return failed_verdict(translate("host key refused: {reason}", reason=box.reason), box.since)
     if box.link is LinkState.UNREACHABLE:
         return failed_verdict(f"unreachable: {box.reason}", box.since)
+    # Waiting, not failed: on such a platform a refused login is the first step, not an error.
     if box.link is LinkState.REFUSED_LOGIN and view.profile.launch.key_step:
         step = translate(
             "put your public key there: {key_step}", key_step=view.profile.launch.key_step
@@ -351,6 +358,7 @@ def check_clock_skew(view: BoxFacts) -> Verdict:
 def check_gapless(view: BoxFacts) -> Verdict:
     """The stream is whole: no sample was lost, none came twice."""
     counters, at = view.box.counters, view.box.sample_at
+    # No gap without any sample would be an empty proof.
     if counters.samples == 0:
         return waiting_verdict(translate("no sample yet"))
     text = translate(
@@ -375,6 +383,7 @@ def check_credentials(view: BoxFacts) -> Verdict:
         for token in hello.exposed
         if token.open
     ]
+    # Three of them: the list is one line.
     if lying:
         return failed_verdict(
             "; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else "")

@@ -52,6 +52,7 @@ CLOCK = tuple(
         ("error", LIMITS.danger_error_s),
     )
 )
+# In hours of burn, not money: what an account needs depends on what it rents.
 BALANCE = (
     AlertRung("warn", LIMITS.balance_warn_s / 3600.0, 30.0),
     AlertRung("error", LIMITS.balance_error_s / 3600.0, 8.0),
@@ -65,11 +66,13 @@ def read_done_billing(view: BoxFacts) -> Sequence[Reading] | None:
     """
     meter = view.box.meter
     if meter.lifecycle is not Lifecycle.RUNNING or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
+        # None keeps the alert: a provider that cannot be read has not stopped billing.
         if meter.lifecycle is Lifecycle.UNKNOWN:
             return None
         return NOTHING
     if not _is_over(view) or view.trains:
         return NOTHING
+    # Something may train unseen, so "done" is not sure.
     if view.is_blind:
         return None
     ended = [
@@ -80,6 +83,7 @@ def read_done_billing(view: BoxFacts) -> Sequence[Reading] | None:
         # Seconds without a training that are normal on a box without a queue, where a script starts
         # the next one.
         between_s = 120.0
+        # None, not nothing: an alert that was raised stays until a training is seen.
         if ended and view.box_now - max(ended) < between_s:
             return None
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
@@ -109,6 +113,7 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
     if meter.per_hour is None:
         wasted = None
     else:
+        # At the present price, also for hours before it changed.
         wasted = meter.per_hour * waited / 3600.0
     spent = ""
     if wasted is not None:
@@ -132,10 +137,12 @@ def say_done_billing(view: BoxFacts, reading: Reading, since: float) -> str:
 def read_meter(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the seconds since the provider was last read, while it cannot be read."""
     meter = view.box.meter
+    # An error counts, not age alone: a provider that is asked seldom is not lost.
     if meter.error is None:
         if view.meter_unread:
             return None
         return NOTHING
+    # Never read and failing now: older than any limit.
     return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
 
 
@@ -177,6 +184,7 @@ def _unlisted_things(bill: AccountBill, *, machines: bool) -> tuple[UnlistedItem
 def read_unlisted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the account's machines that belong to no box and are, or may be, charged."""
     bill = view.box.account
+    # Not listed yet is not the same as an empty list.
     if bill is None or bill.machines_at is None:
         return None
     return tuple(Reading(thing.id, 1.0, thing) for thing in _unlisted_things(bill, machines=True))
@@ -188,6 +196,7 @@ def read_leftovers(view: BoxFacts) -> Sequence[Reading] | None:
     if bill is None or bill.leftovers_at is None:
         return None
     unseen = _unlisted_things(bill, machines=False)
+    # With the kind, because ids of volumes and addresses may be equal.
     return tuple(Reading(f"{thing.what}:{thing.id}", 1.0, thing) for thing in unseen)
 
 
@@ -210,6 +219,7 @@ def read_agreed(view: BoxFacts) -> Sequence[Reading] | None:
     asked, meter = view.box.spec.asked, view.box.meter
     if asked is None:
         return NOTHING
+    # A stopped machine costs less than was agreed, which is no difference.
     if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
         if meter.lifecycle is Lifecycle.UNKNOWN:
             return None
@@ -222,6 +232,7 @@ def read_agreed(view: BoxFacts) -> Sequence[Reading] | None:
             kind = float(meter.spot is not asked.spot)
         if kind != 0.0:
             found.append(Reading("spot", kind, "spot" if meter.spot else "on-demand"))
+    # Amounts in two currencies are not compared: rgt knows no rates of exchange.
     if asked.max_per_hour is not None and meter.currency == asked.currency:
         # Fraction by which a price may exceed the agreed one: platforms round hourly prices.
         cents = 0.005
@@ -287,6 +298,7 @@ def read_balance(view: BoxFacts) -> Sequence[Reading] | None:
     meter = view.box.meter
     if view.off and meter.lifecycle is Lifecycle.GONE:
         return NOTHING
+    # Without the burn, a balance has no end.
     if meter.balance is None or meter.burn_per_hour is None:
         # The provider was read and does not report it (any more): an older value proves nothing.
         if meter.at is None or meter.error is not None:
@@ -314,6 +326,7 @@ def say_balance(view: BoxFacts, reading: Reading, since: float) -> str:
 
 def check_profile_known(view: BoxFacts) -> Verdict:
     """The platform is known, and a person has been shown its page in its present form."""
+    # A general profile is used for an unknown platform: its dangers are not those of this one.
     if view.profile.id != view.box.spec.profile:
         return warn_verdict(
             translate(
@@ -338,6 +351,7 @@ def check_profile_known(view: BoxFacts) -> Verdict:
 def check_durable_survives(view: BoxFacts) -> Verdict:
     """The durable place outlives the box, by the profile."""
     path = view.box.spec.durable or view.profile.overrides.durable_dir
+    # The path that cells really use, before a configured one.
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
         return warn_verdict(

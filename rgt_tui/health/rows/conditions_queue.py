@@ -40,6 +40,7 @@ from rgt_tui.profiles import (
     wait_text,
 )
 
+# Longer than any `hold_s`: evidence that cannot change needs no time to prove itself.
 EVER = 1e9
 
 WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
@@ -57,6 +58,7 @@ def read_findings(view: BoxFacts) -> Sequence[Reading] | None:
             finding_key(finding),
             1.0,
             finding,
+            # "inodes of /data": the mount is in the text, and the row has room for one word.
             level="warn" if finding.cleared else finding.severity.alert_level,
             word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )
@@ -86,6 +88,7 @@ def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
 def describe_unread_runs(view: BoxFacts) -> str:
     """Return why it is unknown whether late runs are stuck: their curves, or their logs, are not read."""
     late = _late_runs(view)
+    # A curve that is still being read explains itself within a minute, so it comes before the log.
     waiting = sum(1 for run, _ in late if view.is_curve_unread(run))
     if waiting:
         return (
@@ -101,6 +104,7 @@ def describe_unread_runs(view: BoxFacts) -> str:
 
 def _late_runs(view: BoxFacts) -> list[tuple[RunState, float]]:
     """Return the runs without progress for too long, and how long that is."""
+    # Old figures make every run look late.
     if not view.live or view.is_blind:
         return []
     late = [
@@ -108,11 +112,13 @@ def _late_runs(view: BoxFacts) -> list[tuple[RunState, float]]:
         for queue, cell, run in view.running_cells
         if run is not None
         and run.progressed_at is not None
+        # Without either it was cut off, which `read_interrupted` reports.
         and (queue.runner_alive or view.trains)
         and view.now - run.progressed_at >= stall_after(cell, run)
     ]
     late += [
         (runs[0], LIMITS.no_queue_stall_s)
+        # A fixed limit: without a cell there is no plan from which a usual pace follows.
         for runs in view.beside
         if view.now - (runs[0].progressed_at or view.now) >= LIMITS.no_queue_stall_s
     ]
@@ -133,11 +139,13 @@ def read_stalled(view: BoxFacts) -> Sequence[Reading] | None:
             limit = stall_after(cell, run)
             found.append(Reading(cell.name, _count_stalls(view, run, limit), (cell, run)))
     for runs in view.beside:
+        # One reading per training, by the run of it that moved last.
         newest = runs[0]
         if newest.wait is not None:
             continue
         stalls = _count_stalls(view, newest, LIMITS.no_queue_stall_s)
         found.append(Reading(newest.name, stalls, (None, newest)))
+    # Read before this check, and then dropped: None keeps the alert as it was.
     if view.live and not view.is_blind:
         return found
     return None
@@ -201,6 +209,7 @@ def read_halted(view: BoxFacts) -> Sequence[Reading] | None:
     """
     if view.box.sample is None:
         return None
+    # When the run last moved is the best proof of when the signal came: /proc has no such time.
     moved = {run.name: run.progressed_at for run in view.box.runs}
     found = []
     for proc in view.box.sample.procs:
@@ -227,6 +236,7 @@ def say_halted(view: BoxFacts, reading: Reading, since: float) -> str:
     else:
         who = f"pid {proc.pid} ({short_command(proc.cmd)})"
     resumes = ""
+    # PIDs below 2 would address a process group or init.
     if proc.pid > 1:
         resumes = translate("; kill -CONT {pid} resumes it", pid=proc.pid)
     return translate("stopped by a signal (state T): {who}{resumes}", who=who, resumes=resumes)
@@ -240,6 +250,7 @@ def read_no_step(view: BoxFacts) -> Sequence[Reading] | None:
             if cell.started is None:
                 waited = None
             else:
+                # Both times are the box's own, so a wrong clock there cancels out.
                 waited = max(0.0, view.box_now - cell.started)
             found.append(Reading(cell.name, 1.0, cell, age_s=waited))
     if view.live and not view.is_blind:
@@ -278,7 +289,9 @@ def read_failed(view: BoxFacts) -> Sequence[Reading] | None:
 def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the exit status and the reason."""
     cell: QueueCell = reading.about
+    # The signal first: its name says more than 137.
     code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
+    # The reason often begins with the status; both would say it twice.
     if cell.reason and cell.reason.startswith(code):
         code = cell.reason
     elif cell.reason:
@@ -288,6 +301,7 @@ def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
 
 def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the done cells that took much less time than similar ones, or too few steps."""
+    # Built only for a finished cell without a flag, because this runs for every update of a box.
     runs = None
     found = []
     # A finished cell below this fraction of its planned steps has ended much too soon.
@@ -320,6 +334,7 @@ def _queues_without_runner(view: BoxFacts) -> list[QueueState]:
 def read_interrupted(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the cells that were cut off, but not by a person, and have no runner any more."""
     found = []
+    # A cell that a later queue has done again is no longer lost.
     over = find_redone_cells(view.box)
     for queue in _queues_without_runner(view):
         for cell in queue.cells:
@@ -339,6 +354,8 @@ def read_interrupted(view: BoxFacts) -> Sequence[Reading] | None:
                     left = translate("the training continues without it")
                 else:
                     left = translate("the cell is not running")
+                # "Not running" would invite a second start, while the first may still write to the
+                # same files.
                 if view.is_blind and not view.trains:
                     left = translate("whether the training continues is unknown")
                 found.append(
@@ -359,6 +376,7 @@ def read_waiting(view: BoxFacts) -> Sequence[Reading] | None:
     for queue in _queues_without_runner(view):
         states = [cell.state for cell in queue.cells]
         waiting = states.count("waiting")
+        # Those have an alert of their own with better advice: one queue, one alert.
         if waiting and "running" not in states and "interrupted" not in states:
             text = translate(
                 "{waiting} waiting, no runner active", waiting=how_many(waiting, "cell")
@@ -374,10 +392,12 @@ def check_queue_read(view: BoxFacts) -> Verdict:
     queues = view.box.queues
     if not queues:
         return unread_verdict(view, translate("no queue on this box yet"))
+    # The newest read, since verdicts age by it.
     at = view.to_client_time(max(queue.at for queue in queues))
     errors = [queue.error for queue in queues if queue.error is not None]
     if errors:
         return failed_verdict(errors[0], at)
+    # Names before places: a name that is listed twice also writes to one place, and is the cause.
     for queue in queues:
         names = [cell.name for cell in queue.cells]
         double = sorted({name for name in names if names.count(name) > 1})
@@ -393,6 +413,7 @@ def check_queue_read(view: BoxFacts) -> Verdict:
         for place in {
             place for cell in queue.cells for place in (cell.out, cell.durable_path) if place
         }:
+            # A set per queue above: its own cells may share a place, two queues may not.
             if place in owners:
                 return failed_verdict(
                     translate(
@@ -430,6 +451,7 @@ def check_detached(view: BoxFacts) -> Verdict:
     if tmux:
         where = f", tmux {', '.join(tmux)}"
     alive = [queue for queue in box.queues if queue.runner_alive]
+    # All of them: one active runner does not excuse another queue that has lost its own.
     if len(alive) == sum(not queue.done for queue in box.queues):
         return passed_verdict(
             translate(
@@ -439,6 +461,7 @@ def check_detached(view: BoxFacts) -> Verdict:
             ),
             box.sample_at,
         )
+    # Begun and left alone is a failure; not begun may be intended.
     if any(cell.state in ("running", "interrupted") for cell in view.cells):
         return failed_verdict(
             translate("a cell is unfinished and no runner is active{where}", where=where),
@@ -458,6 +481,7 @@ def check_first_step(view: BoxFacts) -> Verdict:
                 view.to_client_time(newest.last_at),
             )
         return unread_verdict(view, translate("no cell is running"))
+    # Marked cells, even if processes are unseen: a logged step is a lasting fact.
     for _, cell, run in view.marked_running:
         if run is None or run.step is None:
             return waiting_verdict(
@@ -510,6 +534,7 @@ def check_undiagnosed(view: BoxFacts) -> Verdict:
             translate("{gotcha}: cause fixed, not saved since", gotcha=view.box.findings[0].gotcha),
             view.box.sample_at,
         )
+    # Readings alone do not prove that nothing broke: most entries of the handbook need a log.
     if not view.box.logs:
         return unread_verdict(
             view, translate("no finding in the readings; no log is read"), view.box.sample_at
@@ -545,6 +570,7 @@ def check_all_verified(view: BoxFacts) -> Verdict:
         return unread_verdict(view, translate("no cell is done yet"))
     at = view.to_client_time(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
+    # Asked for the strongest verb: a verified copy on the box's own disk ends with the box.
     known = view.storage_for(BillingVerb.DESTROY).known
     lost = [
         cell
@@ -586,6 +612,7 @@ def check_quiet(view: BoxFacts) -> Verdict:
     box = view.box
     if box.sample is None:
         return waiting_verdict(translate("no sample yet"))
+    # Processes first: they are proof even when queues and cells cannot be seen.
     if live := training_processes(box.sample):
         return waiting_verdict(
             translate(
@@ -623,6 +650,7 @@ def prove_preempted(view: BoxFacts) -> Iterator[EntryProof]:
     for queue, cell in _cells_of(view):
         if stopped_by_person(cell):
             continue
+        # With a runner it resumes by itself, and nothing is to do.
         if cell.state == "interrupted" and cell.exit_code == PREEMPTED and not queue.runner_alive:
             yield _build_proof(queue, cell, _describe_exit(cell))
 
@@ -642,11 +670,13 @@ def prove_restarted(view: BoxFacts) -> Iterator[EntryProof]:
     boots = [event for event in view.box.events if event.kind == "rebooted"]
     if not boots:
         return
+    # The last restart only: what an earlier one ended is known already.
     at = boots[-1].at
     for queue, cell in _cells_of(view):
         left = (
             cell.state in ("interrupted", "running") and not queue.runner_alive and not view.trains
         )
+        # No exit status: the runner that would have written it ended with the machine.
         if left and cell.exit_code is None and cell.started is not None and cell.started < at:
             yield _build_proof(
                 queue,
@@ -673,6 +703,7 @@ def _prove_kills(view: BoxFacts, *, by_kernel: bool) -> Iterator[EntryProof]:
     for queue, cell in _cells_of(view):
         if _kernel_killed(view, cell) is not by_kernel or stopped_by_person(cell):
             continue
+        # Exit 75 says that it had saved, so a later SIGKILL lost nothing.
         preempted = cell.state == "interrupted" and cell.exit_code == PREEMPTED
         killed = cell.exit_code in KILLED or cell.signal == "SIGKILL"
         if cell.state in ("failed", "interrupted") and killed and not preempted:
@@ -686,6 +717,7 @@ def _kernel_killed(view: BoxFacts, cell: QueueCell) -> bool:
     """
     if view.box.sample is None or not view.box.sample.mem.oom_kills:
         return False
+    # The counter is the container's since its start, so times decide where they are known.
     kills = [event.at for event in view.box.events if event.kind == "oom-kill"]
     if not kills or cell.started is None:
         return True
@@ -711,6 +743,7 @@ def _found_killed(view: BoxFacts) -> Iterator[EntryProof]:
     for run in view.box.found:
         if run.alive or run.ended is None or run.exit_code == 0 or run.outcome == "COMPLETED":
             continue
+        # Its end lies between the last time it was seen and the time it was found gone.
         first = (run.seen if run.seen is not None else run.ended) - OOM_NEAR_S
         hit = next((event for event in kills if first <= event.at <= run.ended + OOM_NEAR_S), None)
         if hit is not None:

@@ -56,6 +56,7 @@ def attempt_of(run: RunState) -> tuple[list[float], int, int] | None:
     if loss is None or not len(loss):
         return None
     _, values, count = loss.backing_columns()
+    # From the newest resume: losses before it are of an earlier attempt, and may jump there.
     return values, run.resumes[-1].index if run.resumes else 0, count
 
 
@@ -64,10 +65,12 @@ def read_nan(view: BoxFacts) -> Sequence[Reading] | None:
     if view.is_blind:
         return None
     found = []
+    # Three in a row are an error already, so a longer look back would change no level.
     most_bad = 50
     for run in runs_of(view):
         if run.loss is None:
             continue
+        # A zero, not a gap: it is this that ends the alert.
         if math.isfinite(run.loss):
             found.append(Reading(run.name, 0.0, run))
             continue
@@ -140,9 +143,11 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
     """
     if len(usual) < SPIKE_LIMITS.least or len(newest) < SPIKE_LIMITS.newest:
         return None
+    # The lowest of them: all must be high.
     low = min(newest)
     if not math.isfinite(low):
         return None
+    # One sum instead of a test per value; the usual case has only finite ones.
     if math.isfinite(sum(usual)):
         known = usual
     else:
@@ -150,6 +155,7 @@ def spike_deviations(usual: Sequence[float], newest: Sequence[float]) -> float |
     if len(known) < SPIKE_LIMITS.least:
         return None
     middle = median(known)
+    # A falling loss is never a spike, with any scatter.
     if low <= middle:
         return 0.0
     scatter = SPIKE_LIMITS.to_sigma * median([abs(value - middle) for value in known])
@@ -197,11 +203,13 @@ def read_ended(view: BoxFacts) -> Sequence[Reading] | None:
     # Seconds for which the end of a training is reported.
     told_s = 86400.0
     for run in view.box.found:
+        # The exit status counts more than Slurm's word, which is that of the whole job.
         well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
         if run.alive or well or run.ended is None:
             continue
         gone = max(0.0, view.box_now - run.ended)
         failed = bool(run.exit_code) or (run.outcome or "COMPLETED") not in BY_A_PERSON
+        # After a day it is history: the alert ends without a person's doing.
         if gone < told_s:
             out.append(Reading(run.name, FAILED if failed else UNKNOWN, run, age_s=gone))
     return out
@@ -225,6 +233,7 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
     log = ""
     if run.log:
         log = translate("; its log is {log}", log=run.log)
+    # The file has no other name, so its path would lead nowhere after the process has ended.
     if run.log is not None and run.log.startswith("/proc/"):  # it is a descriptor of a deleted file
         log = translate("; its log was deleted")
     if run.ended is None:
@@ -252,6 +261,7 @@ def check_smoke(view: BoxFacts) -> Verdict:
             ),
             view.to_client_time(done[0].ended),
         )
+    # The strongest proof after a finished cell: it shows that loading works, too.
     if resumed := _describe_resume(view):
         return passed_verdict(
             translate("a checkpoint was written, and {resumed}", resumed=resumed[0]), resumed[1]
@@ -280,6 +290,7 @@ def check_resume_proved(view: BoxFacts) -> Verdict:
 
 def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
     for run in view.box.runs:
+        # At or beyond the step of the resume: it has really gone on from there.
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
             return (
@@ -297,11 +308,13 @@ def _describe_resume(view: BoxFacts) -> tuple[str, float | None] | None:
 def check_loss_falls(view: BoxFacts) -> Verdict:
     """The loss is finite and lower than it was at first."""
     smoke_points = 20
+    # The newest run with enough points: an older one may be of code that was mended since.
     for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
         loss = run.series.get("loss")
         if loss is None or len(loss) < smoke_points:
             continue
         _, values, n = loss.backing_columns()
+        # Medians of ten, since single losses of a first epoch scatter more than they fall.
         first, last = values[:10], values[n - 10 : n]
         at = view.to_client_time(run.last_at)
         if not all(map(math.isfinite, last)):
@@ -347,6 +360,7 @@ def check_four_layers(view: BoxFacts) -> Verdict:
         if run and run.progressed_at is not None
     ]
     logs = [log.at for log in box.logs if log.at is not None and log.lines]
+    # A runner between two cells counts as alive: nothing trains for a moment then.
     alive = view.trains or any(queue.runner_alive for queue in box.queues)
     layers = {
         "session": box.sample_at if alive else None,
@@ -361,6 +375,7 @@ def check_four_layers(view: BoxFacts) -> Verdict:
         return warn_verdict(f"silent: {', '.join(missing)}", box.sample_at)
     ages = {name: view.now - at for name, at in layers.items() if at is not None}
     text = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in ages.items())
+    # The verdict is as old as its oldest layer.
     oldest = view.now - max(ages.values())
     if max(ages.values()) > LIMITS.layer_old_s:
         return warn_verdict(text, oldest)
@@ -371,6 +386,7 @@ def check_progress(view: BoxFacts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.marked_running:
         return unread_verdict(view, translate("no cell is running"))
+    # A run that waits explains itself, and would otherwise be reported as late below.
     for _, cell, run in view.marked_running:
         if run is not None and run.wait is not None:
             text = translate(
@@ -389,6 +405,7 @@ def check_progress(view: BoxFacts) -> Verdict:
         return waiting_verdict(
             translate("a running cell has logged no step yet"), view.box.sample_at
         )
+    # One that hangs is enough, so the oldest progress decides.
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
     text = translate(
@@ -445,6 +462,7 @@ def check_losses_finite(view: BoxFacts) -> Verdict:
 
 def check_checkpoint_age(view: BoxFacts) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
+    # Found trainings, too: they lose just as much.
     names = {cell.name for _, cell, _ in view.marked_running} | {
         run.name for run in view.box.found if run.alive
     }
@@ -453,6 +471,7 @@ def check_checkpoint_age(view: BoxFacts) -> Verdict:
     of_running = [entry for entry in view.box.checkpoints if entry.run in names]
     points = [(entry.run, entry.items[-1]) for entry in of_running if entry.items]
     if not points:
+        # An incomplete save says more than "none": it may be the one that fails.
         begun = next((entry.writing[-1] for entry in of_running if entry.writing), None)
         if begun is not None:
             return unread_verdict(

@@ -55,8 +55,11 @@ def _list_disks(view: BoxFacts) -> tuple[DiskReading, ...]:
 def read_inodes(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of used inodes per writable mount."""
     return [
+        # A mount with an error keeps its reading: left out, its alert would end without any free
+        # space.
         Reading(disk.mount, inode_pct(disk) if disk.error is None else None, disk)
         for disk in _list_disks(view)
+        # Images such as squashfs are always 100% full, and nothing will be written there.
         if not disk.read_only
     ]
 
@@ -106,10 +109,12 @@ def read_filling(view: BoxFacts) -> Sequence[Reading] | None:
             trend = trends.get(f"{what}:{disk.mount}")
             if trend is None or trend.slope is None or free is None:
                 continue
+            # A number, not None, which would keep an alert up after the growth has ended.
             if trend.slope <= 0:
                 hours = far
             else:
                 hours = free / trend.slope / 3600.0
+            # Bytes and inodes apart: they run out at different times and have different remedies.
             found.append(Reading(f"{what}:{disk.mount}", min(hours, far), (disk, what, free)))
     return found
 
@@ -142,6 +147,7 @@ def read_mount(view: BoxFacts) -> Sequence[Reading] | None:
     return [
         Reading(disk.mount, 1.0, disk)
         for disk in _list_disks(view)
+        # A mount that the profile expects and this box never had is not broken.
         if disk.error is not None and not is_absent(disk, view.box)
     ]
 
@@ -157,6 +163,7 @@ def read_memory(view: BoxFacts) -> Sequence[Reading] | None:
     """Return the percentage of the container's memory limit in use, without page cache."""
     sample = view.box.sample
     if sample is not None:
+        # Without page cache, which the kernel gives back before it kills.
         share = memory_pct(sample.mem)
     else:
         share = None
@@ -186,11 +193,13 @@ def read_oom(view: BoxFacts) -> Sequence[Reading] | None:
     else:
         kills = None
     news = view.news
+    # Both sources: the counter is lost with the container, events with a recorder that was off.
     if kills is None and not news.oom_seq:
         return NOTHING
     if news.oom_at is None:
         ago = None
     else:
+        # The event's time is the box's.
         ago = max(0.0, view.box_now - news.oom_at)
     return (Reading("", float((kills or 0) + news.oom_seq), age_s=ago),)
 
@@ -223,6 +232,7 @@ def check_inodes(view: BoxFacts) -> Verdict:
         for d in sample.disks
         if not d.read_only and (share := inode_pct(d)) is not None
     ]
+    # Before the shares: "all below 80%" is not true of a mount that was not read.
     unread = [disk.mount for disk in sample.disks if disk.error is not None]
     if unread:
         return warn_verdict(
@@ -263,6 +273,7 @@ def check_memory_limit(view: BoxFacts) -> Verdict:
             ),
             at,
         )
+    # No limit visible and no limit set differ: only the second one is a fact.
     if mem.cgroup is None:
         return warn_verdict(translate("no memory controller is visible: the limit is unknown"), at)
     return warn_verdict(
@@ -294,6 +305,7 @@ def check_checkpoint_budget(view: BoxFacts) -> Verdict:
     )
     if disk.bytes_free < need:
         return failed_verdict(text, at)
+    # Checked apart, since sharded checkpoints are thousands of files.
     if disk.inodes_total is not None and disk.inodes_used is not None:
         free = disk.inodes_total - disk.inodes_used
         text += translate(", {free:,} inodes free", free=free)
@@ -335,6 +347,7 @@ def check_checkpoints_stay(view: BoxFacts) -> Verdict:
             at,
         )
     text = translate("{words}, which survives a stop{doubts}", words=text, doubts=doubts)
+    # Fleet file, provider or box contradict the profile: that it survives is then not sure.
     if doubts:
         return warn_verdict(text, at)
     return passed_verdict(text, at)
@@ -356,6 +369,7 @@ def check_memory(view: BoxFacts) -> Verdict:
         limit=memory(mem.limit),
         kills=kills,
     )
+    # A kernel without the counter could have killed unseen.
     if share is None or mem.oom_kills is None:
         return warn_verdict(text, at)
     return verdict_of_level(
@@ -367,6 +381,7 @@ def mount_short_of(what: str) -> Covered:
     """Return a function for the mount that a finding calls short of `what`."""
 
     def short_mount(finding: Finding) -> str | None:
+        # The form in which `fulldisk` writes a resource, e.g. "inodes of /data".
         resource, _, where = finding.resource.partition(" of ")
         if resource == what and where:
             return where

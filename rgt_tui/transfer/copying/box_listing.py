@@ -117,6 +117,7 @@ class ListingReader:
         Raises:
             ListingError: it is not part of a list, or the list is too long.
         """
+        # Counted before the line is parsed: an endless list must not fill the memory.
         self._bytes_left -= len(line)
         if self._bytes_left < 0:
             raise ListingError(f"the box's list of files is too long: {self._parts_advice()}")
@@ -125,6 +126,7 @@ class ListingReader:
         except (ValueError, RecursionError) as error:
             raise ListingError(f"the box's list of files cannot be read: {error}") from error
         if row.end:
+            # The only proof that nothing was lost on the way: the list is otherwise a row per file.
             if row.files != self._rows:
                 raise ListingError(
                     f"the box says that it listed {how_many(row.files, 'file')}, but {self._rows:,} came"
@@ -145,12 +147,15 @@ class ListingReader:
         if root not in self._roots:
             self._roots.append(root)
         self._root = root
+        # A root that is a file is listed by its own name, so names count from its directory.
         self._prefix = (root.rpartition("/")[0] if is_file else root).rstrip("/") + "/"
 
     def _add_entry(self, row: _ListingRow) -> None:
         name = _decode_name(row.path, row.path_b64)
         if name is None or self._prefix is None:
             raise ListingError("the box lists something without a name")
+        # An entry without a stamp, because the agent could not read it: no reason to refuse the
+        # whole list.
         if row.error is not None:
             return self._add_refused(
                 self._root if name == "." else self._prefix + name, clean_text(row.error)
@@ -163,6 +168,7 @@ class ListingReader:
             return None
         if row.stamp is None or row.device is None:
             raise ListingError(f"the box lists {name!r} without its size or its device")
+        # Counted even if it is refused below: the agent's count at the end has it, too.
         self._rows += 1
         if len(self._files) >= self._most:
             raise ListingError(
@@ -192,6 +198,7 @@ class ListingReader:
         """
         if not self.ended:
             raise ListingError("the box's list of files was cut off")
+        # Only now: a clash shows when all names are known.
         files, clashes = (
             split_clashes(self._files.values()) if folds else (tuple(self._files.values()), ())
         )
@@ -208,6 +215,8 @@ def _decode_name(text: str | None, coded: str | None) -> str | None:
     if coded is None:
         return text
     try:
+        # Without `validate`, characters outside of base64 are skipped: two texts would name one
+        # file.
         return os.fsdecode(base64.b64decode(coded, validate=True))
     except ValueError as error:
         raise ListingError("the box lists a name that is not base64") from error
@@ -234,6 +243,7 @@ def find_name_problem(name: str, stamp: FileStamp) -> str | None:
         return f"is refused: it is {reason}"
     if stamp.size < 0:
         return "is refused: its size makes no sense"
+    # A full disk leaves such files; a pull that accepts them would call the results safe.
     if stamp.size == 0 and PurePosixPath(name).suffix.lower() in CHECKPOINTS:
         return "is refused: it has 0 bytes, and a checkpoint has more"
     return None
@@ -247,8 +257,10 @@ def _find_part_problem(name: str) -> str | None:
         return "a path with an empty part"
     if "\0" in name:
         return "a name with a zero byte"
+    # A box must not write into the state of a pull.
     if parts[0] == PARTS:
         return "where rgt keeps what is not finished"
+    # UTF-8 has at most four bytes per character, so most names need no encoding for this test.
     if len(name) * 4 > LONGEST_NAME and any(
         len(os.fsencode(part)) > LONGEST_NAME for part in parts
     ):
@@ -263,6 +275,7 @@ def destination_path(destination: Path, path: str) -> str:
         ListingError: the path is too long here.
     """
     found = f"{destination}/{path.lstrip('/')}"
+    # "At least", because PATH_MAX counts the zero byte at the end.
     if len(found) * 4 >= LONGEST_PATH and len(os.fsencode(found)) >= LONGEST_PATH:
         raise ListingError(f"is refused: its path would be longer than {LONGEST_PATH} bytes here")
     return found
@@ -277,6 +290,7 @@ def split_clashes(
     """
     by_key: dict[str, list[RemoteFile]] = {}
     for file in files:
+        # APFS compares names normalised and without case.
         by_key.setdefault(unicodedata.normalize("NFC", file.path).casefold(), []).append(file)
     kept = tuple(same[0] for same in by_key.values() if len(same) == 1)
     clashes = tuple(
@@ -297,6 +311,7 @@ def folds_case(folder: Path) -> bool:
     Raises:
         OSError: nothing can be written there.
     """
+    # Asked of the directory itself: it may be another file system than its parent's.
     probe = folder / f"Case-{os.getpid()}"
     probe.touch()
     try:

@@ -104,6 +104,7 @@ class PieceDecoder:
         while at < end:
             if self._left:
                 whole = source is data and not at and self._left >= end
+                # The usual case: the buffer is passed on without a slice.
                 if whole:
                     piece = source
                 else:
@@ -114,9 +115,11 @@ class PieceDecoder:
                 continue
             stop = data.find(b"\n", at, end)
             line = bytes(source[at : end if stop < 0 else stop])
+            # Kept until its end arrives; only here are bytes copied twice.
             if self._line or stop < 0:
                 self._line += line
                 line = bytes(self._line)
+            # Before the test for an end, so that a line without one cannot grow without a limit.
             if len(line) > LONGEST_LINE:
                 raise StreamError("a line without an end")
             if stop < 0:
@@ -134,6 +137,7 @@ class PieceDecoder:
                 raise StreamError(
                     "the login shell on the box prints endlessly, and the agent never gets to speak"
                 )
+            # A login shell may print a greeting, even in the line of the first record.
             begins = line.find(_BEGINS)
             if begins < 0:
                 return None
@@ -141,6 +145,7 @@ class PieceDecoder:
         try:
             answer = _decode(line)
         except (ValueError, RecursionError) as error:
+            # Still the greeting: it has a brace and a quote, too.
             if not self._spoken:
                 return None
             raise StreamError(f"something that is not a record: {error}") from error
@@ -151,6 +156,7 @@ class PieceDecoder:
         if not self.expected or answer.id != self.expected[0][0]:
             raise StreamError(f"an answer to a request that was not made ({answer.id})")
         number, most = self.expected[0]
+        # After its head a file can only end: an error then is not what the agent sends.
         if answer.error is not None and not self._headed:
             self.expected.popleft()
             return FileUnreadable(number, clean_text(answer.error)[:500], answer.stamp)
@@ -165,6 +171,7 @@ class PieceDecoder:
                 )
             self._headed, self._left = True, answer.n
             return AnswerHead(number, answer.n, answer.stamp)
+        # With data there must have been a head, without data there must not.
         if self._headed is (most is None):
             raise StreamError("an end without a beginning")
         self.expected.popleft()

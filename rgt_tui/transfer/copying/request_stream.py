@@ -67,6 +67,7 @@ class RequestStream:
     @property
     def wants_requests(self) -> bool:
         """Whether to send more requests."""
+        # At half, so that requests go out in batches instead of one per answer.
         return self._ahead < AHEAD_BYTES // 2 and len(self._pending) < AHEAD_TASKS // 2
 
     def next_requests(self) -> bytes:
@@ -74,10 +75,12 @@ class RequestStream:
         lines: list[bytes] = []
         if self._pending and not self.wants_requests:
             return b""
+        # At least one, however large it is.
         while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
             task = self._fetcher.next_task()
             if task is None:
                 break
+            # Before it is sent: an answer that was not announced here ends the stream.
             self._decoder.expected.append((task.number, task.answer_limit))
             self._pending.append(task)
             self._ahead += task.end - task.start
@@ -111,6 +114,7 @@ class RequestStream:
                 if task.kind is RequestKind.RANGE:
                     self._fetcher.write_range(task, piece)
                     continue
+                # A view is enough only while this call writes it itself.
                 task.chunks.append(piece if self._at_once else bytes(piece))
                 task.waiting += len(piece)
             elif isinstance(piece, AnswerHead):
@@ -140,6 +144,7 @@ class RequestStream:
         task.chunks, task.waiting = [], 0
         with self._lock:
             self.held += count
+        # One thread, so that the answers of a large file are handled in the order of their arrival.
         if task.kind is not RequestKind.WHOLE:
             self._writer.queue_work(partial(self._run_write, task, chunks, count, work))
         elif self._at_once:
@@ -149,6 +154,7 @@ class RequestStream:
 
     def _run_write(self, task: FetchTask, chunks: list[Chunk], count: int, work: Work) -> None:
         try:
+            # After a failure the rest is only counted off, so that the stream drains.
             if self._fetcher.failure is None:
                 work(task, chunks)
         except OSError as error:
@@ -159,6 +165,7 @@ class RequestStream:
         with self._lock:
             before = self.held
             self.held = before - count
+        # Once per crossing, not for every write below it.
         if before >= self._low > self.held:
             self._drained()
 

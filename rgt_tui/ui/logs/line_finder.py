@@ -104,6 +104,7 @@ def lines_with(search: Search, block: LineBlock) -> Iterator[int]:
     text, starts, at = block.text, block.starts, 0
     while (match := search(text, at)) is not None:
         index = bisect_right(starts, match.start()) - 1
+        # An empty match after the last line.
         if match.start() >= len(text):
             return
         yield index
@@ -116,6 +117,7 @@ def _lines_with_text(needle: bytes, text: bytes, starts: array[int]) -> Iterator
     find, count, index = text.find, len(starts), 0
     at = find(needle)
     while at >= 0:
+        # Positions only grow, so the bisection begins at the last line found.
         index = bisect_right(starts, at, index) - 1
         yield index
         index += 1
@@ -146,6 +148,7 @@ class Re2Finder:
     quick = True
 
     def __init__(self, pattern: str, *, fold: bool) -> None:
+        # A block has many lines: with (?m), `^` and `$` match at each of them.
         self._pattern = compiled_by_re2(f"(?m){pattern}", fold=fold)
         self._whole = _WHOLE.search(pattern) is not None
         self._alone = self._whole or _BEYOND.search(pattern) is not None
@@ -180,6 +183,7 @@ class TextFinder(Re2Finder):
 
     def find_lines(self, block: LineBlock) -> list[tuple[int, str]]:
         """Return the matching lines."""
+        # `bytes.lower` knows ASCII only.
         if not self._raw.isascii():
             return super().find_lines(block)
         if self._pattern.search(block.text) is None:
@@ -200,6 +204,7 @@ class ChosenFinder(NamedTuple):
 
 
 _PLAIN = re.compile(r"[^\\^$.|?*+()\[\]{}]*")
+# The capital of `\S` or `\W` is no capital of the searched text.
 _ESCAPED = re.compile(r"\\.")
 
 
@@ -279,6 +284,7 @@ class PageFinder:
         """Return the lines that match a page, with its id."""
         searcher = LogSearcher(self._pages)
         first: dict[int, str] = {}
+        # Bounded, because every line may have another shape.
         if len(self.shapes) > 5000:
             self.shapes.clear()
         for hit in (*searcher.feed(block.text), *searcher.close()):
@@ -358,6 +364,7 @@ class LineMarks:
     @property
     def line_numbers(self) -> Sequence[int]:
         """Numbers of the matching lines, in order."""
+        # Lines that have left the log since the last call.
         gone = bisect_left(self._numbers, self._kept.first_number)
         if gone:
             del self._numbers[:gone]
@@ -400,6 +407,7 @@ class LineMarks:
         """Return the next range to search, new lines before old ones; None = nothing is left."""
         first, end = self._first_searched(), self._kept.end
         self._low = max(self._low, min(first, self._high))
+        # More lines arrived than are kept: all searched ones have left the log.
         if self._high < first:
             self._low = self._high = first
         start, stop = max(first, self._low - AT_ONCE), self._low
@@ -487,11 +495,13 @@ async def search_box(log: BoxLog, wanted: str, show: Callable[[LineSheet], None]
         for hit in news.hits:
             sheet.hits.append(hit.place)
             sheet.kept.append_lines((hit.text,))
+        # Without hits, the message reports how much was read.
         if not news.hits:
             found = news
             update_heading(" …")
 
     update_heading(" …")
+    # The box searches for the same kind of pattern as this screen.
     fixed = isinstance(finder_for(wanted).finder, TextFinder)
     found = await log.search_log(wanted, fixed=fixed, fold=ignores_case(wanted), each=add_news)
     more = ""

@@ -13,7 +13,9 @@ _STAMP = re.compile(
     + _TIME
     + r"\s?(?P<z>Z|[+-]\d\d:?\d\d)?"
 )
+# tqdm writes `elapsed<remaining`, which is no time of day.
 _CLOCK = re.compile(r"[\[(]?" + _TIME + r"(?!<)")
+# glog writes no year, so only its time of day is used.
 _GLOG = re.compile(r"[IWEF](?P<mo>0[1-9]|1[0-2])(?P<d>0[1-9]|[12]\d|3[01]) " + _TIME)
 DAY = 86400.0
 QUARTER = 900.0
@@ -119,6 +121,7 @@ class WrittenZone:
             return
         apart = found.seconds - came
         if not found.dated:
+            # Without a date, whole days cannot be part of the offset.
             apart = (apart + DAY / 2) % DAY - DAY / 2
         self._learned = round(apart / QUARTER) * QUARTER
 
@@ -135,13 +138,11 @@ class WrittenZone:
         found = read_written_time(line)
         if found is None:
             return came
-        zone = (
-            found.zone
-            if found.zone is not None
-            else self.utc_offset
-            if self.utc_offset is not None
-            else otherwise
-        )
+        zone = found.zone
+        if zone is None:
+            zone = self.utc_offset
+        if zone is None:
+            zone = otherwise
         if zone is None:
             return came
         if found.dated:

@@ -25,6 +25,7 @@ class LinePlace(NamedTuple):
     number: int
 
 
+# Every repetition is bounded: a hostile line must make neither the search slow nor the number huge.
 STEP = re.compile(
     r"(?i)\b(?:global[_ ]?)?(?:step|iter(?:ation)?)s?[\"']?\s{0,3}[:=#]?\s{0,3}(\d[\d,]{0,14})\b"
 )
@@ -55,6 +56,7 @@ class ShownLog:
         self.matches: LineMarks | None = None
         self.filter: LineMarks | None = None
         self.zone = WrittenZone()
+        # Only lines that arrive from now on: they have just been written.
         self._learned = kept.end
         self._times: dict[int, float | None] = {}
         self._zone_of_times: float | None = None
@@ -96,6 +98,7 @@ class ShownLog:
         zone, known = self.zone.utc_offset, self.kept.first_known_time
         if zone is None or (self._behind is None and known is None):
             return None
+        # With another UTC offset, all times found so far are wrong.
         if self._behind is None or self._behind[2] != zone:
             assert known is not None
             self._behind, self._back = (known[0], known[1], zone), array("d")
@@ -114,9 +117,7 @@ class ShownLog:
                 told = self.zone.time_of_line(line, self.kept.received_at(place))
                 if told is not None:
                     at = told
-                elif at is None:
-                    at = None
-                else:
+                elif at is not None:
                     at = written_before(found.seconds - zone, at)
             self._back.append(math.nan if at is None else at)
         here = self._back[start - 1 - number]
@@ -148,6 +149,7 @@ class ShownLog:
 
     def ordered_by(self, number: int, otherwise: float) -> float | None:
         """Return when a line was written; cached, because merging needs it repeatedly."""
+        # Bounded, because lines leave the log while it is shown.
         if self.zone.utc_offset != self._zone_of_times or len(self._times) > 4 * MERGED_LINES:
             self._times.clear()
             self._zone_of_times = self.zone.utc_offset
@@ -214,10 +216,12 @@ class ShownLog:
         while low < high:
             middle = (low + high) // 2
             written = self.line_time(middle)
+            # A line without a time, as in a traceback, belongs to the one above it.
             if written is None or written <= at:
                 low = middle + 1
             else:
                 high = middle
+        # If no line near it has a time, the place would be a guess.
         for number in range(low - 1, max(self.kept.first_number, low - NEAR) - 1, -1):
             if self.line_time(number) is not None:
                 return low - 1
@@ -250,6 +254,7 @@ class LogRows:
         if log.filter is not None:
             numbers = log.filter.line_numbers
         elif self.is_merged:
+            # Only here the last line may be one that is still being written.
             numbers = range(kept.first_number, kept.end)
         else:
             numbers = range(kept.first_number, kept.end + (kept.partial is not None))
@@ -268,15 +273,18 @@ class LogRows:
         if not self.is_merged:
             return
         every = [self._line_numbers(index) for index in range(len(self.logs))]
+        # Sorted again only if lines have arrived or left.
         known = [(*numbers[:1], *numbers[-1:], len(numbers)) for numbers in every]
         if known == self._known:
             return
         self._known = known
+        # A log whose offset is unknown is sorted by that of another one.
         zone = next(
             (log.zone.utc_offset for log in self.logs if log.zone.utc_offset is not None), 0.0
         )
         keyed: list[tuple[float, int, int]] = []
         for index, log in enumerate(self.logs):
+            # A log keeps its own order, even where its times go back.
             latest = float("-inf")
             for number in every[index]:
                 at = log.ordered_by(number, zone)
@@ -435,6 +443,7 @@ class LogCursor:
         here = self.current_row(rows)
         start = total - 1 if here is None else here
         target = start + count
+        # While lines are selected, the last one is a line like any other.
         if target >= total - 1 and count > 0 and self._anchor is None:
             self.follow_end()
             return True
@@ -454,6 +463,7 @@ class LogCursor:
         if first >= last and count > 0:
             self.follow_end()
             return
+        # All rows are in sight.
         if not len(rows) or last == 0:
             return
         first = max(0, first)

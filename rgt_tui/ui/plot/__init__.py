@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers, which do not see the names below.
 if TYPE_CHECKING:
     from rgt_tui.ui.plot.board import Board
     from rgt_tui.ui.plot.canvas import (
@@ -111,6 +112,7 @@ __all__ = [
     "view",
 ]
 
+# Imported when first used, because numpy takes 0.1 s.
 __getattr__ = imported_later(
     __name__,
     {

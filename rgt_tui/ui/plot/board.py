@@ -39,6 +39,7 @@ class Board:
         self._numbers: dict[RunKey, int] = {} if like is None else like._numbers
         self._traces: dict[tuple[RunKey, str], CurveTrace] = {}
         self._knots: dict[RunKey, tuple[XAxis, CurveTrace, int, AxisKnots | None]] = {}
+        # Of the last frame, as a guess for the next one, see `draw_plot`.
         self._gutter = 5
         self.settings = PlotSettings()
         self.selected: RunKey | None = None
@@ -59,6 +60,7 @@ class Board:
             for name in self._series_of(run):
                 needed.add((key, name))
                 trace = self._traces.setdefault((key, name), CurveTrace())
+                # `feed` is on the left, because it must run even if something has changed already.
                 changed = trace.feed(run.series[name]) or changed
         for gone in self._traces.keys() - needed:
             del self._traces[gone]
@@ -72,6 +74,7 @@ class Board:
             names += EVALUATIONS
         place = place_series(run, self.settings.axis)
         names += [place] if place is not None else []
+        # The metric may itself be one of the evaluations.
         return [name for name in dict.fromkeys(names) if len(run.series.get(name, ()))]
 
     @property
@@ -120,6 +123,7 @@ class Board:
             trace = None
         if trace is None:
             return None
+        # Made again only for new points, because it reads all of them.
         known = self._knots.get(key)
         if known is None or known[:3] != (axis, trace, len(trace.xs)):
             known = (
@@ -178,6 +182,7 @@ class Board:
 
     def prepare_smoothings(self, seconds: float) -> bool:
         """Prepare the other smoothings for at most `seconds`; return whether any are left."""
+        # In slices, so that keys pressed meanwhile come first.
         end = time.monotonic() + seconds
         for keep in SMOOTHING:
             for key in self.shown_runs:
@@ -259,11 +264,12 @@ class AveragedRuns:
     def summarize(
         self, runs: Sequence[ShownRun], settings: PlotSettings, box: str
     ) -> list[ShownRun]:
-        """Return `SeedSummary.curves` as runs of `box`; the runs themselves if they have none."""
+        """Return `SeedSummary.listed_curves` as runs of `box`; the runs themselves if they have none."""
         self._source.update(runs, settings, None)
         keys = self._source.shown_runs
         traces = [self._source.find_trace(key) for key in keys]
         known = (settings.metric, keys, [len(trace.xs) for trace in traces if trace])
+        # Only for new points: the band takes a thousand samples.
         if known != self._known:
             self._known = known
             self.names, self.problem, self.summary = tuple(key.run for key in keys), "", None

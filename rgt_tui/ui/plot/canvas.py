@@ -20,11 +20,13 @@ Row = tuple[tuple[str, int], ...]
 """Pieces of one line: text, and the number of its style."""
 
 _SPACE = ord(" ")
+# numpy keeps code points in the machine's byte order.
 _LITTLE = np.little_endian
 ASCII_MARKS = "*+ox#%@&"
 DASHES = ("11111111", "11111100", "10101010", "11101000")
 """Repeating patterns of a thin line, per column of dots: solid, dashed, dotted, dash-dotted."""
 
+# Bits of Unicode's braille patterns, by column and row; the fourth row has the two highest bits.
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 
@@ -40,6 +42,7 @@ class Canvas:
     """Cells of 2 by 4 dots. Later drawings are on top and set the style of their cells."""
 
     def __init__(self, width: int, height: int, *, ascii_only: bool = False) -> None:
+        # A widget has no size before its first layout.
         self.width, self.height = max(1, width), max(1, height)
         self._ascii = ascii_only
         shape = (self.height, self.width)
@@ -75,6 +78,7 @@ class Canvas:
             return
         top, bottom = first[curve, column], last[curve, column]
         self._light_bars(top, bottom, column)
+        # Each bar becomes one entry per cell that it covers, below each other in its column.
         counts = bottom // 4 - top // 4 + 1
         over = np.repeat(np.cumsum(counts) - counts - top // 4, counts)
         flat = (np.arange(len(over)) - over) * self.width + np.repeat(column // 2, counts)
@@ -95,9 +99,11 @@ class Canvas:
     def _light_bars(self, top: Rows, bottom: Rows, column: Rows) -> None:
         """Light the dots of vertical bars, by counting how many bars cover each dot."""
         width, height = self.dot_size
+        # One row more, because a bar that covers the lowest dots ends below them.
         size = (height + 1) * width
         begun = np.bincount(top * width + column, minlength=size)
         ended = np.bincount((bottom + 1) * width + column, minlength=size)
+        # A dot is lit if more bars have begun at or above it than have ended.
         grid = np.cumsum((begun - ended).reshape(height + 1, width), axis=0) > 0
         for side in (0, 1):
             for row in range(4):
@@ -148,6 +154,7 @@ class Canvas:
         """Return the lines; neighbouring cells of one style are one piece."""
         out: list[Row] = []
         for codes, styles in zip(self._text, self._style, strict=True):
+            # One decoding per line instead of a loop over its cells.
             line = codes.tobytes().decode("utf-32-le" if _LITTLE else "utf-32-be")
             cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), self.width]
             out.append(tuple((line[a:b], int(styles[a])) for a, b in pairwise(cuts)))
@@ -177,12 +184,14 @@ class ValueScale:
             low = max(low, 1e-300)
             high = max(high, low)
             apart = math.log(high) - math.log(low)
+            # Equal values have no distance: a fixed margin gives the scale a height.
             if apart > 1e-9:
                 room = math.exp(0.03 * apart)
             else:
                 room = 1.05
             return cls(low / room, high * room, log=True)
         room = 0.04 * (high - low)
+        # Relative to the values, because a margin of rounding errors would be no margin.
         if not room > 1e-12 * max(abs(low), abs(high)):
             room = 0.05 * max(abs(low), abs(high)) or 1.0
         return cls(low - room, high + room)
@@ -262,6 +271,7 @@ def sample_columns(
         xs, ys = path.xs, path.ys
         if not len(xs):
             continue
+        # `cut` has the first point at or right of each edge.
         cut = np.searchsorted(xs, edges, side="left")
         starts, ends = cut[:-1], cut[1:]
         filled = np.flatnonzero(ends > starts)
@@ -269,6 +279,7 @@ def sample_columns(
             looks.low[row, filled], looks.high[row, filled] = path.range_extremes(
                 starts[filled], ends[filled]
             )
+        # NaN in `crossed` marks a gap, over which no line is drawn.
         inside = np.flatnonzero((cut > 0) & (cut < len(xs)) & (crossed == crossed))
         if len(inside):
             after = cut[inside]
@@ -290,6 +301,7 @@ def rows_of(looks: ColumnSamples, scale: ValueScale, height: int) -> tuple[Float
     with np.errstate(invalid="ignore"):
         crossing = left + (right - left) * looks.share
         for side in (crossing[:, :-1], crossing[:, 1:]):
+            # `fmin` and `fmax` ignore NaN, that is edges that no line crosses.
             top, bottom = np.fmin(top, side), np.fmax(bottom, side)
     return top, bottom
 
@@ -298,6 +310,7 @@ def lit_rows(top: Floats, bottom: Floats, height: int) -> tuple[Rows, Rows]:
     """Return the first and last lit row of each column; the last is below 0 if none is lit."""
     with np.errstate(invalid="ignore"):
         first, last = np.ceil(top), np.floor(bottom)
+        # The line lies between two dots: the nearest one is lit, or it would vanish.
         thin = first > last
         middle = np.rint((top + bottom) / 2)
         first, last = np.where(thin, middle, first), np.where(thin, middle, last)

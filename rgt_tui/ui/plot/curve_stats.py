@@ -52,6 +52,7 @@ class ExtremesPyramid:
         factor = FIRST
         while len(values) > bucket * FINE:
             whole = self._size // bucket  # complete buckets, which cannot have changed
+            # Rounded up, because the last bucket may be incomplete.
             count = -(-len(low) // factor)
             if level == len(self._low):
                 self._low.append(np.empty(64))
@@ -75,6 +76,7 @@ class ExtremesPyramid:
         lengths = ends - starts
         levels = np.searchsorted(_LONG_ENOUGH[: len(self._low)], lengths, side="right")
         lowest, highest = (int(levels.min()), int(levels.max())) if len(levels) else (0, 0)
+        # The usual case: all columns have about as many points.
         if lowest == highest:
             return self._at_level(lowest, values, starts, ends)
         low, high = np.empty(len(starts)), np.empty(len(starts))
@@ -122,9 +124,11 @@ def _reduce_ranges(
     lengths = ends - starts
     total = int(lengths.sum())
     begin, end = int(starts[0]), int(ends.max())
+    # Ranges close to each other are reduced where they are, without copying their values.
     if end - begin <= 2 * total:
         cuts = np.empty(2 * len(starts), dtype=np.intp)
         cuts[::2], cuts[1::2] = starts - begin, ends - begin
+        # `reduceat` takes no index at the end of an array; its last group ends there anyway.
         if cuts[-1] == end - begin:
             cuts = cuts[:-1]
         if cuts.max() < end - begin:
@@ -166,6 +170,7 @@ def moving_average(
     # After a few thousand values the correction is exactly 1.
     young = max(0, min(size, int(-40.0 / np.log(keep)) + 1 - count))
     if young:
+        # `expm1`, because 1 - wⁿ loses digits while wⁿ is close to 1.
         weights = -np.expm1(np.arange(count + 1, count + young + 1) * np.log(keep))
         # the largest floats, divided by a weight that rounds to below 1
         with np.errstate(over="ignore"):
@@ -259,6 +264,7 @@ class RunningAverage:
         known = np.flatnonzero(np.isfinite(raw[: self._size]))
         if not len(known):
             return 0.0, 0
+        # After a cut, the uncorrected average follows from the corrected one.
         return float(self._ys[known[-1]]) * bias_divisor(self.keep, len(known)), len(known)
 
 
@@ -359,6 +365,7 @@ def summarize_seeds(
     if first > last:
         raise ValueError("the runs share no step")
     inside = [xs[(xs >= first) & (xs <= last)] for xs, _ in known]
+    # Without a point of any run in between, they are compared at one step.
     grid = min((steps for steps in inside if len(steps)), key=len, default=np.array([first]))
     if len(grid) > most_steps:
         grid = grid[np.linspace(0, len(grid) - 1, most_steps).round().astype(np.intp)]
@@ -386,6 +393,8 @@ def _bootstrap_iqm(values: Floats, cut: int, resamples: int) -> tuple[Floats, Fl
     order = np.argsort(values, axis=0)
     found = np.empty((steps, resamples))
     for step in range(steps):
+        # In order of value, each run counts as often as it was drawn; `cut` of them are left out at
+        # each end.
         ends = np.clip(np.cumsum(counts[:, order[:, step]], axis=1) - cut, 0, runs - 2 * cut)
         kept = np.diff(ends, axis=1, prepend=0)
         found[step] = kept @ values[order[:, step], step] / (runs - 2 * cut)

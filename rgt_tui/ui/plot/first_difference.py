@@ -74,6 +74,7 @@ def find_first_difference(
         raise ValueError("the runs have no logged step in common")
     apart = left - right
     noise = _noise_before(apart, rule)
+    # 1e-12 for a curve that is zero.
     rounding = 1e-9 * max(1e-12, float(np.median(np.abs(left))))
     floor = np.full(len(apart), rounding)
     for values in (left, right):
@@ -102,10 +103,13 @@ def _noise_before(values: Floats, rule: DifferenceRule, *, whole: bool = False) 
         whole: Estimate it once, from the whole curve.
     """
     jumps = np.abs(np.diff(values, prepend=values[:1]))
+    # 1.4826 makes a median a standard deviation of normal noise; a jump has the noise of two
+    # points.
     to_deviation = 1.4826 / math.sqrt(2.0)
     if whole:
         return np.full(len(values), to_deviation * float(np.median(jumps)))
     noise = np.empty(len(values))
+    # One median for ten points, because it takes most of the time.
     every_points = 10
     for begin in range(0, len(values), every_points):
         # Only earlier points: those after the difference are noisier.
@@ -125,6 +129,7 @@ def _first_apart(
     sums = np.concatenate([[0.0], np.cumsum(apart)])
     means = np.abs(sums[span:] - sums[:-span]) / span
     count = len(means)
+    # A mean of `span` points has a deviation that is smaller by √span.
     limit = np.maximum(sigmas * noise[:count] / math.sqrt(span), floor[:count])
     over = np.flatnonzero(means > limit)
     if not len(over):

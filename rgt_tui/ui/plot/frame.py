@@ -97,6 +97,7 @@ class PlotFrame:
     @property
     def per_dot(self) -> float:
         """Width of one column of dots on the x axis."""
+        # The window ends in the middle of the outer dots, so there is one interval less than dots.
         return (self.window[1] - self.window[0]) / max(1, 2 * self.columns - 1)
 
     def x_at(self, column: int) -> float:
@@ -126,6 +127,7 @@ class PlotFrame:
         right, below = max(0, self.columns - width), max(0, self.canvas.height - height)
         # Prefer the upper right corner: a falling loss is not there.
         corners = [(right, 0), (0, below), (0, 0), (right, below)]
+        # The previous corner is first, so that it wins where others hide as little.
         corners.sort(key=lambda each: (self.gutter + each[0], each[1]) != kept)
         found = [
             (self.canvas.count_covered(x - 1, y - 1, width + 2, height + 2), place)
@@ -162,18 +164,22 @@ def draw_plot(
     gutter: int = 5,
 ) -> PlotFrame:
     """Draw `curves` with axes into `size` (columns, rows). Faster if `gutter` is guessed right."""
+    # Labels need some room, and a widget has no size before its first layout.
     width, height = max(16, size[0]), max(4, size[1])
     reach = curves_extent(curves)
     window = view.visible_range(reach)
+    # The gutter is as wide as the labels, which depend on the values that these columns show.
     guessed = 2 * max(1, width - gutter)
     looks = _sample_curves(curves, window, guessed, positive=log)
     found = value_range(curves, looks, window, positive=log)
+    # No value above 0: a logarithmic axis would be empty.
     if log and found is None:
         log = False
         looks = _sample_curves(curves, window, guessed, positive=False)
         found = value_range(curves, looks, window, positive=False)
     low, high = found or (0.0, 1.0)
     scale = ValueScale.from_range(low, high, log=log)
+    # Below the plot are the axis and its labels.
     rows = height - 2
     most = max(2, rows // 4)
     if log:
@@ -186,9 +192,11 @@ def draw_plot(
     widest = min(widest_limit, width // 3)
     # a cut number would be a different number
     names = [name if len(name) <= widest else "" for name in names]
+    # A blank and the axis.
     gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
     frame = PlotFrame((), gutter, canvas.width, window, scale.low, scale.high, log, canvas)
+    # The guess was wrong.
     if canvas.dot_size[0] != guessed:
         looks = _sample_curves(curves, window, canvas.dot_size[0], positive=log)
     _draw_curves(canvas, curves, looks, frame, scale)
@@ -274,6 +282,7 @@ def _draw_curves(
 ) -> None:
     height = canvas.dot_size[1]
     for curve in curves:
+        # Only over steps: the values of other axes are known of the last attempt only.
         for xs, ys in curve.trace.lost_pieces(curve.keep) if curve.knots is None else ():
             if xs[0] <= frame.window[1] and xs[-1] >= frame.window[0]:
                 first, last = lit_rows(
@@ -348,6 +357,7 @@ def _draw_marks(
             )
     for gap in curve.trace.gaps:
         column = _column_of_step(curve, frame, gap.first)
+        # A curve that begins with a gap has no value next to it: the mark is at the top.
         if gap.beside is not None:
             beside = gap.beside
         else:
@@ -391,6 +401,8 @@ def _end_tag(canvas: Canvas, curve: PlotCurve, frame: PlotFrame, scale: ValueSca
 
 def _last_known(ys: Floats, end: int) -> int | None:
     """Return the last index before `end` that has a value."""
+    # From the end in growing pieces: long curves usually end with a value, but may end in a long
+    # gap.
     size = 64
     while end > 0:
         known = np.flatnonzero(np.isfinite(ys[max(0, end - size) : end]))
@@ -421,6 +433,7 @@ def _crosshair(
         return
     column = frame.column_of(cross)
     for row in range(canvas.height):
+        # The crosshair must not hide a curve.
         canvas.put_text(column, row, "|" if ascii_only else "│", CROSS, over=False)
     for curve in curves:
         step = curve.step_of(cross)
@@ -445,6 +458,7 @@ def axis_ticks(
     axis: XAxis, window: tuple[float, float], columns: int
 ) -> tuple[list[float], list[str]]:
     """Return the positions and labels of the ticks on the x axis."""
+    # A label has up to twelve cells, and needs space around it.
     most = max(2, columns // 14)
     if axis in (XAxis.SINCE, XAxis.CLOCK):
         ahead = 0.0
@@ -479,6 +493,7 @@ def _x_axis(
     line = Canvas(frame.columns, 1)
     text = Canvas(frame.columns, 1)
     line.put_text(0, 0, flat * frame.columns, AXIS)
+    # First, because the labels of ticks give way to the label of the crosshair.
     if cross is not None:
         name = format_axis_value(axis, cross)
         column = frame.column_of(cross)

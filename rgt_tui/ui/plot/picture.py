@@ -47,6 +47,7 @@ def draw_svg(
     scale = ValueScale.from_range(*(found or (0.0, 1.0)), log=log)
 
     def x_of(x: float) -> float:
+        # As in `edges_of`: the window ends in the middle of the outer columns.
         return LEFT + (x - window[0]) / (window[1] - window[0]) * (columns - 1)
 
     def y_of(value: float) -> float:
@@ -66,6 +67,7 @@ def draw_svg(
         y = y_of(tick)
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>')
         out.append(_text_element(LEFT - 8, y + 4, name, anchor="end"))
+    # `axis_ticks` counts in cells of a terminal, which are some 8 pixels wide.
     for tick, name in zip(*axis_ticks(settings.axis, window, columns // 8), strict=True):
         x = x_of(tick)
         out.append(f'<path d="M{x:.1f} {HEIGHT - BOTTOM}v5" stroke="#6a717b"/>')
@@ -90,6 +92,7 @@ def draw_svg(
     out.append("</g>")
     for curve in curves:
         out += _mark_elements(curve, window, scale, x_of, y_of)
+    # In the order of the screen's legend; the drawing order changes with the selected run.
     legend = sorted(zip(curves, names, strict=True), key=lambda each: each[0].number)
     most_named = 24
     for place, (curve, name) in enumerate(legend[:most_named]):
@@ -142,10 +145,12 @@ def _curve_pieces(
         joined = last >= 0 and bool(whole[last + 1 : column + 1].all())
         if not joined:
             pieces.append([])
+        # Each column is a bar; the end nearer to the previous one is joined to it.
         elif abs(pieces[-1][-1][1] - ends[1]) < abs(pieces[-1][-1][1] - ends[0]):
             ends.reverse()
         pieces[-1] += [(column, end) for end in dict.fromkeys(ends)]
         last = column
+    # A polyline of one point would be invisible.
     return [
         piece if len(piece) > 1 else [*piece, (piece[0][0] + 1, piece[0][1])] for piece in pieces
     ]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 _NICE = (1.0, 2.0, 5.0, 10.0)
+# From many ticks in a decade to one.
 _LOG_SETS: tuple[tuple[float, ...], ...] = (
     (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0),
     (1.0, 2.0, 3.0, 5.0, 7.0),
@@ -22,6 +23,7 @@ def nice_step(span: float, most: int, *, whole: bool = False) -> float:
         return 1.0
     raw = max(span / max(1, most), 1e-300)
     power = 10.0 ** math.floor(math.log10(raw))
+    # A step that fits up to rounding errors fits.
     step = next((nice * power for nice in _NICE if nice * power >= raw * (1 - 1e-9)), 10 * power)
     if whole:
         return max(step, 1.0)
@@ -56,6 +58,7 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
         ]
         if 2 <= len(ticks) <= most:
             return ticks
+    # More decades than ticks fit: only every few of them.
     stride = max(1, math.ceil((top - bottom + 1) / max(1, most)))
     ticks = [10.0**power for power in range(bottom, top + 1, stride) if low <= 10.0**power <= high]
     return ticks or [tick for tick in linear_ticks(low, high, most) if tick > 0]
@@ -114,6 +117,7 @@ def _shorten_exponent(name: str) -> str:
     return "0"
 
 
+# Round numbers of seconds, minutes and hours; days are counted in 1-2-5 steps.
 _SECONDS = (
     1,
     2,
@@ -149,6 +153,7 @@ def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> li
     raw = (high - low) / max(1, most)
     if not (raw > 0 and math.isfinite(raw)):
         return []
+    # Units of time have no meaning below a second.
     if raw <= 1:
         return linear_ticks(low, high, most)
     step = next((float(nice) for nice in _SECONDS if nice >= raw), None)

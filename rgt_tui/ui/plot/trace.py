@@ -118,6 +118,8 @@ class CurveTrace:
     def feed(self, series: Series) -> bool:
         """Add the points that `series` has gained; return whether anything changed."""
         xs, ys, n = series.backing_columns()
+        # A series appends to its own lists: other lists, or fewer points, are a series that began
+        # again.
         anew = xs is not self._source or n < self._fed
         if anew:
             emptied = self._size > 0
@@ -129,6 +131,7 @@ class CurveTrace:
         known = np.isfinite(steps)
         if not known.all():
             steps, values = steps[known], values[known]
+        # Where steps do not rise, the run has resumed; each stretch is added separately.
         turns = np.flatnonzero(np.diff(steps) <= 0) + 1
         for a, b in zip([0, *turns.tolist()], [*turns.tolist(), len(steps)], strict=True):
             if b > a:
@@ -152,6 +155,7 @@ class CurveTrace:
             if prepared.positive is None or prepared.positive[0] != self._size:
                 start, end = np.array([0]), np.array([self._size])
                 shown, pyramid = ys, prepared.pyramid
+                # Usually all values are positive, and nothing has to be copied.
                 if not pyramid.range_extremes(ys, start, end)[0][0] > 0:
                     shown, pyramid = np.where(ys > 0, ys, np.nan), ExtremesPyramid()
                     pyramid.append_new(shown)
@@ -223,6 +227,7 @@ class CurveTrace:
         self._size = end
 
     def _cut_repeated(self, k: int) -> None:
+        # From the last shared point, so that the lost piece is joined to the curve.
         first = max(0, k - 1)
         if self._size - k > 1:
             piece = slice(first, self._size)
@@ -243,6 +248,7 @@ class CurveTrace:
 
     def _note_gaps(self, steps: Floats, values: Floats) -> None:
         most_gaps = 256
+        # A diverged run may log NaN at every step, so this loop has a limit.
         for i in np.flatnonzero(~np.isfinite(values)).tolist()[-most_gaps * 8 :]:
             if i:
                 before = values[i - 1]
@@ -274,6 +280,7 @@ def _smooth_piece(piece: _LostPoints, keep: float) -> Floats:
     if keep <= 0:
         return piece.ys
     values = np.concatenate([piece.lead, piece.ys])
+    # Gaps do not change the average, as in `RunningAverage`.
     finite = np.isfinite(values)
     values[finite] = moving_average(values[finite], keep)[0]
     return values[len(piece.lead) :]
@@ -283,6 +290,7 @@ def _to_floats(values: list[int] | list[float]) -> Floats:
     """Return an array, with infinity for values that do not fit a float."""
     try:
         return np.array(values, dtype=np.float64)
+    # An integer that a box logged may be too large for a float.
     except (OverflowError, ValueError, TypeError):
         out = []
         for value in values:
@@ -316,7 +324,6 @@ class AxisKnots:
             return None
         xs = np.maximum.accumulate(xs)  # a clock that was set back must not make a run go backwards
         rising = np.concatenate([[True], np.diff(xs) > 0])
-        rising[-1] |= len(xs) == 1
         steps, xs = steps[rising], xs[rising]
         return cls(steps, xs - xs[0] if from_zero else xs)
 
@@ -338,6 +345,7 @@ class AxisKnots:
         Outside the logged range the first has the nearest step, so that no point is missed, the
         second NaN.
         """
+        # Just beyond the last step, so that the last point counts as left of that edge.
         beyond = math.nextafter(float(self.steps[-1]), math.inf)
         steps: Floats = np.interp(edges, self.xs, self.steps, right=beyond)
         known = (edges >= self.xs[0]) & (edges <= self.xs[-1])

@@ -41,6 +41,7 @@ class AxisWindow(msgspec.Struct, frozen=True):
         # digits.
         finest_limit = 1e-12
         finest = finest_limit * max(abs(first), abs(last))
+        # A single point needs a window of some width, too.
         if not last - first > finest:
             last = first + max(1.0, finest)
         if self.span is None or self.span >= last - first:
@@ -86,6 +87,7 @@ class AxisWindow(msgspec.Struct, frozen=True):
 
     @staticmethod
     def _window_at(right: float, span: float, full: tuple[float, float]) -> AxisWindow:
+        # At the right edge the window follows new points again.
         if right >= full[1] - span * 1e-9:
             return AxisWindow(span, None)
         return AxisWindow(span, max(right, full[0] + span))

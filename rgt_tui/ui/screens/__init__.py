@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers, which do not see the names below.
 if TYPE_CHECKING:
     from rgt_tui.ui.screens.alerts import (
         AlertRow,
@@ -127,6 +128,7 @@ __all__ = [
     "zone_of",
 ]
 
+# Imported when first used, as each screen is when it opens.
 __getattr__ = imported_later(
     __name__,
     {

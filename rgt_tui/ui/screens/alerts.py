@@ -173,6 +173,7 @@ def ended_rows(rows: Iterable[Happening], most: int = MOST_ENDED) -> list[AlertR
     for row in rows:
         key = (row.box, row.about)
         if row.level in ORDER:
+            # From the first one: a warning that becomes an error is one alert.
             began.setdefault(key, row)
         elif row.about and (first := began.pop(key, None)) is not None:
             alert = Alert(row.about, first.level, first.text, since=first.at)
@@ -234,6 +235,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the active alerts, and below them the ended ones."""
+        # The history is written at the same rate.
         every_seconds = 5.0
         if self.fleet.chronicle is None:
             self._happened = tuple(
@@ -303,14 +305,17 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             for box in boxes
             for alert in self.verdict(box).alerts
         ]
+        # Alerts of the fleet itself, such as a sink that fails, belong to no box.
         if self.box_name is None:
             rows += [AlertRow("", alert, alert_advice(alert)) for alert in state.alerts]
         rows.sort(key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
+        # More than are listed, to count how often an alert was active before.
         ended = ended_rows(
             (row for row in self._happened if self.box_name in (None, row.box)), PAGE
         )
         before: dict[tuple[str, str], tuple[int, float]] = {}
         for row in ended:
+            # The newest end is first, and it is the one that is kept.
             count, last = before.get((row.box, row.alert.id), (0, row.ended_at or 0.0))
             before[row.box, row.alert.id] = count + 1, last
         rows = [
@@ -318,6 +323,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         ]
         if not self._shows_ended:
             return rows
+        # An alert that is active again is not listed as ended, too.
         holds = {(row.box, row.alert.id) for row in rows}
         return [*rows, *[row for row in ended if (row.box, row.alert.id) not in holds][:MOST_ENDED]]
 
@@ -389,6 +395,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         spot = None
         if finding is not None and place == "handbook":
             spot = ScreenPosition(gotcha=finding.gotcha)
+        # A finding from a reading has no line in a log.
         elif finding is not None and place == "log" and finding.where not in READ_FROM:
             spot = ScreenPosition(log=finding.where, line_no=finding.line_no, text=finding.evidence)
         if spot is None:
@@ -478,6 +485,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         picked = self.picked_alert
         if picked is None:
             return None
+        # A command is copied only if it looks on screen exactly as it is.
         commands = [
             (place, fix.command)
             for place, fix in enumerate(
@@ -491,6 +499,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             )
             return ClipboardText(what=translate("the alert {id}", id=picked.alert.id), text=text)
         key, count = self._copied
+        # Another alert begins with its first fix.
         count = count if key == picked.key else 0
         self._copied = (picked.key, count + 1)
         place, command = commands[count % len(commands)]

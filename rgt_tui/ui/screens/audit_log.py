@@ -74,6 +74,7 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     # Below this width there would be no room for the text after a full timestamp.
     narrow = 80
     head = make_line(
+        # Month to minute.
         dim_span(f"  {when[5:16] if width < narrow else when}  "),
         Span(fit_name(entry.box, names)),
         "  ",
@@ -190,6 +191,7 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
             mine = [
                 one
                 for one in lines
+                # A line that cannot be read may be about any box.
                 if self.box_name is None or one.entry is None or one.entry.box == self.box_name
             ]
             self._lines = {str(one.number): one for one in reversed(mine)}
@@ -208,6 +210,7 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
             mark = Span(f"{current_glyphs().trouble} ", Tone.TROUBLE)
         else:
             mark = Span(f"{current_glyphs().check} ", Tone.PROVED)
+        # An empty log proves nothing.
         if not self._chain.lines:
             mark = Span("")
         return [

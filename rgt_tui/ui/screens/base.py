@@ -33,6 +33,7 @@ from rgt_tui.ui.shells import ShellKeys
 from rgt_tui.ui.widgets.fixed_lines import (
     BACK,
     CrumbChosen,
+    EntryLine,
     EventLine,
     HeaderLine,
     KeyLine,
@@ -202,8 +203,6 @@ class EntrySupport:
         the screen from removing it, because a screen that calls itself after each refresh blocks
         all else.
         """
-        from rgt_tui.ui.widgets.fixed_lines import EntryLine
-
         screen = cast("Screen[None]", self)
         # One at a time; one that is leaving is still in the tree.
         if all(entry.leaving for entry in screen.query(EntryLine)):
@@ -231,6 +230,7 @@ def past_moment_parts(fleet: FleetSource | None) -> Parts:
     if fleet is None or not fleet.shows_past_moment:
         return []
     g = current_glyphs()
+    # -1: no other part of the header is more important.
     return [(-1, make_line(Span(f"{g.earlier} {fleet.moment_text} {g.later}", Tone.MATCH)))]
 
 
@@ -280,6 +280,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
 
     def verdict(self, box: BoxState) -> Assessment:
         """Return the assessment of a box, made once per state and `FRESH_SECONDS`."""
+        # A key may ask for it before the first state is drawn.
         if self._judged.state is None:
             self._judged = StateAssessments(self.fleet_state, self.now, {})
         return self.assess_cached(box, self._judged)
@@ -316,6 +317,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def attach_fleet(self, fleet: FleetSource | None) -> None:
         """Use a fleet that was created after the first frame."""
         self._fleet = fleet
+        # Read once per fleet instead of with every command.
         self._replays = fleet is not None and fleet.plays_back
         self._is_past = fleet is not None and fleet.shows_past_moment
 
@@ -396,6 +398,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if state is None or not self.is_mounted or not self.has_fleet:
             return
         now = self.now
+        # Assessed in steps just before, so that keys could come first.
         if self._ahead.is_current(state, now):
             self._judged = self._ahead
         elif not self._judged.is_current(state, now):
@@ -407,11 +410,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         )
         self.query_one(KeyLine).set_badges(*self.build_badges(state))
         self.show_state(state, now)
+        # Last, because the keys on offer depend on the selection that was just drawn.
         self.query_one(KeyLine).show_commands(self.offered())
 
     @property
     def body_height(self) -> int:
         """Lines between the header and the event line."""
+        # Header, event line and keys.
         return self.size.height - 3 - (self.notice is not None)
 
     def show_context(
@@ -431,6 +436,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
                 None = the box's recent events.
             steady: The list keeps its height when another of its lines is selected.
         """
+        # Loaded when a box is shown: the first frame must not wait for it.
         from rgt_tui.ui.widgets.box_context import BoxContext, context_height
         from rgt_tui.ui.widgets.fleet_rows import story_section
 
@@ -555,6 +561,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         app = cast("Dashboard", self.app)
         if self.fleet_state is not None and len(self.fleet_state.boxes) > self.AT_ONCE:
             app.draw_soon()
+        # Apps of tests may have none.
         elif hasattr(app, "tick"):
             app.tick(force=True)
 
@@ -738,6 +745,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             return
         here = MarkedMoment(box.spec.name, *moment)
         earlier: MarkedMoment | None = getattr(self.app, MARKED, None)
+        # Used once: after a comparison, the next press marks a first moment again.
         setattr(self.app, MARKED, None)
         if earlier is None or earlier.box != here.box or earlier.at == here.at:
             setattr(self.app, MARKED, here)
@@ -779,6 +787,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if math.isfinite(self.fleet.speed):
             now = self.fleet.speed
         else:
+            # At full speed there is no number to halve.
             now = SPEEDS[1]
         self.fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
         self.redraw_now()

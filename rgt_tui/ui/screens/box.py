@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import BindingType
@@ -14,9 +14,9 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, list_remedies
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth, BoxState, FleetState
+from rgt_tui.model import BoxState, FleetState
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.box_status import cells_of, current_cell
+from rgt_tui.ui.box_status import CALM, cells_of, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (
     BOX,
@@ -75,6 +75,7 @@ def place_panes(width: int, height: int, wants: WantedHeights) -> dict[str, Regi
     """Return the region of each shown pane, by its id."""
     if width >= 110:
         return _place_side_by_side(width, height, wants)
+    # Without room for both, the history takes the place of the log.
     found = (_place_above_log if width >= 76 and height >= 16 else _place_stacked)(
         width, height, wants
     )
@@ -163,7 +164,6 @@ LEAST_LOG = 9
 """Lines kept for the log when the history takes more than half."""
 ROOMY = (110, 26)
 """Minimum columns and lines to show the history above the log automatically."""
-CALM = {BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED}
 
 
 class BoxScreen(LogKeys):
@@ -210,6 +210,7 @@ class BoxScreen(LogKeys):
         Before the first layout it is predicted, so that no second layout is needed.
         """
         size, whole = self.query_one("#body").size, self.app.size
+        # Header, event line and keys.
         fixed = 3 + (self.notice is not None)
         return size or Size(whole.width, max(0, whole.height - fixed))
 
@@ -236,19 +237,21 @@ class BoxScreen(LogKeys):
         row = FleetRow(box, self.verdict(box), (), profile.name)
 
         def make_vitals(width: int) -> list[PaneSection]:
+            # From 110 columns on, the vitals have the whole height.
             short, health = self.pane_room.width < 110, row.verdict.health
             *parts, link = vitals_sections(box, profile, width, now, short=short, health=health)
             platform = platform_section(profile, box, width, now)
+            # The dangers are long and never change: above the link they would push it out of sight.
             return [*parts, platform, link, dangers_section(profile, width)]
 
-        self.query_one("#vitals", Pane).show_sections(make_vitals, SURVIVAL_LEGEND)
-        self.query_one("#queue", Pane).show_sections(
-            lambda width: [
-                PaneSection(
-                    make_line(translate("queue")), queue_lines(box, width, now), queue_hint(box)
-                )
-            ]
-        )
+        def make_queue(width: int) -> list[PaneSection]:
+            rows = queue_lines(box, width, now)
+            return [PaneSection(make_line(translate("queue")), rows, queue_hint(box))]
+
+        # Cached, because the height is asked for before the lines: each was made four times for
+        # one opening.
+        self.query_one("#vitals", Pane).show_sections(cache(make_vitals), SURVIVAL_LEGEND)
+        self.query_one("#queue", Pane).show_sections(cache(make_queue))
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
             self._proposed = ()
         self._proposed_at = state.at
@@ -279,7 +282,7 @@ class BoxScreen(LogKeys):
                 )
             return [PaneSection(make_line(translate("what is wrong")), [*why, *over], hint)]
 
-        self.query_one("#trouble", Pane).show_sections(make_trouble)
+        self.query_one("#trouble", Pane).show_sections(cache(make_trouble))
         past = self.query_one("#past", Pane)
         past.show_sections(
             lambda width: [
@@ -325,6 +328,7 @@ class BoxScreen(LogKeys):
         else:
             side = size.width
         wants = WantedHeights(
+            # 44 is the least width of the vitals, see `left_of`.
             vitals.wanted_height(44),
             trouble.wanted_height(side),
             queue.wanted_height(side),
@@ -378,6 +382,7 @@ class BoxScreen(LogKeys):
                 what=translate("the path of the log of {name}", name=current[1].name),
                 text=current[1].log,
             )
+        # The log is no `Pane`: None means that it has the focus.
         if at is None and not self.log_pane.cursor.following:
             chosen = self.log_pane.chosen_lines()
         else:
@@ -424,6 +429,7 @@ class BoxScreen(LogKeys):
         else:
             self._span = HIDDEN
         self.redraw_now()
+        # The pane with the focus may have been hidden.
         if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())
         self.hint(
@@ -438,6 +444,7 @@ class BoxScreen(LogKeys):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
+        # Until the layout is done, the widgets have their old sizes.
         self.call_after_refresh(self.redraw_now)
 
     def main_widget(self) -> Widget:

@@ -57,6 +57,7 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
     PLACE = "choice"
     KEYS: ClassVar[tuple[Command, ...]] = CHOICE
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(CHOICE)
+    # The margin keeps the key line of the screen below in sight.
     DEFAULT_CSS = """
     ChoiceScreen { align: left bottom; }
     ChoiceScreen > FittedLines { margin: 0 0 1 0; background: $rgt-raised; }
@@ -98,6 +99,7 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
             x += width_of((span,))
             if column < x:
                 words = span.text.strip()
+                # A letter and its title are two spans; a click on either picks the choice.
                 found = (
                     one.value
                     for one in self._choices

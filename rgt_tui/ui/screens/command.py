@@ -72,6 +72,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def __init__(self, fleet: FleetSource, boxes: Sequence[str], text: str) -> None:
         super().__init__()
         self._fleet, self._boxes = fleet, tuple(boxes)
+        # With several boxes the placeholder stays, and each run replaces it.
         self._text = text if len(boxes) > 1 else text.replace("{box}", boxes[0])
         self._said: list[tuple[str, Tone]] = [(translate("enter shows what it would do"), Tone.DIM)]
         self._previewed = ""
@@ -93,6 +94,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             if self._text.partition(" ")[0] in READING:
                 keys = translate("enter runs it · {key} closes", key=key_for("command.close"))
             page.border_subtitle = Content(keys)
+            # A selected text would be replaced by the first key.
             yield Input(self._text, compact=True, select_on_focus=False)
             with VerticalScroll(can_focus=False):
                 yield FittedLines(self._make_lines)
@@ -101,12 +103,15 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Focus the entry."""
         entry = self.query_one(Input)
         entry.focus()
+        # It changes nothing, so it runs without Enter.
         if self._text.partition(" ")[0] in READING:
             self.call_after_refresh(entry.action_submit)
 
     def _make_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
         for text, tone in self._said:
+            # `wrap_text` drops leading blanks, but indentation has a meaning in what a command
+            # prints.
             shown = text.lstrip(" ")
             indent = " " * min(len(text) - len(shown), width // 2)
             lines += [

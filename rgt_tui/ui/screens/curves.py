@@ -54,6 +54,7 @@ KEPT = "curve_settings"
 def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[ShownRun], int]:
     """Return the runs of some boxes, those of the box `here` first, and how many are left out."""
     found = [ShownRun(box.spec.name, run) for box in boxes for run in box.runs]
+    # Sorting is stable: the runs of each box keep their order.
     found.sort(key=lambda each: each.box != here)
     # Maximum runs in the list; the runs with the newest progress are kept.
     most_listed = 200
@@ -72,6 +73,7 @@ class CurvesScreen(FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = CURVES
     PLACE: ClassVar[str] = "curves"
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(KEYS))
+    # The legend floats on a layer above the plot; with the class `below` it takes room under it.
     DEFAULT_CSS = """
     CurvesScreen { layout: vertical; }
     CurvesScreen #curves { layout: vertical; layers: plot legend; height: 1fr; }
@@ -132,6 +134,7 @@ class CurvesScreen(FleetAwareScreen):
         kept: PlotSettings | None = getattr(self.app, KEPT, None)
         if kept is not None:
             here = self.settings
+            # Metric, axis and crosshair are those that this screen was opened with.
             self.settings = replace(kept, metric=here.metric, axis=here.axis, pinned=here.pinned)
 
     def on_unmount(self) -> None:
@@ -188,6 +191,7 @@ class CurvesScreen(FleetAwareScreen):
                 nothing_to_draw(self.box_state, self.box_name or "", self.settings, runs),
             )
         self._show_legend(boxes, now)
+        # Without time it prepares nothing, and returns whether anything is left.
         if not self._warming and self.board.prepare_smoothings(0.0):
             self._warming = True
             self.set_timer(0.05, self._prepare_smoothings)
@@ -210,11 +214,14 @@ class CurvesScreen(FleetAwareScreen):
 
         metrics = metrics_of(each.run for each in runs)
         self._grid_boards = {
-            metric: self._grid_boards.get(metric) or Board(self.board) for metric in metrics
+            # The numbers are shared, so that a run has the same colour in every plot.
+            metric: self._grid_boards.get(metric) or Board(self.board)
+            for metric in metrics
         }
         grid = self.query_one(MetricGrid)
         empty = nothing_to_draw(self.box_state, self.box_name or "", self.settings, runs)
         grid.show_plots(self._grid_boards, metrics, self.settings.metric, empty)
+        # Only the plots in sight: a run may log hundreds of metrics.
         for metric in grid.shown_metrics():
             self._grid_boards[metric].update(
                 runs, grid_settings(self.settings, metric), self.selected
@@ -372,6 +379,7 @@ class CurvesScreen(FleetAwareScreen):
         mine = [each for each in runs if each.box == self.box_name and each.run.metrics]
         if not mine:
             return
+        # Before the checks, so that a run that does not exist is reported once.
         self.spot = None
         named = [each for each in mine if each.run.name == spot.run]
         if spot.run is not None and not named:
@@ -425,6 +433,7 @@ class CurvesScreen(FleetAwareScreen):
             return
         step = board.step_at(each.key, cross)
         place = board.find_trace(each.key)
+        # The log has the logged steps, and the crosshair may be between two of them.
         if place is not None and step is not None and (index := place.index_at(step)) is not None:
             step = float(place.xs[index])
         from rgt_tui.ui.plot.board import clock_of
@@ -461,6 +470,7 @@ class CurvesScreen(FleetAwareScreen):
 
     def action_next_metric(self) -> None:
         """Show the next metric."""
+        # Not the board's runs: an average has a single metric.
         metrics = metrics_of(each.run for each in self._listed)
         if len(metrics) < 2:
             self.hint(
@@ -486,6 +496,7 @@ class CurvesScreen(FleetAwareScreen):
         self._grid_boards.clear()
         self.plot_widget.forget_frame()
         self.redraw_now()
+        # Again, when the widgets have their new sizes.
         self.call_after_refresh(self.redraw_now)
 
     def on_metric_grid_chosen(self, message: MetricGrid.Chosen) -> None:
@@ -520,10 +531,16 @@ class CurvesScreen(FleetAwareScreen):
             step = None
         self._apply_settings(
             replace(
-                self.settings, axis=axis, view=type(self.settings.view)(), pinned=None, hover=None
+                # A window is in units of its axis.
+                self.settings,
+                axis=axis,
+                view=type(self.settings.view)(),
+                pinned=None,
+                hover=None,
             )
         )
         if key is not None and step is not None:
+            # Only now does the board know the new axis.
             self._apply_settings(replace(self.settings, pinned=self.board.x_of(key, step)))
 
     def action_toggle_log(self) -> None:
@@ -597,6 +614,7 @@ class CurvesScreen(FleetAwareScreen):
         if frame is None:
             return
         now = self.settings.pinned
+        # A cell has two columns of dots.
         pace = 2 * frame.per_dot
         if self.settings.axis is not XAxis.EPOCH:
             pace = max(1.0, pace)
@@ -605,6 +623,7 @@ class CurvesScreen(FleetAwareScreen):
         else:
             x = now + cells * pace
         x = min(max(self._round_x(x), frame.window[0]), frame.window[1])
+        # The pointer takes precedence, so it would hide the move.
         self._apply_settings(replace(self.settings, pinned=x, hover=None))
 
     def action_select_run(self, by: int) -> None:
@@ -740,11 +759,10 @@ class CurvesScreen(FleetAwareScreen):
         def write_file() -> Path:
             if ending == ".csv":
                 content = export_points(runs, metric)
+            elif ending == ".png":
+                content = render_png(picture)
             else:
-                if ending == ".png":
-                    content = render_png(picture)
-                else:
-                    content = picture.encode()
+                content = picture.encode()
             return write_export(name, content, os.environ)
 
         export_seconds = 12.0

@@ -92,6 +92,7 @@ def row_lines(
     `held` is how long the condition lasted that the event ends, in seconds; None if it ends none.
     """
     g = current_glyphs()
+    # An event that ends a condition has the mark of a proof.
     mark = {"error": g.trouble, "warn": g.warn}.get(
         row.level, g.unknown if held is None else g.check
     )
@@ -172,6 +173,8 @@ class HappeningList(SelectableList[str]):
             self._names = name_width((row.box or ALL for row in rows), self.size.width)
         else:
             self._names = 0
+        # The screen makes a new tuple only if the events have changed; ages are drawn at every
+        # tick.
         if rows is self._happenings:
             self.redraw()
             return
@@ -196,6 +199,7 @@ class HappeningList(SelectableList[str]):
     def wanted_height(self, width: int) -> int:
         """Return the height that shows every event, with the selected one at its usual length."""
         # Lines below the first one that most events do not exceed.
+        # Fixed, so that the panes below do not move with the selection.
         usual_more = 2
         return len(self._keys) + max(self._extra, usual_more)
 
@@ -225,6 +229,7 @@ class HappeningList(SelectableList[str]):
 
     def make_lines(self, width: int, height: int) -> Sequence[Line]:
         """Draw the visible events; the time column is as wide as the widest time around."""
+        # Only rows that may be in sight count for the width.
         near = self._happenings[max(0, self.selected_index - height) : self.selected_index + height]
         self._stamps = max((len(format_stamp(row.at, self._now)) for row in near), default=0)
         return super().make_lines(width, height)
@@ -253,6 +258,7 @@ def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
     link = [
         alert
         for alert in alerts
+        # Events about the connection are all of "link"; its alerts are named after the reason.
         if row.about == "link" and alert.kind in ("unreachable", "login", "host-key")
     ]
     return next(iter((*exact, *same, *link)), None)
@@ -266,6 +272,7 @@ def proof_of(row: Happening, box: BoxState) -> Finding | None:
     about = (
         finding
         for finding in box.findings
+        # With a colon at the end, so that `/data` is not taken for `/data2`.
         if f"{row.about}:".startswith(f"finding:{finding.gotcha}:{finding.resource}:")
         and finding.where not in READ_FROM
     )
@@ -401,6 +408,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         else:
             newest = -1
         fresh = tuple(row for row in found.rows if row.n > newest)
+        # The page joins the rows if it overlaps them, or if no event is older than it.
         joins = not self._rows or not found.rows or found.rows[0].n <= newest or not found.older
         if not self._rows or not joins:
             # There is a gap between the pages: it starts again from the newest.
@@ -410,6 +418,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         self._read, self._kept = True, found.kept
         if self.spot is not None and self.spot.at is not None:
             at, self.spot = self.spot.at, None
+            # The list needs the new rows before one of them can be selected.
             self.redraw_now()
             self.happening_list.pick_time(at)
         self.redraw_now()
@@ -605,6 +614,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         """Open the log at the line that proved a finding, as of now, else as recorded."""
         now = found = proof_of(row, box)
         chronicle = self.fleet.chronicle
+        # The current finding may be a later occurrence of the same failure.
         if chronicle is not None and (now is None or abs(now.since - row.at) > SOON):
             try:
                 line = await chronicle.read_timeline()
@@ -647,6 +657,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         if wanted != self._wanted:
             self._wanted = wanted
             self._rows, self._older, self._read, self._opens = (), False, False, False
+            # Read at once instead of at the end of the interval.
             self._asked_at = float("-inf")
             self.redraw_now()
 

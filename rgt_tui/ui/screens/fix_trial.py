@@ -129,15 +129,15 @@ def preview_lines(found: RemovalPreview, width: int, now: float) -> list[Line]:
 def _describe_handles(found: RemovalPreview) -> tuple[list[str], Tone]:
     said = []
     for one in found.open[:4]:
-        uses = [translate("writes {writes} there", writes=how_many(one.writes, "file"))] * bool(
-            one.writes
-        )
-        uses += [translate("has {handles} open", handles=how_many(one.handles, "file"))] * (
-            one.handles > one.writes
-        )
-        uses += [translate("works there")] * one.works + [
-            translate("has mapped a file")
-        ] * one.mapped
+        uses = []
+        if one.writes:
+            uses.append(translate("writes {writes} there", writes=how_many(one.writes, "file")))
+        if one.handles > one.writes:
+            uses.append(translate("has {handles} open", handles=how_many(one.handles, "file")))
+        if one.works:
+            uses.append(translate("works there"))
+        if one.mapped:
+            uses.append(translate("has mapped a file"))
         said.append(f"pid {one.pid} {one.name} {', '.join(uses)}")
     if found.unread:
         said.append(
@@ -195,6 +195,7 @@ class FixTrialScreen(TextDialog):
     PLACE = "try the fix"
     KEYS = FIX_TRIAL
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(FIX_TRIAL)
+    # Empty: the keys scroll until there is something to type.
     AUTO_FOCUS: ClassVar[str | None] = ""
     DEFAULT_CSS = """
     FixTrialScreen { align: center middle; background: $background 60%; }
@@ -285,6 +286,8 @@ class FixTrialScreen(TextDialog):
             )
             if self.focused is None:
                 entry.focus()
+            # What the removal would change is at the end, and must be in sight together with the
+            # prompt.
             self.call_after_refresh(self.query_one(VerticalScroll).scroll_end, animate=False)
 
     async def _run_trials(self) -> None:
@@ -307,6 +310,7 @@ class FixTrialScreen(TextDialog):
         self._show_progress()
 
     async def _run_trial(self, runner: FixTrials, one: StepTrial) -> None:
+        # After a refusal the step is tried again: nothing of the first try may stay.
         one.output, one.preview = [], None
         try:
             if isinstance(one.trial, LookTrial):
@@ -357,12 +361,14 @@ class FixTrialScreen(TextDialog):
         try:
             done = await runner.remove_previewed(found, typed)
         except FixRefused as error:
+            # The box has refused, usually because something has changed: preview it as it is now.
             await self._run_trial(runner, step)
             step.result, step.tone = (
                 translate("nothing was removed: {error}", error=error),
                 Tone.WARN,
             )
         except Exception as error:
+            # The outcome is unknown, so nothing more may be removed by this preview.
             step.preview = None
             step.result, step.tone = (
                 translate("not known to be removed: {error}", error=error),
@@ -401,6 +407,7 @@ def _make_trial(box: BoxState, step: FixStep) -> StepTrial:
     if step.command is None:
         return StepTrial(step, None)
     trial = plan_trial(box, step.command)
+    # A command that looks different from the one that would run must not be tried.
     if make_displayable(step.command) != step.command:
         trial = CopiedOnly(translate("its path cannot be displayed here"))
     if isinstance(trial, CopiedOnly):

@@ -212,6 +212,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             yield Pane(id="since", focusable=True)
             yield Pane(id="detail", focusable=True)
         with SideBySideWidgets(id="tail"):
+            # Not focusable, because they do not scroll; tab passes over them.
             yield Pane(id="log")
             yield Pane(id="past")
 
@@ -295,6 +296,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
         Opening one for the box counts as choosing it, so the selection stays on it.
         """
+        # On this screen, both are about all boxes.
         if place in ("alerts", "handbook") and self.has_fleet:
             cast("Dashboard", self.app).open_screen(place, None)
             return
@@ -309,11 +311,13 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             row = self._make_row(box, judged)
             rows.append(row)
             try:
+                # One box that cannot be judged must not take the sum of the others away.
                 cases.append(health.worst_case_of(box, row.clocks, now))
             except Exception as error:
                 if not report_fault_to_app(self, error):
                     raise
             yield
+        # The next drawing of this state uses both, see `watch_fleet_state` and `_find_rows`.
         self._ahead = judged
         self._looked = AssessedRows(judged, rows, health.worst_of(cases))
         yield
@@ -344,6 +348,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the boxes counted by state, the fleet's rate and bill, and its worst case."""
+        # The header is drawn before the body, so the rows are found here.
         looked = self._find_rows(state)
         self._filtered = filter_rows(looked.rows, self._asked)
         said = self._filtered.count_text
@@ -353,6 +358,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         else:
             shown = []
         order, hidden = self._arrangement.sort_order, 0
+        # In the default order, trouble is on top anyway.
         if order != SortOrder():
             hidden = self.query_one(FleetTable).trouble_out_of_sight(
                 sort_rows(self._filtered.rows, order)
@@ -375,6 +381,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the changed rows, and the panes of the selected box."""
+        # The failure fills the screen until the start is tried again.
         if self._failure is not None:
             return
         rows, heads = group_rows(
@@ -485,6 +492,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             title,
             hint,
             lambda width: blocks_of(chosen, state, width, now, marked),
+            # Without room for the detail pane, the other one shows its sections.
             None if detail.display else (lambda width: detail_sections(chosen, state, width, now)),
         )
         loss.show_box(chosen.box, stale=chosen.verdict.stale)
@@ -508,6 +516,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         else:
             last = look.since(now)
         events, began = state.events, complete_from(state.events, self._began)
+        # The fleet's own events begin later than the visit: the history has the rest.
         if last is not None and last.at < began:
             chronicle = self.fleet.chronicle
             if self._recalled.since != last.at and chronicle is not None:
@@ -520,7 +529,9 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             command.id == "past.journal" and self.why_not(command) is None
             for command in self.commands()
         )
+        # The texts also depend on which times are past, and on today's date.
         ago = (last is not None and last.at <= now, began <= now, day_of(now))
+        # Made at every redraw, this was a quarter of the work of an idle dashboard.
         if (told := (events, last, began, journal, ago)) != self._since_told:
             self._since_told, self._since_made = told, {}
 
@@ -585,6 +596,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         if step is None:
             return ClipboardText(what=translate("the box's name"), text=row.name)
         self._copied = (row.name, step)
+        # From now on, trouble elsewhere must not move the selection.
         self.query_one(FleetTable).hold_selection()
         self.redraw_now()
         return step.copy_text
@@ -600,6 +612,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""
+        # Until the layout is done, the widgets have their old sizes.
         self.call_after_refresh(self.redraw_now)
         if self._failure is not None:
             self.show_failure(self._failure)
@@ -626,7 +639,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             return
         again = message.column == self._arrangement.sort_order.key
         self._set_order(
-            SortOrder(message.column, not self._arrangement.sort_order.flipped if again else False)
+            SortOrder(message.column, again and not self._arrangement.sort_order.flipped)
         )
 
     def action_open(self) -> None:
@@ -640,6 +653,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             for pane in self.query(Pane)
             if pane.can_focus and pane.display and pane.size.height
         ]
+        # None is the table, which needs no focus for its keys.
         ring: list[Pane | None] = [None, *panes]
         here = 0
         if isinstance(self.focused, Pane) and self.focused in panes:
@@ -728,6 +742,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             self.hint(translate("no filter is kept; save:NAME in a filter keeps it"))
             return
         texts = [f"@{name}" for name in names]
+        # The filter's own text says which one is used; it may have been typed in another case.
         here = self._filter.casefold()
         place = next((at for at, text in enumerate(texts, 1) if text.casefold() == here), 0)
         if place == len(texts):

@@ -124,8 +124,10 @@ class MarkKeys:
             "disconnect": self._disconnect_marked,
             "tear down": self._tear_down_marked,
             "copy": self._copy_marked,
+            # `clear_marks` below does it.
             "unmark": lambda boxes: None,
         }
+        # Cancelled: the marks stay.
         if picked is None:
             return
         boxes = self.marked_boxes
@@ -135,6 +137,7 @@ class MarkKeys:
     def _pull_marked(self, boxes: list[BoxState]) -> None:
         pulls = cast("BoxPulls", cast("Any", self._screen.app).pulls)
         for box in boxes:
+            # No paths: all results.
             pulls.start(self._screen.fleet, box.spec.name, ())
         self._screen.hint(
             translate(
@@ -159,6 +162,7 @@ class MarkKeys:
 
     def _connect_marked(self, boxes: list[BoxState]) -> None:
         for box in boxes:
+            # A paused box is resumed, any other one is tried again at once.
             self._screen.fleet.set_box_paused(box.spec.name, False)
             self._screen.fleet.retry_box(box.spec.name)
         self._screen.hint(translate("connecting to {boxes}", boxes=_names_of(boxes)))
@@ -177,6 +181,7 @@ class MarkKeys:
     def open_next_teardown(self) -> None:
         """Open the tear-down page of the next box that waits for it."""
         if self._awaiting_teardown:
+            # The others follow when the fleet screen is on top again, see `on_screen_resume`.
             name, *self._awaiting_teardown = self._awaiting_teardown
             cast("Dashboard", self._screen.app).open_screen("teardown", name)
 

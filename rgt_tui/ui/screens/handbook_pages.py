@@ -60,6 +60,7 @@ from rgt_tui.ui.widgets.why import action_lines
 
 WIDE = 110
 """Minimum width to show the page next to the list instead of below it."""
+# Severities are declared worst first.
 ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
@@ -178,6 +179,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
     KEYS: ClassVar[tuple[Command, ...]] = (*HANDBOOK, *BOX_FIX, *ALERTS_TOO, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = ""
+    # Textual sets one of these classes, by the width.
     HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
     DEFAULT_CSS = """
     HandbookScreen #split { layout: vertical; }
@@ -211,6 +213,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             self._pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
             self.hint(str(error), 15.0)
+        # In a thread and in advance, so that the first search finds the index ready.
         await asyncio.to_thread(build_page_index, tuple(self._pages.values()))
         self._found = None
         self.redraw_now()
@@ -235,6 +238,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
 
     def _find_shown_pages(self, now: Iterable[str]) -> Sequence[HandbookPage]:
         """Return the matching pages, those with findings first."""
+        # Kept until the search changes, because this is called at every redraw.
         if self._found is None or self._found[0] != self._term:
             pages = list(self._pages.values())
             self._found = (
@@ -242,6 +246,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
                 find_pages(self._term, pages) if self._term.strip() else pages,
             )
         held = set(now)
+        # Sorting is stable: all other pages keep the order of the search.
         return sorted(
             self._found[1], key=lambda page: ORDER[page.severity] if page.id in held else len(ORDER)
         )
@@ -301,6 +306,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             return None
         own = Finding(
             page.id,
+            # Without a finding on the box: the page's own steps, and no evidence.
             page.title,
             page.severity,
             page.title,

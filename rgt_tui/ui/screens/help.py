@@ -63,7 +63,7 @@ class HelpRow(NamedTuple):
 
 
 FIRST_KEYS = 6
-"""So many keys are enough to begin with, the one that quits among them."""
+"""Keys that are enough to begin with, including the one that quits."""
 
 
 def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
@@ -79,6 +79,7 @@ def key_rows(commands: Sequence[Command]) -> list[HelpRow]:
         HelpRow(make_displayable(c.shown_keys), c.shown_title, c.shown_help, c)
         for c in (*first, *rest)
     ]
+    # Dialogs have no such keys, and their few rows need no titles.
     if not shown or not quits:
         return rows
     at = len(first)
@@ -171,6 +172,7 @@ class HelpPanel(LineWidget):
         if len(made) <= height or width < TWO_FROM:
             return [made]
         made = row_lines(self.shown_rows, width // 2 - GAP)
+        # Cut at the blank line nearest to the middle, which is then left out.
         blanks = [place for place, (_, row) in enumerate(made) if not row.text and not row.title]
         cut = min((*blanks, len(made)), key=lambda place: abs(2 * place - len(made)))
         return [made[:cut], made[cut + 1 :]]
@@ -178,6 +180,7 @@ class HelpPanel(LineWidget):
     def scroll_lines(self, count: int) -> None:
         """Scroll a list that is longer than the screen."""
         width, height = self.size.width - 4, self.size.height - 2
+        # Negative if all rows fit.
         most = max(map(len, self._make_columns(width, height))) - height
         self._top = max(0, min(self._top + count, most))
         self.redraw()
@@ -277,7 +280,9 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
         """Close the help, and run a command of the screen below."""
         below = self.app.screen_stack[-2]
         self.dismiss()
+        # It would open this page again.
         if command.id != "app.help":
+            # Later, when the screen below is the top one again.
             self.app.call_later(below.run_action, command.textual_action)
 
     def action_close(self) -> None:

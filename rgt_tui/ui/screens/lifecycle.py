@@ -125,6 +125,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         self.checklist.select_key(key)
 
     def receive_state(self, state: FleetState, now: float) -> None:
+        # Evaluated here, because the header is drawn before the body.
         """Evaluate the checks before the header and the list are drawn from them."""
         found = state.find_box(self.box_name or "")
         if found is not None:
@@ -137,6 +138,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
     def _open_trouble(self) -> None:
         """Open phases that newly need attention; a phase that the person closed stays closed."""
         trouble = frozenset(phase.number for phase in self.phases if phase.needs_attention)
+        # At the first checks: open what needs attention, and go to it.
         if self._seen_trouble is None and any(phase.checks for phase in self.phases):
             first = next_check(self.phases)
             if first is not None:
@@ -190,6 +192,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         """Return the other checks that need attention, in the order that the keys visit them."""
         ids = [check.id for check in self._list_open_checks()]
         here = next((place for place, name in enumerate(ids, 1) if name == self.cursor_key), 0)
+        # Those after the selected check, then those before it, as the key goes around.
         return [*self._list_open_checks()[here:], *self._list_open_checks()[: max(0, here - 1)]]
 
     def _list_open_checks(self) -> list[CheckResult]:
@@ -204,6 +207,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         `wanted` is the number of lines that the detail needs.
         """
         huge, running = self.has_class("huge"), self.selected_run is not None
+        # The margins of the list, see `DEFAULT_CSS`.
         room = self.body_height - (1 if self.has_class("tight") else 2)
         rows = max(len(PHASES), len(self.checklist.selectable_rows))
         # A run's output must be readable, so it gets the room of the panes about the box.
@@ -341,6 +345,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         elif not self.fleet.runs_checks:
             self.hint(self.fleet.why_nothing)
         elif check.by:
+            # Another tick of the same check undoes it; its note is kept.
             self._start_tick(check.id, PersonTick(ticked=False, at=self.now, by=_own_name()))
         elif check.status is CheckStatus.PERSON:
             take = partial(self._take_note, check.id)
@@ -391,6 +396,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
                     more="ticked" if tick.ticked else "no longer ticked; the note is kept",
                 )
             )
+        # The state of the fleet has not changed, but the check has: evaluate it at once.
         if self.fleet_state is not None:
             self.receive_state(self.fleet_state, self.now)
 
@@ -458,6 +464,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             here = ids.index(self.cursor_key)
         else:
             here = self._before_phase(ids)
+        # Beyond the last one, continue with the first.
         ahead = [i for i in wanted if (i > here if by > 0 else i < here)]
         target = checks[(ahead or wanted)[0 if by > 0 else -1]]
         self.opened |= {target.phase}
@@ -489,6 +496,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
 
     def _toggle_phase(self, number: int) -> None:
         self.opened ^= {number}
+        # Next to the rail, a closed phase has no heading that could be selected.
         if number not in self.opened and not self.checklist_has_all():
             remaining = sorted(self.opened)
             if remaining:
@@ -529,6 +537,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
 
 
 def _own_name() -> str:
+    # A user id without a name, as in some containers.
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -54,6 +54,7 @@ def run_of(box: BoxState, path: str) -> str | None:
     """Return the run whose log has this path."""
     names = [run.name for run in box.runs]
     cell = next((cell.name for cell in cells_of(box) if cell.log == path), None)
+    # A run without a cell may have a log that is named after it.
     stem = posixpath.splitext(posixpath.basename(path))[0]
     return next((name for name in (cell, stem) if name is not None and name in names), None)
 
@@ -96,6 +97,7 @@ def zone_of(box: BoxState) -> float | None:
         east = box.hello.utc_offset
     # Maximum UTC offset in seconds; a box that reports more is treated as having no zone.
     most_east = 86400.0
+    # `not … <=`, because a box may also report NaN.
     if east is None or not abs(east) <= most_east:
         return None
     return east + round(box.clock_skew or 0.0)
@@ -123,6 +125,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         """Show the newest lines, and follow the running cell's log if it is not followed yet."""
         current = current_cell(box)
         path = self._wanted_log or (current[1].log if current else None)
+        # Requested once: the answer may take long, and this is called with every state.
         if path is not None and path != self._asked and all(view.path != path for view in box.logs):
             self._asked = path
             self.fleet.follow_log(box.spec.name, path)
@@ -133,6 +136,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         views += [one for one in box.logs if one.path in self._merged and one is not view]
         lost = box.link is not LinkState.LIVE
         newest = max((one.at for one in views if one.at is not None), default=None)
+        # A log that grows at least every minute needs no age.
         if newest is not None and (lost or now - newest > 60):
             age = now - newest
         else:
@@ -150,6 +154,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         elif view is None and (why := no_agent(box)):
             empty = translate("this box sends no log: {why}", why=why)
         logs = [kept for one in views if (kept := self._read_lines(box, one)) is not None]
+        # Logs that are no longer shown need not be read any more.
         for path in [path for path in self._kept if all(one.path != path for one in views)]:
             self._leave_log(path)
         self.show_lines(box, logs, now, age, empty)
@@ -192,6 +197,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
                 if kept is not None:
                     self._kept[view.path] = kept
             return kept
+        # Lines that do not continue the kept ones: start again from them.
         if kept is None or not kept.append_view(view):
             kept = self._kept[view.path] = KeptLines(view.path)
             kept.append_view(view)
@@ -247,6 +253,7 @@ class LogKeys(MoveKeys, FleetAwareScreen):
 
 def findings_of(box: BoxState) -> Mapping[str, str]:
     """Return the handbook page per log line that proves a finding; the first finding wins."""
+    # A finding from a sample has no line in a log.
     best_last = (finding for finding in reversed(box.findings) if finding.where != "sample")
     return {finding.evidence.strip(): finding.gotcha for finding in best_last}
 
@@ -297,6 +304,7 @@ class LogScreen(LogKeys):
             pages = await asyncio.to_thread(all_pages)
         except HandbookError as error:
             self.hint(str(error), 15.0)
+            # An error in the person's own pages must not disable the shipped ones.
             pages = await asyncio.to_thread(shipped_pages)
         if self.is_mounted:
             self.log_pane.know_pages(tuple(pages.values()))
@@ -375,11 +383,13 @@ class LogScreen(LogKeys):
             return
         shown = rows.logs[0]
         kept = shown.kept
+        # The wanted log is not shown yet.
         if spot.log is not None and kept.path != spot.log:
             return
         self.spot = None
         number = shown.line_at(spot)
         log = self.box_log(kept.path)
+        # First the lines kept here, then the box: by line number, by text, by time.
         if number is not None:
             self.log_pane.go_to_line(kept, number)
         elif spot.line_no is not None and log is not None:
@@ -428,6 +438,7 @@ class LogScreen(LogKeys):
     def _apply_search(self, text: str) -> str:
         """Start or end a search; return the error in the text, if any."""
         trouble = self.log_pane.search_for(text)
+        # The keys for matches are offered during a search only.
         self.query_one(KeyLine).show_commands(self.offered())
         return trouble
 
@@ -475,6 +486,7 @@ class LogScreen(LogKeys):
             sheet = self._sheets[-1]
         else:
             sheet = None
+        # The last line of a chunk is not the last one of the log: more can be loaded below it.
         if pane.move_by(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
             return
         if len(pane.shown_logs) != 1:
@@ -544,6 +556,7 @@ class LogScreen(LogKeys):
         last = kept.end - 1
         count = await log.load_newer(kept)
         self.redraw_now()
+        # The reader stays where the previous chunk ended.
         self.log_pane.go_to_line(kept, last)
         self.hint(
             ""
@@ -588,6 +601,7 @@ class LogScreen(LogKeys):
     async def _open_line(self, log: BoxLog, line_no: int) -> None:
         """Show the lines around a line number."""
         place = await log.find_line(line_no)
+        # This replaces the running job, which ends here.
         self.query_box(translate("no lines from there"), self._open_around, log, place)
 
     def action_find(self) -> None:
@@ -613,6 +627,7 @@ class LogScreen(LogKeys):
                 self._sheets = [sheet]
                 mine.append(sheet)
             elif sheet not in self._sheets:
+                # The found lines were closed meanwhile.
                 return
             self.redraw_now()
             if sheet.hits and not at_first:
@@ -629,6 +644,7 @@ class LogScreen(LogKeys):
     def action_follow(self) -> None:
         """Leave the found lines, and follow the end of the log."""
         if self._sheets:
+            # Otherwise the job would show its lines again.
             self.workers.cancel_group(self, "box log")
             self._sheets = []
             self.redraw_now()
@@ -669,6 +685,7 @@ class LogScreen(LogKeys):
         if not others:
             self.hint(translate("the box has no other log"))
             return
+        # Stays the first one, also when another cell starts.
         self._wanted_log = self.log_pane.log_path
         if more:
             self._merged = (*self._merged, more[0])
@@ -744,6 +761,7 @@ class LogScreen(LogKeys):
         if not is_exact_path(kept.path):
             raise CannotOpenShell(translate("this log has a name that a shell cannot be given"))
         before = kept.lines_before
+        # Without the count of earlier lines, its number in the file is unknown.
         if before is None:
             return page_from(kept.path, None)
         return page_from(kept.path, before + number - kept.first_number + 1)
@@ -754,6 +772,7 @@ class LogScreen(LogKeys):
         if place == "curves" and here is not None and self.box_state is not None:
             step = step_of(here[0].read_line(here[1]))
             run = run_of(self.box_state, here[0].path)
+            # While following, no line was chosen.
             if step is not None and not self.log_pane.cursor.following:
                 cast("Dashboard", self.app).open_screen(
                     place, self.box_name, ScreenPosition(run=run, step=step)

@@ -38,6 +38,7 @@ class NightScreen(FleetAwareScreen):
     DEFAULT_CSS = "NightScreen VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }"
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        # The night is about all boxes.
         super().__init__(fleet, None)
         self.forecast: NightForecast | None = None
 
@@ -97,6 +98,7 @@ class NightScreen(FleetAwareScreen):
             return
         from rgt_tui.ui.screens.command import CommandScreen
 
+        # The person completes `--confirm` with the name of the box.
         self.app.push_screen(CommandScreen(self.fleet, [one.box], f"{one.command} --confirm "))
 
     def action_scroll(self, pages: int) -> None:

@@ -120,6 +120,7 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
 
     def _load_page(self) -> None:
         profile = self.fleet.profile_of(self.box_name or "")
+        # A changed fleet file may give the box another profile.
         if profile != self._of:
             page = platform_sections(
                 profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
@@ -223,6 +224,7 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         self.set_focus(panes[(here + direction) % len(panes)])
 
     def on_resize(self, event: events.Resize) -> None:
+        # Columns of the old width are of no use any more.
         """Lay out for the new size."""
         self._drawn.clear()
         self.call_after_refresh(self.redraw_now)
@@ -269,5 +271,6 @@ class FirstContactScreen(PlatformPage):
     def action_whole(self) -> None:
         """Show the full page instead, which counts as read."""
         name = self.box_name
+        # Before the full page opens, so that this form does not stay below it.
         self.dismiss()
         cast("Dashboard", self.app).open_screen("platform", name)

@@ -169,6 +169,7 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Send the answer, and clear it here."""
         event.stop()
         text = event.value
+        # First of all: it may be a secret.
         event.input.value = ""
         if self._over:
             self.dismiss()
@@ -185,6 +186,7 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def action_later(self) -> None:
         """Clear the mouse selection, else close and leave the question open."""
+        # An escape on its way was meant for the screen below, like any other key.
         if not self.accepts_keys() or self.end_selection():
             return
         self.query_one(Input).value = ""

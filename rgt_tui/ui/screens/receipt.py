@@ -67,6 +67,7 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
     room = max(8, width - NAMES)
     strong = False
     for label, text in rows:
+        # A row without a label continues the one above it.
         strong = label in STRONG if label else strong
         for number, piece in enumerate(wrap_text(text, room, Tone.STRONG if strong else Tone.TEXT)):
             lines.append(make_line(dim_span(f"{label if number == 0 else '':<{NAMES}}"), piece))

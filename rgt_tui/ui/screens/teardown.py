@@ -144,6 +144,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self._fleet = fleet
         self.box_name = box_name
         self._profile = fleet.profile_of(box_name)
+        # A platform without any verb still has a review, and steps to do by hand.
         offered = tuple(
             verb for verb in BillingVerb if self._find_billing_action(verb) is not None
         ) or (BillingVerb.DESTROY,)
@@ -196,6 +197,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def _key_commands(self) -> tuple[Command, ...]:
         """Return the commands of the key line: those of the selected row, or of the dialog."""
         if self.query_one(EvidenceList).has_focus:
+            # The most important first: the key line leaves out the last ones.
             first = (*EVIDENCE[:4], COPY, *TEARDOWN[1:2], *TEARDOWN[:1])
         elif self.receipt is not None:
             first = (COPY, *TEARDOWN[3:4], *TEARDOWN[:1])
@@ -233,6 +235,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """
         armed = self.state.accepts_input(self.now)
         told = "" if armed else TOO_SOON
+        # Only this message is set and cleared here; any other one stays.
         if (
             self.state.review is not None
             and told != self.state.told
@@ -252,6 +255,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self._apply_state(
             replace(self.state, elsewhere=following, pulling=bool(self._list_pulled_paths()))
         )
+        # Both scrolling and a longer review change how many lines are hidden.
         scroll = self.query_one("#scroll")
         for moved in ("scroll_y", "virtual_size"):
             self.watch(scroll, moved, self._count_hidden, init=False)
@@ -320,6 +324,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def _arrange_dialog(self, width: int, height: int) -> None:
         """Stack the buttons below the field if one line is too short; limit the review's height."""
+        # Both widths as in `STYLE`.
         dialog_width = 122
         inner = min(width, dialog_width) - 4
         field_width = 36
@@ -336,6 +341,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         least_height = 30
         course = height >= least_height or self.state.stage is not DialogStage.REVIEW
         self.query_one("#course").display = course and not self.state.by_hand
+        # Lines of the dialog around the review.
         fixed = 7 + course + stacked + pull + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
@@ -409,6 +415,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         self.query_one("#ok").display = not state.by_hand and state.stage is not DialogStage.OFF
         for shown in (self.query_one(EvidenceList), self.query_one("#sends")):
             shown.display = self.receipt is None
+        # The state drops a name that was typed for another review; the field follows.
         if cleared:
             field.value = ""
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
@@ -428,6 +435,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             closes = translate("Close")
         cancel.show_button(closes, disabled=False)
         self._arrange_dialog(*self.size)
+        # The focus must not stay on a button that cannot be pressed, and Cancel is harmless.
         if lost_focus or (field.disabled and not after) or (after and moved):
             cancel.focus()
         if moved and state.stage is DialogStage.OFF:
@@ -444,6 +452,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Start a review, unless one is running."""
         if self.state.stage is not DialogStage.REVIEW:
             return
+        # A review may take longer than the interval between two of them.
         if self._reviewing is None or self._reviewing.is_finished:
             self._reviewing = self.run_worker(
                 self._run_review(self.state.verb, self.state.choice),
@@ -474,7 +483,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             )
             return
         self._apply_state(replace(self.state.apply_review(review, self.now, choice), by_hand=False))
+        # Something was given up while the review ran, so it was not reviewed for that.
         if self.state.reviewed_for != self.state.choice:
+            # Not at once: it cancels the worker that runs this.
             self.call_later(self._restart_review)
 
     def on_evidence_list_acted(self, event: EvidenceList.Acted) -> None:
@@ -554,6 +565,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             letter = None
         if (
             letter is None
+            # Space chooses the action.
             or letter == " "
             or field.has_focus
             or field.disabled
@@ -613,9 +625,11 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if self.state.stage is DialogStage.YOURS:
             self.run_worker(self._confirm_done(), group="done", exclusive=True, exit_on_error=False)
             return
+        # Read before the press changes the state: exactly this was confirmed.
         typed, choice = self.state.typed, self.state.choice
         state, send = self.state.press_confirm(self.now)
         if send:
+            # A review that ends now would replace the state of the request.
             self._cancel_review()
             self._apply_state(state)
             # The app owns this worker: it outlives the dialog, and only the end of the app cancels

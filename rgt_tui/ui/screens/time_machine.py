@@ -64,6 +64,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
     WAITING = "reading the history"
 
     def __init__(self, fleet: FleetSource, box_name: str | None = None) -> None:
+        # The screen has no fleet until the first moment is loaded.
         super().__init__(None)
         self._live = fleet
         self._only = box_name
@@ -155,11 +156,13 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         except Exception as error:
             self._show_failure(error)
             return
+        # Unless a key has moved the target meanwhile.
         finally:
             if self._bound == place:
                 self._bound = None
         if not self.has_fleet:
             self.attach_fleet(past)
+            # The table has rows only after a state was drawn, and a box is selected among them.
             self.fleet_state = past.state
             self._select_box()
         self.fleet_state = past.state
@@ -247,6 +250,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         if past is None or here is None:
             return
         row = event_from(self._happened, here.at, direction)
+        # Several events may belong to one recorded moment: skip those of the current one.
         while row is not None:
             place = place_of_event(past.line, row.at)
             if place is not None and place.at != here.at:
@@ -317,6 +321,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
 
     def action_refuse(self) -> None:
         """Show why nothing can be done here."""
+        # Without a history there is no past that could refuse.
         self._show_hint(self._trouble if self._past is None else self._past.why_nothing)
 
     def action_open_past(self, place: str) -> None:
@@ -354,6 +359,7 @@ def day_around(at: float) -> tuple[float, float]:
     """Return the begin and the end of the local day that contains a time."""
     here = time.localtime(at)
     begin = time.mktime((here.tm_year, here.tm_mon, here.tm_mday, 0, 0, 0, 0, 0, -1))
+    # `mktime` carries a day that the month does not have over into the next month.
     end = time.mktime((here.tm_year, here.tm_mon, here.tm_mday + 1, 0, 0, 0, 0, 0, -1))
     return begin, end
 
@@ -370,6 +376,7 @@ def strip_line(
     g = current_glyphs()
 
     def cell_of(then: float) -> int:
+        # The last instant may be rounded up to the end.
         return min(width - 1, int((then - begin) / (end - begin) * width))
 
     cells = [Span(" ")] * width
@@ -380,6 +387,7 @@ def strip_line(
     for row in rows:
         if begin <= row.at < end:
             place = cell_of(row.at)
+            # Of equally bad events the newest is kept.
             if place not in worst or RANKS.get(row.level, 0) >= RANKS.get(worst[place].level, 0):
                 worst[place] = row
     for place, row in worst.items():
@@ -403,6 +411,7 @@ def hours_line(width: int) -> Line:
     for number in range(count):
         label = f"{number * hours:02d}:00"
         start = number * width // count
+        # A label at the right edge is cut.
         text[start : start + len(label)] = label[: max(0, width - start)]
     return (dim_span("".join(text)[:width]),)
 

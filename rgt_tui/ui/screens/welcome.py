@@ -70,6 +70,7 @@ def list_choices(found: Beginnings | None) -> list[BeginChoice]:
             "rgt demo",
         )
     ]
+    # The search is not done yet: the row keeps its place.
     if found is None:
         out.append(
             BeginChoice(
@@ -232,6 +233,7 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
     def action_choose(self) -> None:
         """Start the selected choice."""
         way, steps = self.picked_choice, self._beginning_app.first_steps
+        # A choice may take seconds, and a second one would write the fleet file, too.
         if self._busy:
             self.hint(translate("please wait: your choice is in progress"))
         elif not way.go:

@@ -126,6 +126,7 @@ def _draw_change(label: str, change: MomentChange, width: int, tone: Tone) -> li
 
 def event_lines(events: tuple[Happening, ...], width: int) -> list[Line]:
     """Return the warnings and errors between the moments, oldest first."""
+    # A push changes the code, which may be the cause.
     said = [one for one in events if one.level != "info" or "push" in one.text]
     out: list[Line] = []
     for one in said[-12:]:
@@ -160,6 +161,7 @@ class WhatChangedScreen(TextDialog):
     def __init__(self, fleet: FleetSource, first: MarkedMoment, second: MarkedMoment) -> None:
         super().__init__()
         self._fleet = fleet
+        # They may have been marked in any order.
         self._moments = tuple(sorted((first, second), key=lambda moment: moment.at))
         self.comparison: MomentComparison | None = None
         self._events: tuple[Happening, ...] = ()
@@ -208,6 +210,7 @@ class WhatChangedScreen(TextDialog):
                 page = await self._fleet.chronicle.read_event_page(wanted, None, 200)
                 self._events = page.rows
             self._text = ""
+            # A moment is recorded each minute; a longer gap is worth a remark.
             if first.at - then > 90.0:
                 self._text = translate(
                     "the first moment was recorded at {then}", then=clock_text(then)

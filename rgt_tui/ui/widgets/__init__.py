@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers, which do not see the names below.
 if TYPE_CHECKING:
     from rgt_tui.ui.widgets.bars import curve_spark, draw_bar, draw_sparkline, resample, thin_bar
     from rgt_tui.ui.widgets.box_context import (
@@ -254,6 +255,7 @@ __all__ = [
     "wrap_text",
 ]
 
+# Imported when first used, so that the first frame does not wait for other screens' widgets.
 __getattr__ = imported_later(
     __name__,
     {

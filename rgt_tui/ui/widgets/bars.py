@@ -28,6 +28,7 @@ def draw_bar(
     else:
         share = min(max(value, 0.0), 100.0)
     eighths = round(share * width * 8 / 100)
+    # A small share must differ from none, and a large one from all.
     if share > 0:
         eighths = max(1, eighths)
     if share < 100:
@@ -105,6 +106,7 @@ def _draw_cached_sparkline(
     width: int,
     low: float | None,
     high: float | None,
+    # Only a part of the cache's key: the glyphs to draw with.
     _signs: object,
 ) -> str:
     """Draw a sparkline. Cached, because a table redraws twice as often as its boxes report."""
@@ -136,6 +138,7 @@ def spark_rows(
     g = current_glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     levels = (4 if g.braille else len(g.spark)) * height
+    # A known value has at least one dot, because zero is not unknown.
     heights = [
         None
         if v is None or not math.isfinite(v)
@@ -173,6 +176,7 @@ def _braille_column(left: int | None, right: int | None, *, lowest: bool) -> str
 
 
 def _scale_share(value: float, bottom: float, top: float) -> float:
+    # Equal values are a line in the middle.
     if top <= bottom:
         return 0.5
     return min(max((value - bottom) / (top - bottom), 0.0), 1.0)
@@ -214,4 +218,5 @@ def curve_spark(series: Series | None, width: int) -> str:
         cells = width
     if count <= cells:
         return draw_sparkline(ys[:count], width)
+    # The last point of each part, so that the newest one is always drawn.
     return draw_sparkline([ys[(cell + 1) * count // cells - 1] for cell in range(cells)], width)

@@ -105,6 +105,7 @@ class BoxContext(Horizontal):
         set_height(self, height if box is not None else 0)
         if box is None or not height:
             return
+        # Without the frame.
         inner = height - 2
         view = choose_log(box, None)
         has_past = bool(box.past.at or box.recent.at)
@@ -116,6 +117,7 @@ class BoxContext(Horizontal):
             lambda width: newest_lines(box, width, inner, stale=stale)
         )
         self.query_one("#past", Pane).show_sections(lambda width: past_of(box, width, inner, now))
+        # It has no width before its first layout.
         self._share_width(self.size.width or self.screen.size.width)
 
     def on_resize(self, event: events.Resize) -> None:

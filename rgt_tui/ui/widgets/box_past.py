@@ -44,6 +44,7 @@ def course_of(box: BoxState, name: str, begin: float, end: float, cells: int) ->
     else:
         known_from = end
     step = (end - begin) / cells
+    # A gap in the fine recording is a gap, even where the coarse one averages over it.
     return [
         old if new is None and begin + cell * step < known_from else new
         for cell, (new, old) in enumerate(zip(fine, coarse, strict=True))
@@ -73,6 +74,7 @@ def mean_per_cell(
             value = None
         if value is None or not math.isfinite(value) or at <= begin or at - past.width >= end:
             continue
+        # A value that ends exactly at the edge of a cell must not count for the next one.
         first = max(0, math.floor((at - past.width - begin) / step + 1e-6))
         last = min(cells, max(first + 1, math.ceil((at - begin) / step - 1e-6)))
         for cell in range(first, last):
@@ -84,6 +86,7 @@ def mean_per_cell(
 def past_height(box: BoxState) -> int:
     """Return the lines that a pane of the history needs, its frame included."""
     names = names_of(box)
+    # 3 lines: the frame and the axis.
     return 3 + len(names) + bool(unkept_cards(box, names, ""))
 
 
@@ -222,6 +225,7 @@ def _figure_lines(
         last = f"now {write(values[-1]):>4}"
     tails = {0: last, tall - 1: span}
     return [
+        # The inner call leaves a blank before the curve.
         make_line(
             dim_span(fit_text(fit_text(label_of(name) if place == 0 else "", label - 1), label)),
             rows[place],

@@ -121,6 +121,7 @@ class CheckRun:
         self.lines.append(row)
         # Maximum lines kept of a run's output; the oldest are dropped.
         most_kept = 5_000
+        # A fifth at a time: dropping a single line would move all others at every line.
         if len(self.lines) > most_kept:
             del self.lines[: most_kept // 5]
 
@@ -156,7 +157,9 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
                 )
             ),
         )
+    # The command and the last line.
     room = max(1, height - 2)
+    # Only lines that may be in sight are wrapped.
     kept = [wrap_text(row, width) for row in run.lines[-room:]]
     body = [made for rows in kept for made in rows][-room:]
     return [make_line(dim_span("$ "), run.command), *body, foot]
@@ -173,6 +176,7 @@ def phases_of(checks: Iterable[CheckResult]) -> tuple[PhaseChecks, ...]:
 
 
 def _sort_key(check: CheckResult) -> tuple[list[int], str]:
+    # By number, so that 4.10 is after 4.9; `isdigit` alone accepts ², for which `int` fails.
     return [
         int(part) for part in check.id.split(".") if part.isascii() and part.isdigit()
     ], check.id
@@ -329,6 +333,7 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     title = min(longest, max(12, int(width * 0.4)))
     word = f"{said:<8}" if wordy else ""
     age = age_of(check, now)
+    # 18 cells: the glyph, the id, the age and the gaps.
     room = max(4, width - title - len(word) - 18)
     if check.advice:
         told = f"{check.evidence} {current_glyphs().dot} {translate(check.advice)}"
@@ -515,11 +520,13 @@ class Checklist(SelectableList[str]):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw both columns."""
+        # Without rows, a click selects nothing.
         self._owners = ()
         if self._empty:
             return [EMPTY, *self._empty]
         rows = self.selectable_rows
         self._keys = [row.key for row in rows]
+        # The first check is shown with the heading above it.
         self.scroll_into_view(
             self.selected_index if self.selected_index > 1 else 0, len(rows), height
         )
@@ -548,6 +555,7 @@ class Checklist(SelectableList[str]):
 
     def on_click(self, event: events.Click) -> None:
         """Select a check, or open or close a phase."""
+        # The rail has a line for each phase, however far the list is scrolled.
         if event.x < self.rail_width:
             phases = [phase.number for phase in self._phases[event.y : event.y + 1]]
         else:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.plot.frame import PlotFrame
 
 
+# Neither red, yellow nor green, which mean trouble and proof.
 DARK = ("#6ea8e0", "#c59af0", "#58c5d8", "#e28fc2", "#c9ced6", "#8d93f5")
 LIGHT = ("#2563a8", "#7a4fc0", "#0b7f92", "#b03a86", "#2a2f36", "#4048c8")
 DARK_LOST = ("#3c546c", "#5d4d70", "#355f68", "#6a4a5e", "#5b6068", "#494c73")
@@ -66,6 +67,7 @@ def build_css(widget: str) -> str:
     return "\n".join(rules)
 
 
+# The styles of `plot.frame`, which is not imported because it loads numpy.
 _FIXED = {0: Tone.TEXT, 1: Tone.DIM, 2: Tone.DIM, 3: Tone.ACCENT, 4: Tone.WARN}
 
 
@@ -166,6 +168,7 @@ def tone_row(row: Row) -> Line:
 def _tone_of_style(style: int) -> Tone:
     fixed = _FIXED.get(style)
     if fixed is None:
+        # `FIRST_CURVE` of `plot.frame`; the odd styles are for points that a resume has lost.
         first_curve = 8
         return curve_tone((style - first_curve) // 2, lost=bool(style % 2))
     return fixed
@@ -335,6 +338,7 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
     if not width:
         room = names
     else:
+        # 8 cells: the tag, the sample of the line and the blanks.
         room = min(names, max(4, width - width_of(right) - 8))
     if entry.differs and brief < 2:
         differs = Span(f"  {entry.differs}", Tone.ACCENT)
@@ -361,6 +365,7 @@ def choose_grid(count: int, width: int, height: int) -> tuple[int, int]:
         # Columns per row. A cell is twice as high as wide, so a plot is about 1.7 times as wide as
         # high.
         best_shape = 3.5
+        # Empty places count a little: among similar shapes, the fuller one is chosen.
         return abs(math.log(width / columns / (height / rows) / best_shape)) + 0.1 * (
             columns * rows - count
         )
@@ -448,6 +453,7 @@ class MetricGrid(LineWidget):
     def _draw_cell(self, metric: str, width: int, height: int) -> list[Line]:
         board = self._boards[metric]
         chosen = metric == self._metrics[self._at]
+        # With several runs, only the selected one has its value in the title.
         newest = [
             series.last_point[1]
             for each in board.runs
@@ -499,6 +505,7 @@ def run_names(board: Board, width: int) -> Line:
         part = make_line(
             Span(f" {run_tag(number_)} " if numbered else " ", curve_tone(number_)), name, " "
         )
+        # Room for how many are left out.
         left = len(drawn_) - place
         if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):
             return clip_line(

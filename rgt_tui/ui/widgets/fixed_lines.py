@@ -162,6 +162,7 @@ def choose_event(
     since: set[tuple[str, str]] = set()
     for place in range(len(events) - 1, -1, -1):
         event = events[place]
+        # No older event can stay on the line.
         if now - event.at >= max(HOLDS_S.values()):
             break
         holds = now - event.at < HOLDS_S.get(event.level, 0.0)
@@ -328,6 +329,7 @@ class EntryNote(LineWidget):
             self.styles.width = len(self._text) + 2
         else:
             self.styles.width = 0
+        # The text being typed keeps the rest of the line.
         self.styles.max_width = "60%"
         self.redraw()
 
@@ -367,6 +369,7 @@ class EntryLine(FaultTolerant, Horizontal):
     @property
     def takes_keys(self) -> bool:
         """Whether the keyboard input goes here."""
+        # The input gets the focus a moment after it was added.
         return not self.leaving and any(entry.has_focus for entry in self.query(Input))
 
     def compose(self) -> ComposeResult:
@@ -395,6 +398,7 @@ class EntryLine(FaultTolerant, Horizontal):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""
         event.stop()
+        # Closed first, because `done` may open the next entry.
         self._close_entry()
         self._done(event.value)
 
@@ -405,7 +409,9 @@ class EntryLine(FaultTolerant, Horizontal):
 
     def _close_entry(self) -> None:
         self.leaving = True
+        # First: Textual moves the focus to any other widget when this one disappears.
         self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
+        # At once, because `remove` takes effect later.
         self.display = False
         self.screen.query_one("#event").display = True
         self.remove()

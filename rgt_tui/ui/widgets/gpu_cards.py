@@ -72,7 +72,9 @@ def _max_util(gpus: Sequence[GpuReading]) -> float:
 def in_trouble(box: BoxState) -> bool:
     """Return whether a GPU of the box is dead or has an error reported by the driver."""
     return box.sample is not None and any(
-        rank_urgency(gpu, 0.0) <= FAULTY for gpu in box.sample.gpus
+        # 0.0, because it does not matter here whether a GPU is idle.
+        rank_urgency(gpu, 0.0) <= FAULTY
+        for gpu in box.sample.gpus
     )
 
 
@@ -145,6 +147,7 @@ def gpu_lines(gpu: GpuReading, box: BoxState, width: int) -> list[Line]:
     room = max(4, width - 18)
     # the ring is the mean over all GPUs
     alone = box.sample is not None and len(box.sample.gpus) == 1
+    # A cell of the line shows two values.
     course = (Span(draw_sparkline(box.rings.gpu_util[-2 * room :], room, low=0, high=100)),)
     vram = ratio(gpu.vram_used, gpu.vram_total)
     return [
@@ -232,6 +235,7 @@ def link_words(gpu: GpuReading) -> list[Line]:
                 Span(translate("NVLink {up} of {nvlinks} up", up=up, nvlinks=gpu.nvlinks), tone)
             )
         )
+    # None = without ECC, or not reported: then nothing is claimed.
     if (gpu.ecc_corrected, gpu.ecc_uncorrected) == (0, 0):
         out.append(make_line(dim_span(translate("ECC no errors"))))
     return out
@@ -339,6 +343,7 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
         wide = make_line(f"  {_format_whole(gpu.power_w):>4} W")
     else:
         wide = EMPTY
+    # 27 cells: the number, both percentages, the memory, the temperature and the mark.
     room = max(3, (width - 27 - width_of(wide)) // 2)
     head = make_line(
         dim_span(f"{gpu.index:<2}"),
@@ -350,6 +355,7 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
         *wide,
         mark,
     )
+    # In one line per GPU, only links with a problem are shown.
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
     second = join_parts(
         [*map(_dim_line, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "

@@ -35,6 +35,8 @@ from rgt_tui.ui.widgets.spans import (
     split_line,
 )
 
+# Besides control characters: marks that end a line, or reverse the direction of the text after
+# them.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -69,6 +71,8 @@ def style_cache_key(node: DOMNode) -> tuple[object, ...]:
         *(
             (
                 type(one),
+                # An id counts only if a rule names it; widgets that differ in others share their
+                # styles.
                 one.id if f"#{one.id}" in named else None,
                 one.classes,
                 one._pseudo_classes_cache_key,
@@ -145,6 +149,7 @@ class LineWidget(FaultTolerant, Widget):
         """The range selected with the mouse, in characters of the lines."""
         self._part_styles: dict[str, Style] | None = None
         """Style per component class, shared by all widgets with the same `style_cache_key`."""
+        self._base_style: Style | None = None
         self._tone_styles: dict[tuple[Tone, bool], Style] = {}
         self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
 
@@ -211,6 +216,7 @@ class LineWidget(FaultTolerant, Widget):
         """Return the selected text, and its line ending."""
         from rgt_tui.ui.mouse import marked_text
 
+        # Cleaned as on the screen, because it is pasted elsewhere.
         return marked_text(
             [tuple(_safe_span(span) for span in row) for row in self._drawn], selection
         ), "\n"
@@ -253,12 +259,14 @@ class LineWidget(FaultTolerant, Widget):
             return
         regions: list[Region] = []
         for y, (old, new) in enumerate(zip(before, self._drawn, strict=True)):
+            # The background of the selection covers the row.
             if (y == selected_before) != (y == self._selected):
                 regions.append(Region(0, y, width, 1))
             elif old != new:
                 regions += [
                     Region(first, y, end - first, 1) for first, end in find_differing_runs(old, new)
                 ]
+        # Without regions, `refresh` would repaint everything.
         if regions:
             self.refresh(*regions)
 
@@ -270,7 +278,7 @@ class LineWidget(FaultTolerant, Widget):
                 and made is self._told
                 and self._drawn_size == (width, height)
             )
-            if same and made and self.selected_line() is None is self._selected:
+            if same and made and self._selected is None and self.selected_line() is None:
                 return
             self._told = made
             lines = [clip_line(one, width) for one in list(made)[:height]]
@@ -308,12 +316,14 @@ class LineWidget(FaultTolerant, Widget):
         if self._part_styles is None:
             sheet = self.app.stylesheet
             rules, known = _PART_STYLES.get(sheet, ([], {}))
+            # A new list of rules: they were parsed again, as for another theme.
             if rules is not sheet.rules:
                 known = {}
                 _PART_STYLES[sheet] = (sheet.rules, known)
             self._part_styles = known.setdefault(style_cache_key(self), {})
         style = self._part_styles.get(name)
         if style is None:
+            # What Textual does for all component classes of a widget, for one class only.
             drawn = DOMNode(classes=name)
             drawn._attach(self)
             self.app.stylesheet.apply(drawn)
@@ -323,8 +333,9 @@ class LineWidget(FaultTolerant, Widget):
     def notify_style_update(self) -> None:
         """Drop the styles of the old theme or widget state, and repaint if any of them changed."""
         super().notify_style_update()
+        # Most style updates change nothing that this widget shows.
         before = dict(self._tone_styles)
-        self._part_styles = None
+        self._part_styles = self._base_style = None
         self._tone_styles.clear()
         self._strip_cache.clear()
         if any(self._tone_style(*used) != style for used, style in before.items()):
@@ -333,21 +344,23 @@ class LineWidget(FaultTolerant, Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return the lines of a region, without Textual's per-line styling, which we do not use."""
         styles = self.styles
+        # Frames and opacity are left to Textual's own drawing.
         if styles.gutter or self.opacity != 1.0 or not FRAMES.isdisjoint(styles.get_rules()):
             return super().render_lines(crop)
-        strips = apply_filters(self, [self._make_strip(y) for y in crop.line_range])
+        size = self.size  # computed from the layout at each access, so not once a line
+        strips = apply_filters(self, [self._make_strip(y, size) for y in crop.line_range])
         first, end = crop.column_span
-        if (first, end) != (0, self.size.width):
+        if (first, end) != (0, size.width):
             strips = [strip.crop(first, end) for strip in strips]
         return strips
 
     def render_line(self, y: int) -> Strip:
         """Return one line with offsets: Textual reads from it which character the pointer is on."""
-        return self._make_strip(y).apply_offsets(0, y)
+        return self._make_strip(y, self.size).apply_offsets(0, y)
 
-    def _make_strip(self, y: int) -> Strip:
+    def _make_strip(self, y: int, size: Size) -> Strip:
         """Return one line as a strip, cached by its content."""
-        width, height = self.size
+        width, height = size
         if self._drawn_size != (width, height):
             self._update_drawn(width, height)
         if y < len(self._drawn):
@@ -389,8 +402,9 @@ class LineWidget(FaultTolerant, Widget):
     def _tone_style(self, tone: Tone, selected: bool) -> Style:
         style = self._tone_styles.get((tone, selected))
         if style is None:
-            style = self._component(f"tone--{tone}")
-            style = self.rich_style + style
+            if self._base_style is None:
+                self._base_style = self.rich_style
+            style = self._base_style + self._component(f"tone--{tone}")
             if selected:
                 style += self._component("row--selected")
             self._tone_styles[tone, selected] = style

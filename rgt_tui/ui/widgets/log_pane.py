@@ -23,7 +23,7 @@ from rgt_tui.ui.logs.line_finder import (
     line_shape,
 )
 from rgt_tui.ui.logs.line_times import read_written_time
-from rgt_tui.ui.logs.log_rows import LogCursor, LogRows, ShownLog
+from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog
 from rgt_tui.ui.notation import clock_or_dash, compact_time, current_glyphs, format_thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import draw_frame
@@ -78,6 +78,7 @@ class LogPane(LineWidget):
         self.heading = ""
         """Title to show instead of the log's name."""
         self._margins = margins
+        # Weak: a log that the fleet drops takes the reader's place in it along.
         self._cursors: WeakKeyDictionary[KeptLines, LogCursor] = WeakKeyDictionary()
         self._rows: LogRows | None = None
         self._search: ChosenFinder | None = None
@@ -86,6 +87,7 @@ class LogPane(LineWidget):
         self._filtered = ""
         self._pages: PageFinder | None = None
         self._findings: Mapping[str, str] = {}
+        # Whether a worker is searching; there is at most one.
         self._looking = False
         self._after: Callable[[], None] | None = None
         """Callback that waits for the search to progress."""
@@ -151,6 +153,7 @@ class LogPane(LineWidget):
         self.redraw()
 
     def _make_shown_log(self, kept: KeptLines) -> ShownLog:
+        # A log that stays is not searched again.
         log = self._log_of(kept) or ShownLog(kept, kept.path.rpartition("/")[2])
         if self._search is not None and log.matches is None:
             log.search_for(self._search.finder)
@@ -202,6 +205,7 @@ class LogPane(LineWidget):
         """Search the remaining lines in threads, newest first, until none are left."""
         try:
             while self._rows is not None and self.is_attached:
+                # Read in every round, because another log may be shown by now.
                 rows = self._rows
                 every = (marks for log in rows.logs for marks in log.all_marks)
                 todo = ((marks, job) for marks in every if (job := marks.next_job()) is not None)
@@ -216,6 +220,7 @@ class LogPane(LineWidget):
                 self._search_progressed()
         finally:
             self._looking = False
+        # Also after the last job: a jump may be waiting for it.
         self._search_progressed()
 
     def _search_progressed(self) -> None:
@@ -245,6 +250,7 @@ class LogPane(LineWidget):
     def search_for(self, text: str) -> str:
         """Search for a text; return its error, or an empty string."""
         if text != self._searched:
+            # A jump that waits for the previous search is dropped.
             self._searched, self._after = text, None
             if text:
                 self._search = finder_for(text)
@@ -270,6 +276,7 @@ class LogPane(LineWidget):
                 log.filter = None
                 self._set_filter(log)
             if self._rows is not None:
+                # With another filter, the selected rows are other lines.
                 self.cursor.set_selecting(self._rows, False)
             self._add_new_lines()
         self.redraw()
@@ -379,7 +386,7 @@ class LogPane(LineWidget):
         index = next((i for i, shown in enumerate(self.shown_logs) if shown.kept is log), None)
         if rows is None or index is None or not len(rows):
             return
-        row = min(rows.find_row(type(rows[0])(index, number)), len(rows) - 1)
+        row = min(rows.find_row(LinePlace(index, number)), len(rows) - 1)
         self.cursor.go_to_row(row, rows, self.height_of_text)
         self.redraw()
 
@@ -395,10 +402,10 @@ class LogPane(LineWidget):
         rows = self._rows
         if rows is None or not len(rows):
             return None
-        here = rows[self.cursor.selected_rows(rows)[-1 if self.cursor.following else 0]]
-        if not self.cursor.following:
-            row = self.cursor.current_row(rows)
-            here = rows[row] if row is not None else here
+        row = self.cursor.current_row(rows)
+        if row is None:
+            row = len(rows) - 1
+        here = rows[row]
         return rows.logs[here.log].kept, here.number
 
     def chosen_lines(self) -> list[str]:
@@ -417,6 +424,7 @@ class LogPane(LineWidget):
         log = self._log_of(kept)
         if log is None or log.pages is None or self._pages is None or number in kept.notes:
             return None
+        # A line that was not searched yet may repeat one that was.
         return log.pages.names.get(number) or self._pages.shapes.get(line_shape(text))
 
     # Drawing
@@ -500,6 +508,7 @@ class LogPane(LineWidget):
             parts.append(make_line(dim_span(", ".join(word for word in (self.lost, age) if word))))
         elif self.cursor.following and len(rows):
             parts.append(make_line(dim_span(translate("following"))))
+        # The title needs some of the border, too.
         room = width - 14
         while len(parts) > 1 and sum(map(width_of, parts)) + 3 * (len(parts) - 1) > room:
             # The last parts are the least important.
@@ -567,6 +576,7 @@ class LogPane(LineWidget):
         else:
             chosen = range(0)
         head: list[Line] = []
+        # The reader is at the first line kept here.
         if first == 0 and self.older and not self.cursor.following:
             head = [make_line(dim_span(translate("··· {older} loads ···", older=self.older)))]
         room = height - len(head)
@@ -601,6 +611,8 @@ class LogPane(LineWidget):
                 out += self._wrap_line(rows, row, width, row in chosen)
                 if len(out) >= room:
                     break
+            # Otherwise wrapped lines have pushed the cursor out of sight: the lines are drawn from
+            # it upwards.
             if at is not None and at < room:
                 self._mark_at = len(head) + at
                 return [*head, *out[:room]]
@@ -617,6 +629,7 @@ class LogPane(LineWidget):
             if len(made) >= room:
                 break
         if here is not None:
+            # The next drawing begins at the same row.
             self.cursor.show_from(rows, top)
             tall = len(self._wrap_line(rows, here, width, False))
             self._mark_at = max(0, min(len(made), room) - tall)
@@ -657,6 +670,7 @@ class LogPane(LineWidget):
         place = rows[row]
         log = rows.logs[place.log]
         text = log.kept.read_line(place.number)
+        # A note is rgt's own text between the lines.
         if place.number in log.kept.notes:
             return EMPTY, EMPTY, Tone.DIM, text
         number = place.number
@@ -698,10 +712,13 @@ class LogPane(LineWidget):
     def _time_text(self, log: ShownLog, number: int, text: str) -> str:
         at = log.line_time(number)
         if self.times == "age":
-            return (
-                compact_time(max(0.0, self._now - at)) if at is not None else current_glyphs().dash
-            ).rjust(6)
+            if at is None:
+                age = current_glyphs().dash
+            else:
+                age = compact_time(max(0.0, self._now - at))
+            return age.rjust(6)
         found = read_written_time(text)
+        # Without a zone the time cannot be converted, so it is shown as written.
         if found is not None and log.zone.utc_offset is None and found.zone is None:
             return found.clock
         if at is not None:

@@ -55,6 +55,7 @@ def draw_border(
     else:
         end = EMPTY
     room = inner - width_of(start) - width_of(end)
+    # Without room for both, the title stays.
     if room < 0:
         end, room = EMPTY, inner - width_of(start)
     return make_line(
@@ -99,6 +100,7 @@ def draw_sections(
         current_glyphs().frame
     )
     rows: list[Line] = []
+    # The first title is part of the border.
     total = -1
     titles: set[int] = set()
     for index, part in enumerate(parts):
@@ -108,6 +110,7 @@ def draw_sections(
             rows.append(
                 draw_border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone)
             )
+        # Lines that cannot be in sight are not drawn.
         rows.extend(_wall_line(row, width, side, tone) for row in part.body[: top + height])
     if parts:
         first = parts[0]
@@ -129,6 +132,7 @@ def draw_sections(
     return out
 
 
+# Most lines are the same in the next drawing.
 @lru_cache(maxsize=1024)
 def _wall_line(row: Line, width: int, side: str, tone: Tone) -> Line:
     return make_line(Span(f"{side} ", tone), clip_line(row, width - 4), Span(f" {side}", tone))
@@ -190,8 +194,10 @@ class Pane(LineWidget):
         parts = self._make_sections(width - 4)
         if not parts:
             return ()
+        # The pane may be taller than before, or its text shorter.
         self._top = max(0, min(self._top, height_of(parts) - height))
         asked = (width, height, self._foot, self.has_focus, self._top, current_glyphs())
+        # The same sections as before have the same lines, which are then not compared again.
         if parts is not self._framed[1] or asked != self._framed[0]:
             lines = draw_sections(
                 parts, width, height, foot=self._foot, active=self.has_focus, top=self._top

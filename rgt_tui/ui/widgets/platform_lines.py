@@ -43,6 +43,7 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
         )
     for reading in readings:
         body += _labelled_lines(translate("clock "), reading.text, width, level_tone(reading.level))
+    # A clock that runs matters more than those that a stop would start.
     for pending in () if readings else health.pending_readings(profile):
         if pending.seconds_left is not None or not TELLS_BILL.search(
             next(iter(health.first_contact_notices(profile)), "")

@@ -61,6 +61,7 @@ def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
         )
     runs = {run.name: run for run in box.runs}
     names = min(max(len(cell.name) for cell in cells), 20)
+    # The times of a cell are those of the box's clock.
     skew = box.clock_skew or 0.0
     survives = copies_of(box)
     out = []
@@ -128,6 +129,7 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
         took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
             run = runs.get(found.name)
+            # A resumed run has steps that this process did not make, so its pace is unknown.
             if run is not None and from_its_start(run):
                 left = _expected_duration(run, took)
             else:
@@ -193,12 +195,14 @@ def _cell_rest(
             return make_line(
                 translate("holding at step {step}", step=format_thousands(run.wait.step))
             )  # the alert says what is unsaved
+        # The progress is shown even if it must be cut.
         return join_fitting(max(room, width_of(stands)), parts)
     if cell.state == "failed":
         bad = Tone.TROUBLE
     else:
         bad = Tone.WARN
     parts = []
+    # The reason begins with the exit code already.
     if cell.exit_code is not None and not (cell.reason or "").startswith(f"exit {cell.exit_code}"):
         parts.append(
             (
@@ -284,6 +288,7 @@ def _expected_duration(run: RunState | None, took: float | None) -> str:
         return ""
     if run.wait is not None:
         return ""
+    # While it was held it made no progress.
     worked = max(0.0, took - run.held_s)
     return translate(
         " of about {held_s}", held_s=compact_time(run.held_s + worked * run.total_steps / run.step)

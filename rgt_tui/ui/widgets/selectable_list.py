@@ -138,6 +138,7 @@ class SelectableList(LineWidget, Generic[Key]):
         taken = len(picked) - 1
         # Rows that stay visible, however long the details are.
         least_rows = 3
+        # A line between rows and details, or with the number of rows out of sight.
         gap = bool(below) or total + taken > height > least_rows
         if below:
             least = min(least_rows, total)
@@ -184,6 +185,7 @@ class SelectableList(LineWidget, Generic[Key]):
             key = None
         if key is None:
             return
+        # Read before the selection changes.
         again = key == self._picked
         self.select_index(self._keys.index(key))
         if again and (not self.DOUBLE_CLICK or event.chain > 1):

@@ -98,6 +98,7 @@ def fit_name(text: str, width: int) -> str:
     if cell_len(text) <= width or end < 2:
         return fit_text(text, width)
     return (
+        # Reversed, because `set_cell_size` cuts at the end.
         set_cell_size(text, width - len(mark) - end) + mark + set_cell_size(text[::-1], end)[::-1]
     )
 
@@ -127,6 +128,7 @@ def _clip_cached(spans: Line, width: int, mark: str) -> Line:
         if cells:
             out.append(span)
             used += cells
+        # The line is full; the rest would only add empty spans.
         if used == width and any(rest.text for rest in spans[index + 1 :]):
             break
     if used < width:
@@ -209,6 +211,7 @@ def join_fitting(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ")
 def find_differing_runs(old: Line, new: Line) -> list[tuple[int, int]]:
     """Return the runs of cells in which two lines differ, as ``(first column, end column)``."""
     before, after = _split_cells(old), _split_cells(new)
+    # With a wide character, columns are no characters: the whole line is repainted.
     if before is None or after is None or len(before) != len(after):
         return [(0, max(width_of(old), width_of(new)))]
     runs: list[tuple[int, int]] = []
@@ -223,6 +226,7 @@ def find_differing_runs(old: Line, new: Line) -> list[tuple[int, int]]:
     return runs
 
 
+# Every line is compared twice, first as the new one and then as the old one.
 @lru_cache(maxsize=256)
 def _split_cells(spans: Line) -> Sequence[tuple[str, Tone]] | None:
     """Return a line as cells, or None if a character is not one cell wide."""
@@ -235,6 +239,7 @@ def wrap_text(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100)
     """Return `text` in lines of at most `width` cells, broken between words if possible."""
     rows = _wrap_rows(text, width)
     if len(rows) > most:
+        # One line that is too long, so that the widget cuts it with an ellipsis.
         rows = (*rows[: most - 1], " ".join(rows[most - 1 :]))
     return [(Span(part, tone),) for part in rows]
 

@@ -104,6 +104,7 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     if mem.used is None:
         used = None
     else:
+        # As in `memory_pct`: the kernel can free the cache.
         used = max(0, mem.used - (mem.cache or 0))
     if mem.limit:
         now, most = gib_of(used, mem.limit)
@@ -133,6 +134,7 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         translate("oom kills {none}", none=NONE if kills is None else kills),
         Tone.TROUBLE if kills else Tone.TEXT,
     )
+    # The longest text that fits is shown.
     ways: tuple[str, ...] = (f"  cache {memory_or_dash(mem.cache)}",)
     if mem.host_total:
         cache, host = (
@@ -185,11 +187,13 @@ def _disk_lines(
     fates: Mapping[BillingVerb, JudgedStorage],
     width: int,
 ) -> list[Line]:
+    # Both shares take 13 cells, the badges 5.
     tail = 13 + (5 if profile else 0)
     mount = Span(fit_text(disk.mount, max(4, width - tail)))
     if disk.error:
         return [make_line(mount, Span(f" {disk.error}", Tone.TROUBLE))]
     used, inodes = byte_pct(disk), inode_pct(disk)
+    # A read-only disk cannot fill up, so it has no warning colours.
     quiet = disk.read_only
     spans = [
         mount,
@@ -199,6 +203,7 @@ def _disk_lines(
     ]
     out: list[Line] = [tuple(spans)]
     for doubt in fates[BillingVerb.DESTROY].doubts_at(disk.mount):
+        # A doubt about a directory above is shown at that one.
         if doubt.mount == disk.mount:
             out += wrap_text(f"{current_glyphs().warn} {doubt.text}", width, Tone.WARN)
     for hog in disk.hogs[:3]:
@@ -226,6 +231,7 @@ def _share_span(value: float | None, width: int, *, quiet: bool) -> Span:
 def _survival_badges(
     profile: Profile, mount: str, fates: Mapping[BillingVerb, JudgedStorage]
 ) -> tuple[Span, ...]:
+    # In the order of `BillingVerb`: stop, destroy.
     stop, destroy = (path_survives(mount, profile, fates[verb].known, verb) for verb in BillingVerb)
     if fates[BillingVerb.DESTROY].doubts_at(mount):
         doubted = Span(f" {current_glyphs().warn}", Tone.WARN)
@@ -348,6 +354,7 @@ def own_stop_lines(box: BoxState, width: int, now: float) -> list[Line]:
 def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return the newest checkpoint of each run with its age."""
     out: list[Line] = []
+    # Checkpoints have the times of the box's clock.
     skew = box.clock_skew or 0.0
     for run in box.checkpoints[-3:]:
         name = fit_text(run.run, min(14, max(6, width - 34)))
@@ -409,6 +416,7 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
         out.append(
             make_line(dim_span(translate("sampled every {interval:g} s", interval=box.interval)))
         )
+    # Until the first sample, the values are those that an earlier rgt has kept.
     if box.remembered_at is not None and box.sample is None:
         out.append(
             make_line(
@@ -494,6 +502,7 @@ def walk_processes(procs: Sequence[TrainingProcess]) -> Iterator[tuple[TrainingP
         if id(proc) in done:
             return
         done.add(id(proc))
+        # Deeper levels are not indented further, or no room would be left for the command.
         deepest = 6
         yield proc, min(depth, deepest)
         for child in below.get(proc.pid, ()):
@@ -502,6 +511,7 @@ def walk_processes(procs: Sequence[TrainingProcess]) -> Iterator[tuple[TrainingP
     for proc in procs:
         if proc.ppid not in pids or proc.ppid == proc.pid:
             yield from walk_from(proc, 0)
+    # Only cycles are left: none of their processes has a parent outside.
     for proc in procs:
         yield from walk_from(proc, 0)
 
@@ -627,9 +637,11 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     forked, theirs = sum(one.count for one in workers), sum(one.threads for one in workers)
     if not own + theirs:
         return []
-    usable = (
-        cpu.usable if cpu.usable is not None else cpu.quota if cpu.quota is not None else cpu.cores
-    )
+    usable = cpu.usable
+    if usable is None:
+        usable = cpu.quota
+    if usable is None:
+        usable = cpu.cores
     share = ""
     if usable:
         share = f" {current_glyphs().dot} {(own + theirs) / usable:.1f} a core"

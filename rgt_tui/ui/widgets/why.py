@@ -105,6 +105,7 @@ def why_lines(
     to highlight.
     """
     out = _first_warning(row, width, now)
+    # The first warning has the reason already.
     told = row.box.reason if out else ""
     for finding in row.box.findings:
         out += finding_lines(finding, width, now, marked=marked)
@@ -154,8 +155,10 @@ def _first_warning(row: FleetRow, width: int, now: float) -> list[Line]:
 def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False) -> list[Line]:
     """Return the alerts without a finding, with `advised` also the advice; skip the text `said`."""
     out: list[Line] = []
+    # The alert of a finding is shown with the finding.
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in row.box.findings}
     for alert in row.verdict.alerts:
+        # An alert about the state itself repeats the first line.
         if alert.id not in named and alert.kind != row.verdict.health:
             if not (said and said in alert.text):
                 if alert.level == "error":
@@ -182,6 +185,7 @@ def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False)
 def _doing_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     """Return the box's own stop, its run and its queue."""
     out: list[Line] = []
+    # An alert may have the same text.
     own = describe_self_stop(row.box, now)
     if own and not any(
         own in text for text in (row.verdict.why, *(a.text for a in row.verdict.alerts))
@@ -226,6 +230,7 @@ def _state_lines(row: FleetRow, width: int, now: float) -> list[Line]:
     head = Span(f"{glyph} {translate(row.verdict.word)}  ", tone)
     why = row.verdict.why
     first = text_of(wrap_text(why, max(8, width - width_of((head,))))[0])
+    # Wrapped again, because the lines below have more room than the first.
     rest = why[len(first) :].lstrip()
     if rest:
         below = wrap_text(rest, max(8, width - 2), most=WHOLE)
@@ -304,6 +309,7 @@ def _shown_resource(resource: str) -> str:
 
 
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
+    # A cause that is gone is no error any more.
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
     age = ""
     if finding.since:

@@ -121,6 +121,38 @@ def test_without_a_backup_a_new_history_begins_and_all_sums_are_lower_bounds(
     file.close()
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_crash_while_the_backup_is_restored_begins_no_new_history(
+    file: HistoryFile, clock: Clock, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """At each step that changes a name, the file is there, so the next start restores again."""
+    file.commit_batch(batch(["a"], 0, at=clock.now))
+    file.run_upkeep()
+    file.close()
+    damage(file.path)
+    seen: list[bool] = []
+    rename = Path.rename
+
+    def rename_if_present(source: Path, target: Path) -> Path:
+        seen.append(file.path.exists())
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", rename_if_present)
+    if not links:
+        monkeypatch.setattr(os, "link", refuse_links)
+    restored = file.restore_backup()
+    assert restored is not None
+    assert restored.aside.exists()
+    assert points(file) == 10
+    assert len(seen) >= 2
+    assert all(seen) == links, "without hard links there is an instant without a file"
+    file.close()
+
+
+def refuse_links(*_: object) -> None:
+    raise OSError(1, "Operation not permitted")
+
+
 def test_a_damaged_backup_is_not_gone_back_to(file: HistoryFile, clock: Clock) -> None:
     file.commit_batch(batch(["a"], 0, at=clock.now))
     file.run_upkeep()

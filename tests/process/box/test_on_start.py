@@ -223,3 +223,16 @@ def test_a_real_cron_continues_the_queue_at_its_reboot(box: Agent, tmp_path: Pat
     ]
     assert (tmp_path / "without").read_text() == "5 4 * * * true\n# mine\n"
     assert starts(job) == 2
+
+
+@pytest.mark.parametrize("why", ["too large", "a directory"])
+def test_a_script_that_cannot_be_read_is_left_alone(tmp_path: Path, why: str) -> None:
+    """Not taken for an empty one, which the hook alone would replace."""
+    script = tmp_path / "onstart.sh"
+    if why == "too large":
+        script.write_bytes(b"#" * ((8 << 20) + 1))
+    else:
+        script.mkdir()
+    with pytest.raises(OSError, match=r"larger than|not a regular file"):
+        on_start.change_file(str(script), lambda text: on_start.add_block(text, ["a", "b"]))
+    assert script.is_dir() or script.stat().st_size == (8 << 20) + 1

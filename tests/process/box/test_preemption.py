@@ -68,7 +68,7 @@ class MetadataServer:
 
             def wait_for_change(self) -> None:
                 if "wait_for_change=true" in self.path:
-                    deadline = time.monotonic() + 4.0
+                    deadline = time.monotonic() + 0.1  # the vendor's takes timeout_sec
                     while f"last_etag=e{outer.preempted}" in self.path:
                         if time.monotonic() > deadline:
                             return
@@ -85,7 +85,7 @@ class MetadataServer:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self.server.server_port}"
-        Thread(target=self.server.serve_forever, daemon=True).start()
+        Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture

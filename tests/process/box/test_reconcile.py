@@ -75,6 +75,17 @@ def test_all_there(agent: Agent, job: Path, tmp_path: Path) -> None:
         assert reconcile(agent, "--job", str(job), "--durable", where)[0] == 0
 
 
+def test_a_copy_that_a_crash_left_under_another_name_is_found(
+    agent: Agent, job: Path, tmp_path: Path
+) -> None:
+    drop_unfinished(job)
+    left = tmp_path / "fs" / "a.old-99-0123abcd"
+    (tmp_path / "fs" / "a").rename(left)
+    status, report, cells = reconcile(agent, "--job", str(job))
+    assert (status, cells["a"]["status"], cells["a"]["durable"]) == (0, "ok", str(left))
+    assert report["extra"] == []
+
+
 @pytest.mark.parametrize(
     ("harm", "status"),
     [

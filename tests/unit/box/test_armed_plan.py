@@ -162,6 +162,27 @@ def test_two_do_not_change_it_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         pass
 
 
+def no_room(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.usefixtures("boot")
+@pytest.mark.parametrize("why", ["too large", "no room"])
+def test_a_log_that_cannot_be_shortened_now_keeps_its_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    folder = str(tmp_path)
+    monkeypatch.setattr(story, "MOST", 1)
+    if why == "too large":
+        monkeypatch.setattr(story, "READ", 1)
+    else:
+        monkeypatch.setattr("rgt_box.files.replace_file", no_room)
+    for text in ("a", "b"):
+        assert story.append_event(folder, "kept", text)
+    monkeypatch.undo()
+    assert [line["text"] for line in story.read_events(folder)] == ["a", "b"]
+
+
 @pytest.mark.usefixtures("boot")
 def test_the_story_is_bounded_and_its_tail_tells_each_line_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from rgt_box import files, procstat
+from rgt_box.commands import reconcile
 from rgt_box.queue import (
     cell_process,
     durable_copy,
+    queue_check,
     queue_edit,
     queue_file,
     queue_state,
@@ -156,6 +158,95 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
         durable_copy.copy_verified(str(out), ["best"], str(target))
     assert (target / "best" / "model").read_text() == "weights"
     assert sorted(os.listdir(tmp_path)) == ["fs", "out"]
+
+
+class Killed(BaseException):
+    """The process ends here: nothing after it runs."""
+
+
+def killed_between_renames(out: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy again, and end at the second of the two renames that replace the first copy."""
+    durable_copy.copy_verified(str(out), ["best"], str(target))
+    (out / "best" / "model").write_text("newer")
+    rename = os.rename
+
+    def rename_once(source: str, to: str) -> None:
+        if to == str(target):
+            raise Killed
+        rename(source, to)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "rename", rename_once)
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        durable_copy.copy_verified(str(out), ["best"], str(target))
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("harm", ["none", "manifest", "file"])
+def test_a_crash_between_the_renames_of_a_durable_copy_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    out, target = run_directory(tmp_path / "out"), tmp_path / "fs" / "a"
+    (tmp_path / "fs" / "a.old-7").mkdir(parents=True)  # the copy of another cell
+    (tmp_path / "fs" / "a.old-7" / "model").write_text("of another")
+    killed_between_renames(out, target, monkeypatch)
+    (new,) = (tmp_path / "fs").glob("a.tmp-*")
+    if harm == "manifest":
+        (new / durable_copy.MANIFEST).unlink()
+    elif harm == "file":
+        (new / "best" / "model").unlink()
+    found = Path(durable_copy.locate_copy(str(target)))
+    assert (found / "best" / "model").read_text() == ("newer" if harm == "none" else "weights")
+    # Even if the next copy fails, the one that was found has its name again.
+    with monkeypatch.context() as patch:
+        patch.setattr(durable_copy, "_hash_file", lambda _: "0")
+        with pytest.raises(durable_copy.CopyFailed):
+            durable_copy.copy_verified(str(out), ["best"], str(target))
+    assert (target / "best" / "model").read_text() == ("newer" if harm == "none" else "weights")
+    durable_copy.copy_verified(str(out), ["best"], str(target))
+    assert (target / "best" / "model").read_text() == "newer"
+    assert sorted(os.listdir(tmp_path / "fs")) == ["a", "a.old-7"]
+    assert (tmp_path / "fs" / "a.old-7" / "model").read_text() == "of another"
+
+
+def too_large(job: Job) -> None:
+    with open(job.path("queue.txt"), "ab") as file:
+        file.write(b"#" * (8 << 20) + b"\n")
+
+
+def test_a_queue_file_that_is_too_large_is_named_and_its_cells_stay(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path, ["true"], ["a", "b"])))
+    journal = queue_state.QueueJournal(job)
+    for cell in journal.reread_queue():
+        cell.update(state="done")
+    journal.save_state()
+    too_large(job)
+    assert job.read_lines() == (
+        [],
+        [f"{job.path('queue.txt')} cannot be read: it is larger than 8.4 MB"],
+    )
+    assert [cell["state"] for cell in journal.reread_queue()] == ["done", "done"]
+    assert [line.name for line in journal.lines] == ["a", "b"]
+    journal.save_state()
+    frame = queue_state.queue_frame(job, "as/given")
+    assert [(cell["name"], cell["state"]) for cell in frame["cells"]] == [
+        ("a", "done"),
+        ("b", "done"),
+    ]
+    assert "it is larger than 8.4 MB" in frame["error"]
+    assert "it is larger than 8.4 MB" in str(queue_check.check_queue(job).problems)
+    (problem,) = reconcile.reconcile([job])["problems"]
+    assert "it is larger than 8.4 MB" in problem
+    with pytest.raises(OSError, match="larger than"):
+        queue_edit.comment_out_lines(job, ["a"], "not wanted")
+
+
+def test_the_state_of_a_large_queue_is_read(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path, ["true"], ["a"])))
+    journal = queue_state.QueueJournal(job)
+    journal.reread_queue()[0].update(state="done", told={"text": "x" * (9 << 20)})
+    journal.save_state()
+    assert queue_state.load_state(job)["cells"][0]["state"] == "done"
 
 
 def test_a_run_that_the_runner_lost_is_shown_as_interrupted(tmp_path: Path) -> None:

@@ -26,7 +26,12 @@ def test_a_wish_is_a_model_a_memory_or_both(text: str, wish: tuple[str, int]) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":2", "A100:0", "A100:65", "RTX", "nvidia", "A100:999999999999"]
+    "text",
+    [
+        *("", ":2", "A100:0", "A100:65", "RTX", "nvidia", "A100:999999999999"),
+        # Only the first digits are within the limit; and int() refuses more than 4,300 of them.
+        *("A100:00640000", "A100:" + "1" * 5000),
+    ],
 )
 def test_what_names_no_gpu_is_refused_with_examples(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"24GB\+"):

@@ -292,6 +292,45 @@ def test_the_look_at_the_boxes_is_done_in_slices_and_lets_them_come_and_go_meanw
     assert [box.link for box in world.publisher.state.boxes] == [LinkState.LIVE, LinkState.LIVE]
 
 
+@pytest.mark.parametrize("where", ["comparing", "taking", "observing", "judging a box that left"])
+def test_a_fault_while_publishing_loses_no_event_and_no_other_box(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    watcher, keeper = Watcher(), Rememberer()
+    world = World(("a", "b", "c"), (keeper, watcher))
+    publisher = world.publisher
+    compare: Callable[..., list[FleetEvent]] = vars(module)["events_between"]
+
+    def fail(*_: object) -> list[FleetEvent]:
+        raise ValueError("broken")
+
+    def compare_or_fail(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
+        if new.spec.name == "b":
+            raise ValueError("broken")
+        return compare(old, new, now)
+
+    if where == "comparing":
+        monkeypatch.setattr(module, "events_between", compare_or_fail)
+    elif where == "taking":
+        monkeypatch.setattr(keeper, "take_events", fail)
+    elif where == "observing":
+        watcher.fails = True
+    else:
+        monkeypatch.setattr(publisher._alerting, "boxes_to_judge", lambda _: frozenset({"gone"}))
+    publisher.publish_message("said")
+    for name in world.sessions:
+        world.put(name, link=LinkState.UNREACHABLE, reason="no route")
+    publisher.publish_all()
+    told = [event.text for event in watcher.events]
+    assert told.count("said") == 1
+    spoke = [event.box for event in watcher.events if "no route" in event.text]
+    assert spoke == [name for name in "abc" if name != "b" or where != "comparing"]
+    assert [box.link for box in publisher.state.boxes] == [LinkState.UNREACHABLE] * 3
+    if where == "comparing":
+        assert keeper.changed == [["a", "b", "c"]]
+    assert bool(publisher.faults) == (where != "judging a box that left")
+
+
 @pytest.mark.parametrize("end", ["publish", "cancel"])
 async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_the_end(
     monkeypatch: pytest.MonkeyPatch, end: str
@@ -308,7 +347,7 @@ async def test_what_is_being_looked_at_is_told_before_anything_else_and_before_t
     between = asyncio.Event()
 
     async def turn() -> None:
-        if not world.publisher._events:  # it looks at the boxes: what was said was taken along
+        if world.publisher._under_way is not None:  # it looks at the boxes
             between.set()
             await asyncio.Event().wait()
 

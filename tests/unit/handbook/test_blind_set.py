@@ -12,7 +12,15 @@ from rgt_tui.handbook import shipped_pages
 from scripts.measure_blind import judge_failure, judge_series, read_cases
 
 TRIAGE = Path(__file__).parents[2] / "fixtures" / "triage"
-SIZES = {"failures": 80, "healthy": 40, "metrics": 30, "hosts": 10}
+SIZES = {
+    "failures": 80,
+    "healthy": 40,
+    "metrics": 30,
+    "hosts": 10,
+    "fourth/failures": 100,
+    "fourth/healthy": 30,
+    "fourth/metrics": 18,
+}
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -25,16 +33,17 @@ def test_each_case_says_where_it_is_from_and_what_is_right(kind: str) -> None:
         assert re.fullmatch(r"\d{4}-\d\d", case["month"]), case["case"]
         assert case["source"], case["case"]
         assert case["about"], case["case"]
-        if kind == "failures":
+        part = kind.rpartition("/")[2]
+        if part == "failures":
             assert case["first"], case["case"]
             assert set(case["first"]) <= pages, case["case"]
             assert case["action"], case["case"]
-        if kind in {"failures", "healthy"}:
+        if part in {"failures", "healthy"}:
             assert 0 < len(case["log"].splitlines()) <= 200, case["case"]
-        if kind == "metrics":
+        if part == "metrics":
             assert case["series"], case["case"]
             assert Path(case["name"]).name == case["name"], case["case"]
-        if kind == "hosts":
+        if part == "hosts":
             assert case["box"], case["case"]
             assert case["expected"], case["case"]
 
@@ -45,7 +54,12 @@ def test_no_case_repeats_another_or_one_of_the_older_sets() -> None:
         for path in sorted(TRIAGE.glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
-    blind = [case["log"] for kind in ("failures", "healthy") for case in read_cases(kind)]
+    blind = [
+        case["log"]
+        for kind in SIZES
+        if kind.endswith(("failures", "healthy"))
+        for case in read_cases(kind)
+    ]
     assert len(set(blind)) == len(blind)
     assert set(blind).isdisjoint(logs)
 
@@ -65,3 +79,9 @@ def test_a_series_is_right_if_all_of_it_is() -> None:
     assert judge_series(expected, [series | {"tag": "x", "metric": "loss"}])
     for change in ({"x": "epoch"}, {"points": 4}, {"last": [21, "nan"]}, {"tag": "gloss"}):
         assert not judge_series(expected, [series | change])
+
+
+def test_a_half_of_the_fourth_set_was_drawn_and_kept_back() -> None:
+    for kind in ("failures", "healthy", "metrics"):
+        kept_back = [case["kept_back"] for case in read_cases(f"fourth/{kind}")]
+        assert 2 * sum(kept_back) == len(kept_back)

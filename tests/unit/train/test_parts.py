@@ -15,7 +15,7 @@ import pytest
 from rgt_train import Run, StopRequest
 from rgt_train.checkpoint import LineAppender, diskio, store
 from rgt_train.data.sampler import BatchPlan, EpochPosition, EpochSampler, mix_bits, sample_seed
-from rgt_train.tracking.report import RunReport, last_logged_point
+from rgt_train.tracking import report as reports
 from rgt_wire.shared_text import size_text
 
 
@@ -166,14 +166,33 @@ class TestLines:
         lines.close()
 
     def test_nan_is_a_word_and_the_tail_is_read(self, tmp_path: Path) -> None:
-        report = RunReport(tmp_path)
+        report = reports.RunReport(tmp_path)
         report.record_point(3, 0.5, loss=math.nan, lr=-math.inf)
         report.append_event("resume", 2, reason="killed")
         report.record_point(3, 0.5, loss=1.25)
         report.close()
         rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
         assert (rows[0]["loss"], rows[0]["lr"], rows[2]["loss"]) == ("nan", "-inf", 1.25)
-        assert last_logged_point(tmp_path)[0] == 3
+        assert reports.last_logged_point(tmp_path)[0] == 3
+
+    def test_an_integer_beyond_a_float_ends_no_training(self, tmp_path: Path) -> None:
+        report, told = reports.RunReport(tmp_path), list[str]()
+        folder = tmp_path / "events"
+        report.add_sinks(
+            [reports.GuardedSink("tensorboard", reports.EventFile(folder), told.append)]
+        )
+        report.record_point(1, 0.0, tokens=10**400, loss=1.5)
+        report.record_point(2, 0.0, tokens=-(10**5000))
+        report.record_point(3, 0.0, tokens=7)
+        report.close()
+        log = tmp_path / "metrics.jsonl"
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [row["tokens"] for row in rows] == [10**400, "-inf", 7]
+        assert rows[0]["loss"] == 1.5
+        assert told == []
+        with log.open("a") as file:
+            file.write('{"step": 1e999, "time": 3}\n{"step": 4, "time": 1' + "0" * 400 + "}\n")
+        assert reports.last_logged_point(tmp_path)[0] == 3
 
 
 def test_signals_are_flags_and_end_a_wait() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rgt_wire import imported_later
 
+# For type checkers, which do not see the names below.
 if TYPE_CHECKING:
     from rgt_tui.ui.widgets.fleet_rows.fleet_cells import (
         FleetRow,
@@ -131,6 +132,7 @@ __all__ = [
     "with_filter",
 ]
 
+# Imported when first used: a module that needs one name does not load all of them.
 __getattr__ = imported_later(
     __name__,
     {

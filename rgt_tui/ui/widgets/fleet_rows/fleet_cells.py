@@ -216,6 +216,7 @@ def seconds_to_end(row: FleetRow) -> float | None:
     pace = seconds_per_step(row.box, run.name, row.now)
     if pace is None or run.total_steps < run.step:
         return None
+    # Without quarters: the pace of the whole run.
     return (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
 
 
@@ -248,6 +249,7 @@ def fullest_share(row: FleetRow, share: Callable[[DiskReading], float | None]) -
         disks = row.box.sample.disks
     else:
         disks = ()
+    # A read-only mount cannot fill up, and an image is always full.
     return max_known([share(disk) for disk in disks if not disk.read_only])
 
 
@@ -407,6 +409,7 @@ def loss_cell(row: FleetRow, width: int) -> Line:
     if run is None or run.loss is None:
         return (dim_span(fit_text(NONE, min(width, 6), right=True)),)
     least = min(width, 6)
+    # As many decimals as fit; else without the sign of the exponent.
     tried = [number_or_dash(run.loss, digits) for digits in (3, 2, 1, 0)]
     text = fit_text(
         next((one for one in tried if len(one) <= least), tried[-1].replace("+", "")),
@@ -417,6 +420,7 @@ def loss_cell(row: FleetRow, width: int) -> Line:
         tone = Tone.TEXT
     else:
         tone = Tone.TROUBLE
+    # The number and a blank take 7 cells.
     room = width - 7
     return make_line(
         Span(text, tone),
@@ -428,6 +432,7 @@ def fit_amount(amount: MoneyAmount | None, width: int) -> str:
     """Return an amount for a column: without spaces, and without cents if they do not fit."""
     text = make_displayable(amount_or_dash(amount).replace(" ", ""))
     if amount is not None and len(text) > width:
+        # A lower bound must not be rounded up.
         if amount.at_least:
             whole = math.floor(amount.value)
         else:
@@ -453,6 +458,7 @@ class NextEnd(NamedTuple):
 
 def next_end(row: FleetRow) -> NextEnd:
     """Return the first deadline, including the box's own stop."""
+    # A clock without a time counts only if it is a warning.
     reading = next(
         (one for one in row.clocks if one.seconds_left is not None or one.level != "info"), None
     )
@@ -501,6 +507,7 @@ def clock_cells(row: FleetRow) -> int:
     """Return how many cells the clock of a box needs, its name included."""
     left, reading, own = next_end(row)
     if own is not None or reading is None:
+        # The usual width of the column is enough.
         return 1
     what = cell_len(reading.what)
     if left is None:
@@ -511,6 +518,7 @@ def clock_cells(row: FleetRow) -> int:
 def why_cell(row: FleetRow, width: int) -> Line:
     """The worst alert; without one, what the box is doing."""
     verdict = row.verdict
+    # An alert about the state itself is in the state's column already.
     worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
     if worst is not None:
         return (Span(fit_text(worst.text, width), level_tone(worst.level)),)

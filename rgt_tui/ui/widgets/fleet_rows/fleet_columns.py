@@ -225,6 +225,7 @@ def value_of(key: str) -> FilterValue | None:
     return next((column.value for column in COLUMNS if column.key == key), None)
 
 
+# Called for every drawing, and the arguments rarely change.
 @lru_cache(maxsize=64)
 def choose_columns(
     width: int, longest: int = 0, clock: int = WISHED, by: str = ""
@@ -243,9 +244,12 @@ def choose_columns(
         for column in COLUMNS[:-1]
         if width >= column.since or column.key == by
     }
+    # Before the name are the glyph and a blank.
     wanted = min(longest + 2, WIDEST_NAME)
+    # Below 80 cells, only the width of the name varies.
     if width < 80:
         chosen["name"] = 12
+        # Besides the columns there are a blank for each of them, and the margins.
         room = width - 2 - sum(chosen.values()) - len(chosen)
         chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
     elif width < 120:
@@ -269,6 +273,7 @@ def choose_columns(
     else:
         chosen["gpu"] += max(0, min(4, width - 2 - sum(chosen.values()) - len(chosen)))
     spare = width - 2 - sum(chosen.values()) - len(chosen)
+    # Cells that are reserved for the alerts.
     held = 0
     wishes = sorted((rank, column.key, more) for column in COLUMNS for rank, more in column.wishes)
     least_why = 12
@@ -286,6 +291,7 @@ def choose_columns(
             need = max(0, min(need, clock - chosen["clock"]))
         if key == "loss":
             need = min(need, spare)
+            # A curve of fewer than 4 cells shows nothing.
             need = need if need >= 4 else 0
         if need <= spare - held:
             if key not in chosen:
@@ -334,11 +340,13 @@ def draw_heading(
     for index, (column, width) in enumerate(columns):
         gap = "" if index == 0 else " "
         pad = " " if column.key == "why" else ""
+        # Where the line has room, the title has its length: the last minute.
         if column.key == "gpu" and width > 8:
             text = "gpu 1m"
         else:
             text = column.shown_title
         if column.key == "name" and shown is not None:
+            # The arrow of the sorted column needs a cell.
             text = shown.range_title(width - (sort == "name"))
         if column.key == sort:
             if rising:

@@ -88,6 +88,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<=": lambda a, b: a <= b,
     ">=": lambda a, b: a >= b,
     "=": lambda a, b: a == b,
+    # Texts are written with a colon, so numbers may be, too.
     ":": lambda a, b: a == b,
 }
 _EXAMPLES = {
@@ -118,6 +119,7 @@ def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilt
         if not term:
             continue
         if wanted and term.startswith(("save:", "drop:")):
+            # From the word as typed, because a name keeps its case.
             name = word[5:]
             if not _NAME.fullmatch(name):
                 raise FilterError(
@@ -127,9 +129,10 @@ def parse_filter(text: str, saved: Mapping[str, str] | None = None) -> FleetFilt
                         term=term[:5],
                     )
                 )
-            save, drop = (
-                (name, drop) if term.startswith("save:") else (save, _saved_spelling(name, saved))
-            )
+            if term.startswith("save:"):
+                save = name
+            else:
+                drop = _saved_spelling(name, saved)
             continue
         source.append(word)
         if term.startswith("@"):
@@ -192,6 +195,7 @@ def _saved_filter_test(name: str, saved: Mapping[str, str] | None) -> Test:
 
     def all_of(row: FleetRow) -> bool | None:
         found = [test(row) for test in tests]
+        # One False decides, even if other values are unknown.
         if False in found:
             return False
         if None in found:
@@ -244,6 +248,7 @@ def _text_test(field: str, op: str, value: str) -> Test:
                 words=_WORDS[field],
             )
         )
+    # `account:?` are the boxes without one.
     if wanted == ["?"]:
         return lambda row: not _field_text(row, field).strip()
     return lambda row: any(part in _field_text(row, field) for part in wanted)

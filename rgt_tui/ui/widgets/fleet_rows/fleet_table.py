@@ -57,6 +57,7 @@ class FleetTable(SelectableList[str]):
         self._longest = 0
         self._clock = 0
         """Cells of the longest clock."""
+        # Whether the person has chosen a box; until then the first row is selected.
         self._held = False
         self._marks: set[str] = set()
         self._range_from: str | None = None
@@ -199,6 +200,7 @@ class FleetTable(SelectableList[str]):
         last = max(0, len(self._lines) - self.page_rows)
         if follow:
             place = self._line_index
+            # Its group's heading is shown, too.
             if place and not isinstance(self._lines[place - 1], int):
                 first = place - 1
             else:
@@ -221,6 +223,7 @@ class FleetTable(SelectableList[str]):
         else:
             seen = None
         out = [draw_heading(columns, self._order.key, rising=self._order.is_ascending, shown=seen)]
+        # The drawn rows have other columns or widths.
         if columns != self._drawn_for:
             self._drawn_for, self._drawn_rows = columns, {}
         marked = {*self.marked_names}
@@ -243,6 +246,7 @@ class FleetTable(SelectableList[str]):
     def _drawn_row(self, row: FleetRow) -> Line:
         known = self._drawn_rows.get(id(row))
         if known is None:
+            # Kept together with its row, whose identity could be another row's otherwise.
             known = self._drawn_rows[id(row)] = (row, self._row_line(row, self._drawn_for))
         return known[1]
 
@@ -320,6 +324,7 @@ class SortOrder(NamedTuple):
 def sort_choices() -> list[tuple[str, str, str]]:
     """Return the keys that rows can be sorted by: the letter to press, the title, the key."""
     columns = [column for column in COLUMNS if can_sort(column.key)]
+    # `o` sorts by the next column, and `f` is the order of the fleet file.
     taken = {"o", "f", *(column.sort_letter for column in columns)}
     found: list[tuple[str, str, str]] = []
     for column in columns:
@@ -370,7 +375,9 @@ def sort_rows(rows: Sequence[FleetRow], order: SortOrder) -> list[FleetRow]:
             coarse = (
                 math.floor(found / value.step) if value.step and math.isfinite(found) else found
             )
+            # Amounts in different currencies are not compared.
             known.append((value.currency(row) if value.currency else "", coarse, row))
+    # Reverses the values, but not the order of the currencies.
     sign = 1.0 if order.is_ascending else -1.0
     known.sort(key=lambda one: (one[0], sign * one[1]))
     return [row for _, _, row in known] + unknown

@@ -80,6 +80,7 @@ def frame_still_fits(frame: PlotFrame, seen: DrawnPart, run: RunState) -> bool:
     now = measure_drawn(run)
     if now[:3] != seen[:3] or now.points < seen.points:
         return False
+    # A value within a dot of the edge is drawn at the edge.
     end, dot = frame.window[1], (frame.high - frame.low) / max(1, frame.canvas.dot_size[1])
     points = (run.series[METRIC][index] for index in range(seen.points, now.points))
     return all(
@@ -129,6 +130,7 @@ class LossPane(CurvePlot):
         if run is not None and run.series.get(METRIC) and newer:
             if board_class() is None:
                 self._load_board()
+            # Most points of a long run move no dot: the plot is still right.
             elif self._still_shows(run):
                 self._seen = measure_drawn(run)
             else:
@@ -152,6 +154,7 @@ class LossPane(CurvePlot):
         if self._kept is None or self._kept.runs[0].key != shown.key:
             made = board_class()
             assert made is not None
+            # A new board gives the run the first colour, as every run has here.
             self._kept = made()
         self._kept.update((shown,), BARE, None)
         self._seen, self._body = measure_drawn(run), None

@@ -116,6 +116,7 @@ def since_section(
         since = began
         title = translate("since {at}", at=format_when(began, now))
     else:
+        # The clock was set back, so that no time is certain.
         since, title = -math.inf, translate("what happened")
     found = group_events(events, since)
     widest_name = 14
@@ -383,6 +384,7 @@ class LastActivity:
             idle = spend.idle_today
         self._visits = self._visits.add_activity(UserActivity(now, day_of(now), idle))
         save_s = 60.0
+        # Every key is an activity, and is not worth a write of its own.
         if back or not 0 <= now - self._kept_at < save_s:
             self._kept_at = now
             self._app.run_worker(

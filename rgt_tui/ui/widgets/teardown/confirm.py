@@ -59,7 +59,6 @@ class VerbChoice(LineWidget):
         super().__init__(id="verbs")
         self._names = names
         self.chosen = chosen
-        self.locked = False
 
     def _choice_spans(self) -> list[tuple[BillingVerb | None, Span]]:
         out: list[tuple[BillingVerb | None, Span]] = [
@@ -119,6 +118,7 @@ class GuardedField(FaultTolerant, Input):
     def on_key(self, event: events.Key) -> None:
         """Drop keys that arrive too early."""
         if not self.listens():
+            # `prevent_default` keeps Textual's own handler from inserting the character.
             event.prevent_default()
             event.stop()
 
@@ -156,6 +156,7 @@ class NameField(GuardedField):
 
     def on_paste(self, event: events.Paste) -> None:
         """Drop a paste that contains invisible characters, too."""
+        # The field inserts only the first line of a paste.
         first = (event.text.splitlines() or [""])[0]
         if clean_text(first) != first:
             event.prevent_default()

@@ -86,6 +86,7 @@ def find_changes(
         (translate("keeps billing"), before.keeps_billing, after.keeps_billing),
         (translate("without you"), before.dangers, after.dangers),
     ):
+        # Only sizes may change unnoticed: a directory with another number is another directory.
         known, there = {_drop_sizes(text) for text in old}, {_drop_sizes(text) for text in new}
         found.extend(
             ReviewChange(f"{name}, new: {text}") for text in new if _drop_sizes(text) not in known
@@ -158,6 +159,7 @@ def _item_changes(
     for key, item in old.items():
         if not item.ok:
             found.append(ReviewChange(translate("{key} no longer blocks it", key=key), shuts=False))
+        # Nothing of this kind is checked any more: a proof is missing.
         elif item.kind not in kinds:
             found.append(ReviewChange(translate("{key} is no longer checked", key=key)))
     return found
@@ -176,6 +178,7 @@ def _drop_numbers(text: str) -> str:
 def _make_forfeit(item: EvidenceItem) -> Forfeit:
     return Forfeit(
         key=item.key,
+        # The fact decides later whether the item has changed; without one, its text does.
         fact=item.fact or item.text,
         text=item.text,
         bytes=item.bytes,
@@ -195,12 +198,12 @@ class ItemChoice:
 
     @property
     def forfeit_keys(self) -> frozenset[str]:
-        """Keys for `rgt_tui.fleet.FleetSource.review`."""
+        """Keys for `rgt_tui.fleet.FleetSource.review_action`."""
         return frozenset(one.key for one in self.forfeits)
 
     @property
     def ignored_keys(self) -> frozenset[str]:
-        """Keys for `rgt_tui.fleet.FleetSource.review`."""
+        """Keys for `rgt_tui.fleet.FleetSource.review_action`."""
         return frozenset(one.key for one in self.ignored)
 
     def give_up(self, item: EvidenceItem) -> tuple[ItemChoice, str]:
@@ -211,6 +214,7 @@ class ItemChoice:
             return self, translate("{kind} is proved: there is nothing to give up", kind=item.kind)
         if not item.forfeitable:
             return self, translate("{kind} cannot be given up", kind=item.kind)
+        # An item is either given up or ignored.
         ignored = _without_key(self.ignored, item.key)
         return replace(self, forfeits=(*self.forfeits, _make_forfeit(item)), ignored=ignored), ""
 
@@ -421,6 +425,7 @@ class ConfirmState:
             or self.stage is not DialogStage.REVIEW
         ):
             return self
+        # It would be shown as the review of the current choice.
         if asked != self.choice:
             return self
         new: tuple[ReviewChange, ...] = ()
@@ -435,6 +440,7 @@ class ConfirmState:
         return replace(
             self,
             review=review,
+            # An earlier action waits for the person: the dialog continues with that one.
             stage=DialogStage.YOURS if review.waits else self.stage,
             verb=review.waiting or self.verb,
             reviewed_for=asked,
@@ -523,6 +529,7 @@ class ConfirmState:
 
     def gate_closed(self, reasons: tuple[str, ...], now: float) -> ConfirmState:
         """Record that the gate refused after OK: nothing was sent; the name must be typed again."""
+        # Steps were reported, so something was sent.
         if self.progress:
             return self.call_failed(
                 translate("the gate closed after the request was made: ") + "; ".join(reasons)
@@ -584,6 +591,7 @@ def describe_mismatch(typed: str, name: str) -> str:
     if at >= len(name):
         return translate("longer than the text to type")
     char = typed[at]
+    # Letters of other scripts may look the same, so the character is named.
     if not char.isascii():
         called = unicodedata.name(char, translate("no name")).lower()
         return translate(

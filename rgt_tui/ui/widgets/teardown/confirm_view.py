@@ -250,6 +250,7 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
     """Return the exact text to type, and what it means."""
     if state.stage is not DialogStage.REVIEW or state.review is None or state.by_hand:
         return EMPTY
+    # Levels at which nothing is lost need no typed text.
     if not state.wanted_text:
         return _named_line("", dim_span(translate("nothing to type: press the button")))
     given = state.review.forfeits
@@ -257,6 +258,7 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
         means = translate("then Enter: the fleet file protects it")
     elif given:
         sizes = [one.bytes for one in given if one.bytes is not None]
+        # An unknown size makes the sum a lower bound.
         if len(sizes) < len(given):
             some = translate("at least ")
         else:
@@ -286,6 +288,7 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
     others = [way for way in action.how if not way.startswith(CONSOLE)]
     where = translate("open the console of {owner}", owner=setting.owner or setting.platform)
     where += f": {setting.console}" if setting.console else ""
+    # Other ways, such as a command, need no console.
     if on_console or not others:
         steps = [where, *(f"click {way}" for way in on_console[:1])]
     else:
@@ -399,6 +402,7 @@ def verb_label(state: ConfirmState, setting: DialogSetting) -> str:
         native = setting.action.native_label
     else:
         native = ""
+    # The label of the call that would be sent comes before the profile's.
     if state.review is not None and state.review.native_label:
         native = state.review.native_label
     return verb_with_native(state.verb, native)
@@ -415,6 +419,7 @@ def verb_with_native(verb: BillingVerb, native: str) -> str:
 def native_word(native: str) -> str:
     """Return a platform's name for a verb if it can be displayed on a button, else nothing."""
     word = clean_text(native)
+    # A terminal that shows only ASCII would draw question marks on the button.
     shown = word.isascii() or current_glyphs().braille
     longest_word = 20
     if shown and cell_len(word) <= longest_word:
@@ -506,7 +511,9 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
         more = ""
     why = translate("locked: {reason}", reason=missing[0])
     return make_line(
-        dim_span(fit_text(why, min(cell_len(why), max(8, width - cell_len(more))))), dim_span(more)
+        # The reason is cut rather than the number of other reasons.
+        dim_span(fit_text(why, min(cell_len(why), max(8, width - cell_len(more))))),
+        dim_span(more),
     )
 
 
@@ -545,6 +552,7 @@ def _progress_spans(state: ConfirmState, gap: str) -> Line:
                 )
             )
         else:
+            # The first step that is not done is the one under way.
             waits = state.stage is DialogStage.SENDING and (
                 index == 0 or BY_CALL[index - 1][0] in at
             )
@@ -690,6 +698,7 @@ def pull_line(pull: BoxPull, width: int) -> Line:
             mark = Span(f"{g.check} ", Tone.PROVED)
         else:
             mark = Span(f"{g.trouble} ", Tone.TROUBLE)
+        # A pull that the person has stopped is no failure.
         if pull.stopped:
             mark = Span(f"{g.warn} ", Tone.WARN)
         return clip_line(
@@ -712,6 +721,7 @@ def pull_line(pull: BoxPull, width: int) -> Line:
             width,
         )
     look, stop = pull.progress, _key_hint(key_for("teardown.pull"), translate("stops it"))
+    # Other phases have no figures.
     if look is None or look.phase not in {"pulling", "verifying"}:
         if look is not None:
             words = look.phase

@@ -310,6 +310,7 @@ def _full_row_lines(row: EvidenceRow, columns: EvidenceColumns) -> list[Line]:
 class EvidenceList(FittedLines, SelectableList[str]):
     """Shows the rows; ↑ ↓ move through them, and action keys are posted to the screen."""
 
+    # `FittedLines` is the first base, because it draws; `SelectableList` selects.
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*WALK, *EVIDENCE)))
     DEFAULT_CSS = "EvidenceList { height: auto; }"
@@ -333,6 +334,7 @@ class EvidenceList(FittedLines, SelectableList[str]):
     @property
     def picked_key(self) -> str:
         """Key of the item that the keys act on; empty = none."""
+        # Every review has new rows, so the keys are read each time.
         self._keys = [row.item.key for row in self._make_rows()]
         if self._picked in self._keys:
             self._place = self.selected_index
@@ -362,6 +364,7 @@ class EvidenceList(FittedLines, SelectableList[str]):
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the selected row in full while the list has the focus."""
         super().watch_has_focus(has_focus)
+        # The selected row takes more lines, and so does the list.
         self.update()
         if has_focus:
             self.post_message(RowChosen(self.picked_key, opened=False))
