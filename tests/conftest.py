@@ -156,20 +156,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     One of half a minute that is left to the end has a worker to itself while the others have nothing to do.
     """
+    # Once for each of the 26,000: to ask for one mark walks through all of them as well.
+    marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
     if os.environ.get("RGT_SERVICES") != "live":
-        items[:] = [item for item in items if not item.get_closest_marker("services")]
+        items[:] = [item for item in items if "services" not in marks[item]]
     items.sort(key=lambda item: (_part(item.path) != "torture", _part(item.path)))
-    _mark_repeated_values(items)
+    _mark_repeated_values([item for item in items if "full_matrix" in marks[item]])
     left_to_the_rest = _rest()
     for item in items:
         if item.nodeid in left_to_the_rest:
             item.add_marker(pytest.mark.full)
     for mark in NAMED_MARKS:
-        lost = {
-            item.path
-            for item in items
-            if item.get_closest_marker(mark) and not _names(item.path, mark)
-        }
+        lost = {item.path for item in items if mark in marks[item] and not _names(item.path, mark)}
         if lost:
             raise pytest.Collector.CollectError(
                 f"{mark} tests, but no mark.{mark} in the file: {', '.join(map(str, lost))}"
@@ -183,7 +181,7 @@ def _mark_repeated_values(items: list[pytest.Item]) -> None:
     """
     matrices: dict[object, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("full_matrix"):
+        if isinstance(item, pytest.Function):
             matrices.setdefault((item.path, item.originalname, item.cls), []).append(item)
     for members in matrices.values():
         mark = members[0].get_closest_marker("full_matrix")
@@ -217,10 +215,13 @@ def _rest() -> frozenset[str]:
 
 
 @cache
+def _files_of_the_rest() -> tuple[str, ...]:
+    return tuple({"/" + test.partition("::")[0] for test in _rest()})
+
+
+@cache
 def _names(file: Path, mark: str) -> bool:
-    if mark == "full" and file.as_posix().endswith(
-        tuple({"/" + test.partition("::")[0] for test in _rest()})
-    ):
+    if mark == "full" and file.as_posix().endswith(_files_of_the_rest()):
         return True
     return f"mark.{mark}".encode() in file.read_bytes()
 
