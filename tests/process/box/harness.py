@@ -99,6 +99,7 @@ class Agent:
         )
         self.env.pop("TMUX", None)
         self.channels: list[Channel] = []
+        self._started: list[subprocess.Popen[bytes]] = []
         self._records = False
 
     def command(self, *words: str) -> list[str]:
@@ -118,13 +119,15 @@ class Agent:
         )
 
     def start(self, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.command(*words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=self.env | (env or {}),
         )
+        self._started.append(process)
+        return process
 
     def watch(self, **config: Any) -> Channel:
         self.channels.append(Channel(self, config))
@@ -143,6 +146,10 @@ class Agent:
         for channel in self.channels:
             channel.process.kill()
             channel.process.wait()
+        for process in self._started:  # a runner whose cell ends only when it is told to
+            if process.poll() is None:
+                process.terminate()
+                process.wait(PATIENCE)
         # Each file of the recorder begins with its name: without one no process has to be asked to end it.
         if self._records or any(self.state.glob("recorder*")):
             self.stop_recorder()
