@@ -49,13 +49,18 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
 
 TEXTS_OF_TABLES = {
     "ACTION_WORDS": "values",
+    "BY_CALL": "values",
+    "BY_CLICK": "values",
     "DONE": "values",
     "NEXT_STEPS": "values",
     "PHASES": "values",
     "READY": "values",
     "UNDO": "values",
+    "_AS_ASKED": "values",
+    "_BILLED": "values",
     "_ENDED": "values",
     "_FREE_AGAIN": "values",
+    "_SHORT_OF": "values",
     "GROUPS": "keys",
     "NEARLY": "values",
     "TITLES": "values",
@@ -65,7 +70,7 @@ TEXTS_OF_TABLES = {
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
 
-TEXTS_OF_PAGES = ("title", "never")
+TEXTS_OF_PAGES = ("title", "never", "resource")
 """Keys of a handbook page; its steps' ``text`` is the other one."""
 
 

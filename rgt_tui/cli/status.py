@@ -306,7 +306,7 @@ def account_text(bill: AccountBill) -> str:
     for what, at, error in lists:
         if error is not None or at is None:
             if at is None:
-                stands = translate("not known")
+                stands = translate("unknown")
             else:
                 stands = translate("maybe incomplete")
             parts.append(f"{what}: {stands}{f' ({error})' if error else ''}")

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rgt_tui.gate import GENERIC, describe_recognised, recognised
-from rgt_tui.health import describe_armed_off, describe_reported_park, finding_key, story_lines
+from rgt_tui.health import (
+    describe_armed_off,
+    describe_reported_park,
+    describe_resource,
+    finding_key,
+    story_lines,
+)
 from rgt_tui.language import translate
 from rgt_tui.model import (
     FLEET_FILE,
@@ -80,13 +86,13 @@ def _is_same_state(old: BoxState, new: BoxState) -> bool:
 
 
 _LINKS = {
-    LinkState.UNREACHABLE: ("unreachable: {}", "warn"),
-    LinkState.REFUSED_KEY: ("{}", "error"),
-    LinkState.REFUSED_LOGIN: ("{}", "error"),
-    LinkState.ASKING: ("{}", "warn"),
-    LinkState.PAUSED: ("{}", "info"),
+    LinkState.UNREACHABLE: "warn",
+    LinkState.REFUSED_KEY: "error",
+    LinkState.REFUSED_LOGIN: "error",
+    LinkState.ASKING: "warn",
+    LinkState.PAUSED: "info",
 }
-"""Text and level when the link takes a value; the braces are replaced by the reason."""
+"""Level of the event when the link takes a value."""
 
 
 ALERTS = {
@@ -106,13 +112,15 @@ def _link_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterato
         yield EventText(
             translate("back after {silent_s}", silent_s=format_duration(silent_s))
             if again
-            else "connected",
+            else translate("connected"),
             "info",
             "link",
         )
     elif new.link in _LINKS:
-        words, level = _LINKS[new.link]
-        yield EventText(words.format(new.reason), level, "link", ALERTS.get(new.link) in quiet)
+        text = new.reason
+        if new.link is LinkState.UNREACHABLE:
+            text = translate("unreachable: {reason}", reason=new.reason)
+        yield EventText(text, _LINKS[new.link], "link", ALERTS.get(new.link) in quiet)
 
 
 def _silent_since(box: BoxState) -> float:
@@ -151,10 +159,10 @@ def _queue_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterat
 
 def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText]:
     if cell.state == "running":
-        again = ""
+        text = translate("{name} started", name=cell.name)
         if cell.attempts > 1:
-            again = f", attempt {cell.attempts}"
-        yield EventText(f"{cell.name} started{again}", "info", f"run:{cell.name}")
+            text += translate(", attempt {count}", count=cell.attempts)
+        yield EventText(text, "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ""
         if cell.durable == "verified":
@@ -169,7 +177,8 @@ def _cell_events(cell: QueueCell, muted: bool, lost: bool) -> Iterator[EventText
             level = "info"
         else:
             level = _ENDS[cell.state]
-        yield EventText(f"{cell.name} {cell.state}{why}{proof}", level, f"run:{cell.name}", muted)
+        text = f"{cell.name} {translate(cell.state)}{why}{proof}"
+        yield EventText(text, level, f"run:{cell.name}", muted)
 
 
 def _resume_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
@@ -194,17 +203,18 @@ def _finding_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iter
         if finding.run:
             whose = f" ({finding.run})"
         if not _is_among(finding, old.findings):
-            text = f"{finding.gotcha} {translate(finding.title)}: {finding.resource}{whose}"
+            what = describe_resource(finding.resource)
+            text = f"{finding.gotcha} {translate(finding.title)}: {what}{whose}"
             yield EventText(text, finding.severity.alert_level, _finding_subject(finding), muted)
         elif finding.cleared and key in before and not before[key].cleared:
             again = translate(_FREE_AGAIN.get(finding.gotcha, "the cause is gone"))
-            text = f"{finding.resource}{whose}: {again} ({finding.gotcha})"
+            text = f"{describe_resource(finding.resource)}{whose}: {again} ({finding.gotcha})"
             yield EventText(text, "info", _finding_subject(finding), muted)
     # An ended finding's mute has ended as well, so whether it was muted is read from the old state.
     before_quiet = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
         if not _is_among(finding, new.findings):
-            where = finding.run or finding.resource
+            where = finding.run or describe_resource(finding.resource)
             if finding.gotcha in _ENDED:
                 ended = translate(_ENDED[finding.gotcha])
             else:
@@ -244,8 +254,10 @@ def _meter_events(old: BoxState, new: BoxState) -> Iterator[EventText]:
         return
     now = new.meter.lifecycle
     done = _AS_ASKED.get((now, new.life.asked))
-    text = done or translate("provider says {value}", value=now.value)
-    yield EventText(f"{text}: {_BILLED[new.meter.kind]}", "info" if done else "warn", "meter")
+    text = translate(done or "provider says {value}", value=now.value)
+    yield EventText(
+        f"{text}: {translate(_BILLED[new.meter.kind])}", "info" if done else "warn", "meter"
+    )
 
 
 _AS_ASKED = {

@@ -406,7 +406,7 @@ def _list_price_gaps(meter: Meter, verb: BillingVerb) -> tuple[str, ...]:
         return ("the provider does not report current charges: check its console afterwards",)
     # Before the storage line: it names the parts whose price is missing.
     if meter.unpriced:
-        return (f"at an unknown price: {', '.join(meter.unpriced)}",)
+        return (f"price unknown: {', '.join(meter.unpriced)}",)
     if (
         verb is BillingVerb.PARK
         and meter.storage_per_hour is None

@@ -405,14 +405,14 @@ def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
     if receipt.ended_at is not None:
         ended = moment(receipt.ended_at)
     else:
-        ended = "its end is not known"
+        ended = "unknown when"
     rows = [
         (
             "machine",
             f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}",
         ),
         ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
-        ("ended", f"{ended}: {receipt.said or receipt.state.value}"),
+        ("ended", f"{ended}: {_describe_end(receipt)}"),
         ("on for", _describe_time_on(receipt)),
         ("cost", _describe_cost(receipt)),
         ("idle", _describe_idle(receipt)),
@@ -468,6 +468,14 @@ def _label_rows(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[st
     return [(label if number == 0 else "", text) for number, text in enumerate(texts)]
 
 
+def _describe_end(receipt: Receipt) -> str:
+    """Return the answer that ended it, without the charges if the rows of "still bills" have the same."""
+    head, _, charges = receipt.said.partition("; keeps billing: ")
+    if charges == "; ".join(receipt.keeps_billing):
+        return head or receipt.state.value
+    return receipt.said
+
+
 def _describe_cost(receipt: Receipt) -> str:
     parts = []
     if receipt.spent is not None:
@@ -478,7 +486,7 @@ def _describe_cost(receipt: Receipt) -> str:
         parts.append(
             f"{format_money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then"
         )
-    return ", ".join(parts) or "not known"
+    return ", ".join(parts) or "unknown"
 
 
 def _describe_time_on(receipt: Receipt) -> str:

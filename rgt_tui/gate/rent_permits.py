@@ -227,7 +227,7 @@ def list_rent_costs(offer: Offer) -> tuple[str, ...]:
 
     def format_traffic(amount: float | None) -> str:
         if amount is None:
-            return "at an unknown price"
+            return "price unknown"
         if amount:
             return f"{format_money(amount * 1000.0, offer.currency)} a TB"
         return "free"

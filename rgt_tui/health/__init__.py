@@ -167,7 +167,7 @@ if TYPE_CHECKING:
         xid_level,
     )
     from rgt_tui.health.rows.conditions_gpu import is_slowed, throttle_words
-    from rgt_tui.health.rows.conditions_queue import finding_key
+    from rgt_tui.health.rows.conditions_queue import describe_resource, finding_key
     from rgt_tui.health.rows.conditions_runs import ended_at
     from rgt_tui.health.stuck_ranks import heartbeat_of
     from rgt_tui.health.worst_case import FleetWorstCase, WorstCase, worst_case_of, worst_of
@@ -257,6 +257,7 @@ __all__ = [
     "describe_clock",
     "describe_hung_runs",
     "describe_reported_park",
+    "describe_resource",
     "describe_self_stop",
     "diagnose_box",
     "ended_at",
@@ -366,7 +367,7 @@ __getattr__ = imported_later(
             "park_confirmed record_stop_request xid_level"
         ),
         "rows.conditions_gpu": "is_slowed throttle_words",
-        "rows.conditions_queue": "finding_key",
+        "rows.conditions_queue": "describe_resource finding_key",
         "rows.conditions_runs": "ended_at",
         "stuck_ranks": "heartbeat_of",
         "worst_case": "FleetWorstCase WorstCase worst_case_of worst_of",

@@ -10,7 +10,7 @@ from rgt_tui.health.condition import LifecycleCheck
 from rgt_tui.health.conditions import BY_ID, CHECKS, covered_alert_ids, ended_text
 from rgt_tui.health.facts import LIMITS, BoxFacts, facts_of, training_processes
 from rgt_tui.health.rows.conditions_link import describe_contested
-from rgt_tui.health.rows.conditions_queue import describe_unread_runs
+from rgt_tui.health.rows.conditions_queue import describe_resource, describe_unread_runs
 from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
@@ -263,8 +263,9 @@ def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
     if BY_ID[alert.kind].told:
         return None
     text = ended_text(alert.id)
-    if alert.since is not None:
-        text += f", after {format_duration(now - alert.since)}"
+    least = 1.0
+    if alert.since is not None and now - alert.since >= least:
+        text += translate(", after {held}", held=format_duration(now - alert.since))
     return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 
@@ -425,7 +426,7 @@ def _remedy_of_finding(finding: Finding, known: dict[str, Remedy], now: float) -
         since = now
     return Remedy(
         key=key,
-        title=finding.resource,
+        title=describe_resource(finding.resource),
         steps=finding.fixes,
         finding=finding,
         over_at=since if finding.cleared else None,

@@ -10,6 +10,7 @@ from statistics import median
 
 import msgspec
 
+from rgt_tui.health.rows.conditions_queue import describe_resource
 from rgt_tui.language import translate
 from rgt_tui.model import (
     TIME,
@@ -182,7 +183,10 @@ def _read_findings(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
     for found in after.findings:
         if (found.gotcha, found.resource) not in known:
             yield MomentChange(
-                f"{found.gotcha} {found.resource}", "no", translate(found.title), 0.85
+                f"{found.gotcha} {describe_resource(found.resource)}",
+                translate("no"),
+                translate(found.title),
+                0.85,
             )
 
 

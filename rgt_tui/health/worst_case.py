@@ -141,7 +141,7 @@ def _rate_doubt(box: BoxState, now: float) -> str | None:
     if meter.at_least:
         if meter.unpriced:
             return translate(
-                "the price of {unpriced} is not known", unpriced=" and ".join(meter.unpriced)
+                "the price of {unpriced} is unknown", unpriced=" and ".join(meter.unpriced)
             )
         return translate("some prices are unknown")
     if meter.kind is MeterKind.UNKNOWN:

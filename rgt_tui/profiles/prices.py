@@ -197,7 +197,7 @@ def describe_tier_prices(tier: StorageTier, *, running: bool) -> str:
         if (bands := _list_price_bands(tier, running, grade))
     ]
     if not said:
-        return translate("price not known")
+        return translate("price unknown")
     # The oldest, because a reader must not take an old price for a checked one.
     oldest = min(price.verified for price in tier.prices)
     return f"{', '.join(said)} ({oldest})"
@@ -363,7 +363,7 @@ def estimate_transfer_cost(
         return TransferCost(bytes=count, free=False, price=price, words=words)
     traffic = profile.network.traffic
     if traffic is None:
-        words = f"whether {profile.name} charges for traffic is not known; {leaving}"
+        words = f"unknown whether {profile.name} charges for traffic; {leaving}"
         return TransferCost(bytes=count, free=False, words=words)
     said = (traffic.url or traffic.cited_as or "no source", traffic.verified or "not dated")
     source = f"({', '.join(said)})"
@@ -376,7 +376,7 @@ def estimate_transfer_cost(
         )
     begun = f"it costs money: {leaving}"
     if traffic.most_per_gib is None:
-        words = f"{begun}. {traffic.note} What this one takes is not known {source}"
+        words = f"{begun}. {traffic.note} The price on this machine is unknown {source}"
         return TransferCost(bytes=count, free=False, words=words)
     price = MoneyAmount(traffic.most_per_gib * count / 1e9 * GIB, traffic.currency)
     words = f"{begun}, {_at_most(price)}. {traffic.note} {source}"

@@ -112,7 +112,7 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
     said += [f"{bilingual_verb(one)} does not end the bill" for one in profile.billing if one.trap]
     traffic = profile.network.traffic
     if traffic is None:
-        said.append("whether traffic costs money is not known")
+        said.append("unknown whether traffic costs money")
     elif traffic.metered:
         said.append(f"traffic costs money: {traffic.note}")
     if profile.interruption.spot_available:
@@ -123,7 +123,7 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
 def describe_grace(seconds: float | None) -> str:
     """Return how much warning there is before a machine is taken away."""
     if seconds is None:
-        return "how much warning there is is not known"
+        return "the time between warning and end is unknown"
     if seconds:
         return f"{seconds:g} s after a warning"
     return "without a warning"

@@ -107,3 +107,20 @@ async def test_a_port_that_is_none_is_said_and_a_box_that_is_not_reached_is_said
         await settle(pilot)
         await pilot.press("f", *"6006", "enter")
         await wait_for(pilot, lambda: "is not forwarded: no route to it" in screen_text(app))
+
+
+async def test_while_a_port_is_typed_the_key_line_has_the_keys_of_the_entry() -> None:
+    async with running(many_boxes(2), size=(120, 34)) as (app, pilot, _):
+        await wait_for(pilot, lambda: "enter open" in screen_text(app).splitlines()[-1])
+        await pilot.press("f")
+        await wait_for(pilot, lambda: "port of" in screen_text(app))
+        app.tick(force=True)
+        await pilot.pause()
+        keys = screen_text(app).splitlines()[-1]
+        assert "enter done   esc cancel" in keys and "log" not in keys
+        await pilot.click("#keys", offset=(keys.index("esc"), 0))
+        await wait_for(pilot, lambda: "enter open" in screen_text(app).splitlines()[-1])
+        assert "port of" not in screen_text(app)
+        await pilot.press("f", *"none", "enter")
+        await wait_for(pilot, lambda: "enter open" in screen_text(app).splitlines()[-1])
+        assert "none" in screen_text(app).splitlines()[-2], "what is wrong with it"

@@ -34,6 +34,7 @@ from rgt_tui.ui.screens import TOO_SOON, HelpScreen, ReceiptScreen, TeardownScre
 from rgt_tui.ui.widgets import FittedLines, text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from rgt_tui.ui.widgets.teardown.confirm_state import DialogStage
+from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import resize, screen_text, until
@@ -484,7 +485,7 @@ async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_se
         await until(pilot, lambda: "by hand" in said(screen))
         assert "console: Stop" in said(screen)
         assert "charged until you destroy" in said(screen)
-        assert "container-disk: price not known" in said(screen)
+        assert "container-disk: price unknown" in said(screen)
         await type_name(pilot, screen)
         assert button(screen, "ok").disabled
         assert fleet.executed == []
@@ -669,6 +670,15 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
         assert "disk" not in text and "is kept" not in text, (
             "the machine was destroyed with its disk"
         )
+        assert text.count("volume 5") == 1, "the end does not repeat what still bills"
+        labels = {text_of(row)[:NAMES].strip() for row in rows.shown_lines}
+        assert {"still bills", "to end that"} <= labels, "the column of labels is as wide as below"
+        for hidden in ("#typing", "#asked", "#verbs", "#ok"):
+            assert not screen.query_one(hidden).display, hidden
+        shown = screen_text(app)
+        assert "esc close" in shown and "esc cancel" not in shown
+        assert "meter off " in text_of(screen.query_one("#course", FittedLines).shown_lines[0])
+        assert "here" not in [row.strip() for row in shown.splitlines()]
         assert not screen.query_one(EvidenceList).display
         copied = screen.to_copy()
         assert copied is not None and copied.text.startswith(f"# {BOX}: destroyed")

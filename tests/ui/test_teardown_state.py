@@ -420,11 +420,11 @@ def test_without_a_control_plane_the_dialog_says_how_to_do_it_by_hand() -> None:
         how=("console: 关机", "on the box: /usr/bin/shutdown"),
     )
     meter = Meter(per_hour=1.98, currency="CNY", source="fleet file")
-    setting = DialogSetting(meter, action, "AutoDL", LATER, keeps=("data: price not known",))
+    setting = DialogSetting(meter, action, "AutoDL", LATER, keeps=("data: price unknown",))
     closed = replace(ready(), review=None, review_error="lab has no control plane")
     shown = flat(facts_lines(closed, setting, 100))
     for part in ("no control plane", "¥1.98/h", "console: 关机", "/usr/bin/shutdown", "Safe for 15 days.",
-                 "data: price not known"):  # fmt: skip
+                 "data: price unknown"):  # fmt: skip
         assert part in shown, part
     unpriced = flat(facts_lines(closed, replace(setting, meter=Meter()), 100))
     assert "price unknown" in unpriced

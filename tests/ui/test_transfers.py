@@ -242,9 +242,9 @@ async def test_what_copied_on_a_box_that_is_lost_is_not_said_to_go_on() -> None:
     async with running(fleet, size=(150, 30), keys=("x",)) as (app, pilot, _):
         await settle(pilot)
         text = screen_text(app)
-        assert "0 under way   1 not known" in text, text
+        assert "0 under way   1 unknown" in text, text
         assert (
-            "· autodl-demo  not known   on box     rsync, process 77 there; as of the last contact with"
+            "· autodl-demo  unknown     on box     rsync, process 77 there; as of the last contact with"
             in text
         )
         assert "1m30 ago" in text

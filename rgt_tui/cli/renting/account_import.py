@@ -209,7 +209,7 @@ def _print_costs(bills: Sequence[AccountBill]) -> None:
                 print_lines(f"#   belongs to no box; to delete it: {thing.how}")
         if bill.leftovers_error is not None:
             print_lines(
-                f"# {bill.kind}: volumes, addresses and snapshots: not known ({bill.leftovers_error})"
+                f"# {bill.kind}: volumes, addresses and snapshots: unknown ({bill.leftovers_error})"
             )
         if bill.gaps:
             gaps = ", ".join(bill.gaps)

@@ -610,8 +610,8 @@ def _hour_labels(forecast: NightForecast, room: int) -> str:
         datetime.fromtimestamp(forecast.now).astimezone().replace(minute=0, second=0, microsecond=0)
     )
     hours = (forecast.until - forecast.now) / 3600.0
-    # A label has five cells and needs a gap.
-    every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 6 or step == 12)
+    # A label is 5 cells wide, and needs some blank ones before the next.
+    every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 8 or step == 12)
     while hour.timestamp() < forecast.until:
         hour += timedelta(hours=1)
         at = _find_column(hour.timestamp(), forecast, room)

@@ -72,6 +72,25 @@ def finding_key(finding: Finding) -> str:
     return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
 
 
+_SHORT_OF = {
+    "inodes": "inodes of {mount}",
+    "bytes": "bytes of {mount}",
+    "quota": "quota of {mount}",
+    "space": "space of {mount}",
+}
+
+
+def describe_resource(resource: str) -> str:
+    """Return a finding's resource in the person's language; its English is a part of ids."""
+    kind, of, mount = resource.partition(" of /")
+    if of and kind in _SHORT_OF:
+        return translate(_SHORT_OF[kind], mount=f"/{mount}")
+    kind, quote, name = resource.partition(" '")
+    if quote:
+        return translate(f"{kind} {{name}}").replace("{name}", f"'{name}")
+    return translate(resource)
+
+
 def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the resource, its reading or proof, and the run."""
     finding = reading.about
@@ -82,7 +101,7 @@ def say_finding(view: BoxFacts, reading: Reading, since: float) -> str:
     who = ""
     if finding.run:
         who = f" · {finding.run}"
-    return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
+    return f"{describe_resource(finding.resource)}: {tail} · {finding.gotcha}{who}"
 
 
 def describe_unread_runs(view: BoxFacts) -> str:
@@ -526,7 +545,8 @@ def check_undiagnosed(view: BoxFacts) -> Verdict:
     findings = [finding for finding in view.box.findings if not finding.cleared]
     if findings:
         return failed_verdict(
-            f"{findings[0].gotcha}: {translate(findings[0].title)}, {findings[0].resource}",
+            f"{findings[0].gotcha}: {translate(findings[0].title)}, "
+            f"{describe_resource(findings[0].resource)}",
             view.box.sample_at,
         )
     if view.box.findings:

@@ -716,9 +716,10 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if finding is None:
             self.hint(translate("{name}: no known fix to try", name=box.spec.name))
             return
+        from rgt_tui.health import describe_resource
         from rgt_tui.ui.screens.fix_trial import FixTrialScreen
 
-        title = f"{finding.gotcha} {finding.resource}"
+        title = f"{finding.gotcha} {describe_resource(finding.resource)}"
         self.app.push_screen(FixTrialScreen(self.fleet, box, title, finding.never, finding.fixes))
 
     def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:

@@ -58,7 +58,7 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     KEYS: ClassVar[tuple[Command, ...]] = COMMAND
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(COMMAND)
     DEFAULT_CSS = """
-    CommandScreen { align: center middle; background: $background 60%; }
+    CommandScreen { align: center middle; }
     CommandScreen > Vertical {
         width: 110; max-width: 96%; height: auto; max-height: 96%; padding: 0 1;
         border: round $accent; border-title-color: $foreground; background: $background;

@@ -102,8 +102,9 @@ def row_lines(
         Span(f"{mark} ", tone),
     )
     name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
-    told = held is None or held < 1 or " after " in row.text  # some events already contain it
-    if told:
+    # Some events have it in their text, those of earlier runs in English.
+    has_time = " after " in row.text or translate(", after {held}", held="") in row.text
+    if held is None or held < 1 or has_time:
         after = EMPTY
     else:
         after = (dim_span(translate("  after {held}", held=compact_time(held))),)

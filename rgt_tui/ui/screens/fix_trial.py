@@ -161,11 +161,9 @@ def _describe_content(found: RemovalPreview) -> tuple[list[str], Tone]:
         ], Tone.TROUBLE
     if found.logs:
         return [
-            translate(
-                "{logs}; no checkpoint, nothing of a roster", logs=how_many(found.logs, "log")
-            )
+            translate("{logs}; no checkpoint, no result of a run", logs=how_many(found.logs, "log"))
         ], Tone.WARN
-    return [translate("no checkpoint, no log, nothing of a roster")], Tone.TEXT
+    return [translate("no checkpoint, no log, no result of a run")], Tone.TEXT
 
 
 def _describe_room(before: DiskFigures, after: DiskFigures) -> str:
@@ -198,7 +196,7 @@ class FixTrialScreen(TextDialog):
     # Empty: the keys scroll until there is something to type.
     AUTO_FOCUS: ClassVar[str | None] = ""
     DEFAULT_CSS = """
-    FixTrialScreen { align: center middle; background: $background 60%; }
+    FixTrialScreen { align: center middle; }
     FixTrialScreen > Vertical {
         width: 122; max-width: 100%; height: auto; max-height: 100%; padding: 0 1; background: $background;
         border: round $accent; border-title-color: $foreground; border-subtitle-align: right;

@@ -91,7 +91,7 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     KEYS: ClassVar[tuple[Command, ...]] = QUESTION
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(QUESTION)
     DEFAULT_CSS = """
-    QuestionScreen { align: center middle; background: $background 60%; }
+    QuestionScreen { align: center middle; }
     QuestionScreen > Vertical {
         width: 78; max-width: 96%; height: auto; max-height: 96%; padding: 1 2;
         border: round $accent; border-title-color: $foreground; background: $background;

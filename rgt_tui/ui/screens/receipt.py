@@ -19,9 +19,8 @@ from rgt_tui.ui.notation import current_glyphs, make_displayable, money_or_dash
 from rgt_tui.ui.screens.text_dialog import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
+from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 
-NAMES = 13
-"""Width of the column of labels."""
 STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
 """Labels of texts that must not be missed."""
 RECEIPT: tuple[Command, ...] = (
@@ -81,7 +80,7 @@ class ReceiptScreen(TextDialog):
     KEYS: ClassVar[tuple[Command, ...]] = RECEIPT
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(RECEIPT))
     DEFAULT_CSS = """
-    ReceiptScreen { align: center middle; background: $background 60%; }
+    ReceiptScreen { align: center middle; }
     ReceiptScreen > Vertical {
         width: 100%; max-width: 122; height: auto; max-height: 100%; padding: 0 1; background: $background;
         border: round $rgt-faint; border-title-color: $foreground; border-title-style: bold;

@@ -73,7 +73,7 @@ from rgt_tui.ui.widgets.teardown.evidence_list import (
 )
 
 STYLE = """
-TeardownScreen { align: center middle; background: $background 60%; }
+TeardownScreen { align: center middle; }
 TeardownScreen #dialog {
     width: 100%; max-width: 122; height: auto; max-height: 100%; padding: 0 1;
     background: $background; border: round $rgt-faint;
@@ -124,6 +124,8 @@ TEARDOWN: tuple[Command, ...] = (
     *(command for command in APP if command.id == "app.help"),
 )  # fmt: skip
 """None of these keys sends anything; only the button does."""
+CLOSE = msgspec.structs.replace(TEARDOWN[0], title="close")
+"""The same key once there is nothing left to cancel."""
 
 
 class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
@@ -196,13 +198,16 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
 
     def _key_commands(self) -> tuple[Command, ...]:
         """Return the commands of the key line: those of the selected row, or of the dialog."""
+        closes = TEARDOWN[0]
+        if self.state.stage is not DialogStage.REVIEW or self.state.by_hand:
+            closes = CLOSE
         if self.query_one(EvidenceList).has_focus:
             # The most important first: the key line leaves out the last ones.
-            first = (*EVIDENCE[:4], COPY, *TEARDOWN[1:2], *TEARDOWN[:1])
+            first = (*EVIDENCE[:4], COPY, *TEARDOWN[1:2], closes)
         elif self.receipt is not None:
-            first = (COPY, *TEARDOWN[3:4], *TEARDOWN[:1])
+            first = (COPY, *TEARDOWN[3:4], closes)
         else:
-            first = (*WALK[:1], *TEARDOWN[1:2], *TEARDOWN[3:4], *TEARDOWN[:1])
+            first = (*WALK[:1], *TEARDOWN[1:2], *TEARDOWN[3:4], closes)
         shown = [msgspec.structs.replace(one, footer=rank) for rank, one in enumerate(first, 1)]
         return (*shown, TEARDOWN[-1])
 
@@ -330,7 +335,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         field_width = 36
         field = max(field_width, len(self.state.wanted_text) + 3)
         buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
-        stacked = inner < NAMES + field + buttons
+        is_over = self.state.stage is DialogStage.OFF
+        stacked = inner < NAMES + field + buttons and not is_over
         self.set_class(stacked, "stacked")
         if stacked:
             self.query_one(NameField).styles.width = "1fr"
@@ -342,7 +348,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         course = height >= least_height or self.state.stage is not DialogStage.REVIEW
         self.query_one("#course").display = course and not self.state.by_hand
         # Lines of the dialog around the review.
-        fixed = 7 + course + stacked + pull + 2 * (len(self.state.offered) > 1)
+        has_choice = len(self.state.offered) > 1 and not is_over
+        fixed = 7 + course + stacked + pull + 2 * has_choice - is_over
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -405,14 +412,16 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         dialog.border_subtitle = Content(make_displayable(promise_text(state)))
         for part in self.query(FittedLines):
             part.update()
-        for choice in self.query(VerbChoice):
-            choice.chosen = state.verb
-            choice.redraw()
         field = self.query_one(NameField)
         field.disabled = state.stage is not DialogStage.REVIEW or state.by_hand
+        is_over = state.stage is DialogStage.OFF
         for hidden in ("#typing", "#asked"):
-            self.query_one(hidden).display = not state.by_hand
-        self.query_one("#ok").display = not state.by_hand and state.stage is not DialogStage.OFF
+            self.query_one(hidden).display = not (state.by_hand or is_over)
+        for choice in self.query(VerbChoice):
+            choice.chosen = state.verb
+            choice.display = not is_over
+            choice.redraw()
+        self.query_one("#ok").display = not (state.by_hand or is_over)
         for shown in (self.query_one(EvidenceList), self.query_one("#sends")):
             shown.display = self.receipt is None
         # The state drops a name that was typed for another review; the field follows.

@@ -158,7 +158,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     if pull.asks is not None:
         return g.person, Tone.WARN, "asks"
     if pull.unseen:
-        return g.unknown, Tone.DIM, translate("not known")
+        return g.unknown, Tone.DIM, translate("unknown")
     if pull.is_running:
         if kind == "on box":
             first = "copies"
@@ -515,7 +515,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         going, unseen = sum(pull.is_running for pull in every), sum(pull.unseen for pull in every)
         lost = ""
         if unseen:
-            lost = translate("   {unseen} not known", unseen=unseen)
+            lost = translate("   {unseen} unknown", unseen=unseen)
         return [
             (
                 1,

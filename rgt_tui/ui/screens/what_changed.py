@@ -149,7 +149,7 @@ class WhatChangedScreen(TextDialog):
     KEYS: ClassVar[tuple[Command, ...]] = WHAT_CHANGED
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(WHAT_CHANGED)
     DEFAULT_CSS = """
-    WhatChangedScreen { align: center middle; background: $background 60%; }
+    WhatChangedScreen { align: center middle; }
     WhatChangedScreen > Vertical {
         width: 100%; max-width: 122; height: auto; max-height: 100%; padding: 0 1; background: $background;
         border: round $accent; border-title-color: $foreground; border-subtitle-align: right;

@@ -249,6 +249,13 @@ def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int,
     return []
 
 
+ENTRY = (
+    Command("entry.keep", ("enter",), "done", "", footer=1),
+    Command("entry.give-up", ("escape",), "cancel", "", footer=2),
+)
+"""The keys that count while a line is typed; all others are typed."""
+
+
 class KeyLine(LineWidget):
     """Keys of the screen at the left, badges at the right."""
 
@@ -256,6 +263,16 @@ class KeyLine(LineWidget):
         super().__init__(id="keys")
         self._commands = commands
         self._badges: tuple[str, ...] = ()
+        self._entry: EntryLine | None = None
+
+    @property
+    def _shown_commands(self) -> Sequence[Command]:
+        return self._commands if self._entry is None else ENTRY
+
+    def follow_entry(self, entry: EntryLine | None) -> None:
+        """Show the keys of an entry line while it is open; None = those of the screen again."""
+        self._entry = entry
+        self.redraw()
 
     def show_commands(self, commands: Sequence[Command]) -> None:
         """Show the keys of these commands."""
@@ -279,7 +296,7 @@ class KeyLine(LineWidget):
         spans: list[Span] = []
         x = 0
         right = self._badge_line()
-        for start, end, command in layout_keys(self._commands, width - width_of(right)):
+        for start, end, command in layout_keys(self._shown_commands, width - width_of(right)):
             spans.append(Span(" " * (start - x)))
             spans.append(
                 Span(
@@ -294,10 +311,10 @@ class KeyLine(LineWidget):
     async def on_click(self, event: events.Click) -> None:
         """Run the command that was clicked."""
         for start, end, command in layout_keys(
-            self._commands, self.size.width - width_of(self._badge_line())
+            self._shown_commands, self.size.width - width_of(self._badge_line())
         ):
             if start <= event.x < end:
-                await self.screen.run_action(command.textual_action)
+                await (self._entry or self.screen).run_action(command.textual_action)
                 return
 
 
@@ -386,6 +403,8 @@ class EntryLine(FaultTolerant, Horizontal):
     def on_mount(self) -> None:
         """Focus the input, and hide the event line."""
         self.screen.query_one("#event").display = False
+        for keys in self.screen.query(KeyLine):
+            keys.follow_entry(self)
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -398,9 +417,14 @@ class EntryLine(FaultTolerant, Horizontal):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close with the text."""
         event.stop()
+        self.action_keep()
+
+    def action_keep(self) -> None:
+        """Close with the text."""
+        text = self.query_one(Input).value
         # Closed first, because `done` may open the next entry.
         self._close_entry()
-        self._done(event.value)
+        self._done(text)
 
     def action_give_up(self) -> None:
         """Close without the text."""
@@ -409,6 +433,8 @@ class EntryLine(FaultTolerant, Horizontal):
 
     def _close_entry(self) -> None:
         self.leaving = True
+        for keys in self.screen.query(KeyLine):
+            keys.follow_entry(None)
         # First: Textual moves the focus to any other widget when this one disappears.
         self.screen.set_focus(cast("EntryHost", self.screen).main_widget())
         # At once, because `remove` takes effect later.

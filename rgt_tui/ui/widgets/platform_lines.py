@@ -172,7 +172,7 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
     ):
         if error is not None:
             if at is None:
-                stands = "unknown"
+                stands = translate("unknown")
             else:
                 stands = translate("as listed {now} ago", now=compact_time(now - at))
             # Some platforms have no API for anything but machines. That never changes, so it is no

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from rgt_tui import health
-from rgt_tui.health import describe_self_stop
+from rgt_tui.health import describe_resource, describe_self_stop
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxHealth,
@@ -298,23 +298,13 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     return out
 
 
-def _shown_resource(resource: str) -> str:
-    """Return a resource in the person's language; its English is a key."""
-    what, _, mount = resource.partition(" of ")
-    if what == "inodes":
-        return translate("inodes of {mount}", mount=mount)
-    if what == "bytes":
-        return translate("bytes of {mount}", mount=mount)
-    return resource
-
-
 def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _FindingParts:
     # A cause that is gone is no error any more.
     glyph, tone = SEVERITIES[Severity.COST if finding.cleared else finding.severity].glyph_and_tone
     age = ""
     if finding.since:
         age = translate("{now} ago", now=compact_time(now - finding.since))
-    name = make_line(Span(f"{glyph} {_shown_resource(finding.resource)}", tone))
+    name = make_line(Span(f"{glyph} {describe_resource(finding.resource)}", tone))
     reading = finding.reading or translate(finding.title)
     tail = make_line(
         dim_span(

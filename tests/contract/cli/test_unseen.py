@@ -86,7 +86,7 @@ async def test_some_boxes_of_a_fleet_say_nothing_of_the_others(unseen: Unseen) -
 async def test_what_cannot_be_listed_is_said(unseen: Unseen) -> None:
     unseen.server.inject_faults(InjectedFault(on="GET /v2/network-volumes", status=403, times=-1))
     done = await unseen("status")
-    assert "volumes, addresses and snapshots: not known" in done.stdout.splitlines()[1]
+    assert "volumes, addresses and snapshots: unknown" in done.stdout.splitlines()[1]
     assert "≥ $" in done.stdout.splitlines()[1]
 
 

@@ -217,7 +217,7 @@ def shown(receipt: Receipt) -> None:
     assert "confirmed by" in rows["ended"]
     assert f"pulled and verified in {COPY.where}, sha256 {'a' * 64}" in text
     assert "/workspace/a (cell a, 1 file, 1.0 GB): verified durable copy" in text
-    assert rows["cost"] == "not known"
+    assert rows["cost"] == "unknown"
     assert "network-volume" in rows["still bills"]
     assert rows["to end that"]
     assert len(rows["evidence"]) == 64

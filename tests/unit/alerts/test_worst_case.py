@@ -109,7 +109,7 @@ def test_a_price_that_is_not_known_in_full_is_a_lower_bound() -> None:
     found = case("vastai", meter=meter)
     assert (found.amount, found.at_least) == (2.0, True)
     assert "≥ $2.00 until" in found.text
-    assert "the price of volume disk is not known" in found.text
+    assert "the price of volume disk is unknown" in found.text
 
 
 def test_a_lower_bound_of_nothing_is_unknown() -> None:

@@ -36,14 +36,14 @@ def test_what_is_not_known_is_never_left_out() -> None:
     ) and "price unknown" in account_text(unpriced)
     late = replace(BILL, things=(POD,), leftovers_at=None, leftovers_error="403")
     assert "≥ $1.00/h" in account_text(late)
-    assert "volumes, addresses and snapshots: not known (403)" in account_text(late)
+    assert "volumes, addresses and snapshots: unknown (403)" in account_text(late)
     old = replace(BILL, machines_error="500")
     assert account_text(old).endswith("machines: maybe incomplete (500)")
     none = replace(
         BILL, machines_at=None, leftovers_at=None, machines_error="no API", leftovers_error="no API"
     )
     assert account_text(none).endswith(
-        "unknown     -          machines, volumes and the like: not known (no API)"
+        "unknown     -          machines, volumes and the like: unknown (no API)"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import datetime
 
 import msgspec
@@ -302,3 +303,14 @@ def test_a_time_has_its_spread() -> None:
     forecast = night_of(training_box())
     assert "23:40 (23:36–23:44)" in text_of_night(forecast)
     assert night_forecast.ForecastTime(1.0, 2.0, None).latest is None
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+@pytest.mark.parametrize("minutes", [0, 7, 31, 59])
+def test_the_labels_of_the_axis_never_touch(width: int, minutes: int) -> None:
+    now = NOW + 60.0 * minutes
+    forecast = night_forecast.forecast_night([(training_box(), profile())], now)
+    axis = night_forecast.night_lines(forecast, width)[0].text
+    labels = axis.split()
+    assert labels and all(len(label) == 5 for label in labels), axis
+    assert not any(f"{one} {other}" in axis for one, other in itertools.pairwise(labels)), axis

@@ -64,7 +64,7 @@ def test_a_destroy_names_what_is_lost_kept_and_billed() -> None:
     assert seen.kept == ("network-volume (/net)",)
     assert (
         seen.keeps_billing[0]
-        == "network-volume, if there is one: it outlives the box; price not known"
+        == "network-volume, if there is one: it outlives the box; price unknown"
     )
     assert seen.irreversible
     assert (seen.per_hour, seen.spent, seen.status) == (1.40, 3.0, "RUNNING")
@@ -133,7 +133,7 @@ def test_parts_without_a_price_are_named_and_the_price_is_a_lower_bound() -> Non
         BillingVerb.PARK, meter=replace(METER, at_least=True, unpriced=("volume disk",)), bills=()
     )
     assert (seen.at_least, seen.spent_at_least) == (True, False)
-    assert seen.keeps_billing == ("at an unknown price: volume disk",)
+    assert seen.keeps_billing == ("price unknown: volume disk",)
 
 
 def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:

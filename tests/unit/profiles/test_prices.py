@@ -158,7 +158,7 @@ def test_what_has_no_price_is_unknown_not_free() -> None:
     assert storage_per_hour(profile, "network-volume", 10, running=True, grade="NEW") is None
     assert storage_per_hour(profile, "nothing", 10, running=True) is None
     assert storage_per_hour(profile, "volume-disk", math.nan, running=True) is None
-    assert describe_tier_prices(StorageTier("x"), running=True) == "price not known"
+    assert describe_tier_prices(StorageTier("x"), running=True) == "price unknown"
 
 
 def test_prices_in_words_have_their_month() -> None:

@@ -91,14 +91,14 @@ def test_where_there_is_nothing_to_say_only_the_danger_is_said() -> None:
         ({"billing": (BillingAction("end", "End", "destroy", True),)}, "only End can end it"),
         ({"billing": (BillingAction("stop", "Stop", "park", None),)}, "nothing here ends it"),
         ({"billing": ()}, "nothing here ends it"),
-        ({"network": NetworkFacts()}, "whether traffic costs money is not known"),
+        ({"network": NetworkFacts()}, "unknown whether traffic costs money"),
         (
             {"network": NetworkFacts(traffic=TrafficFacts(metered=True, note="by the GB"))},
             "traffic costs money: by the GB",
         ),
         (
             {"interruption": Interruption(spot_available=True)},
-            "how much warning there is is not known",
+            "the time between warning and end is unknown",
         ),
         (
             {"interruption": Interruption(spot_available=True, spot_grace_s=0)},

@@ -16,7 +16,7 @@ HOST = Meter(out_per_gb=0.002, source="vast.ai")
 @pytest.mark.parametrize(
     ("profile", "meter", "free", "price", "words"),
     [
-        ("generic-ssh", None, False, None, "charges for traffic is not known; 67.5 GB will leave"),
+        ("generic-ssh", None, False, None, "charges for traffic; 67.5 GB will leave"),
         ("runpod", None, True, 0.0, "no fee for traffic"),
         (
             "vastai",

@@ -521,45 +521,40 @@ def progress_line(state: ConfirmState, width: int) -> Line:
     """Return the progress of a request: done steps with their times, and the next ones."""
     if state.by_hand:
         return EMPTY
-    wide = _progress_spans(state, "  ")
-    if width_of(wide) <= width:
-        return wide
-    return _progress_spans(state, " ")
+    made = _progress_spans(state, "  ")
+    if width_of(made) > width:
+        made = _progress_spans(state, " ")
+    if width_of(made) > width:
+        made = _progress_spans(state, " ", narrow=True)
+    return made
 
 
-def _progress_spans(state: ConfirmState, gap: str) -> Line:
+def _progress_spans(state: ConfirmState, gap: str, *, narrow: bool = False) -> Line:
+    """Return the steps; a narrow line has no name, and only the last step that is done has its time."""
     at = {step.phase: step.at for step in state.progress}
-    spans: list[Span] = [
-        dim_span(
-            fit_text(
-                translate("done") if state.stage is DialogStage.OFF else translate("then"), NAMES
-            )
-        )
-    ]
+    name = translate("done") if state.stage is DialogStage.OFF else translate("then")
+    spans: list[Span] = [] if narrow else [dim_span(fit_text(name, NAMES))]
     yours = state.stage is DialogStage.YOURS or (state.review is not None and state.review.by_hand)
     for index, (phase, text) in enumerate(BY_CLICK if yours else BY_CALL):
         if index:
             spans.append(dim_span(f"{gap}{current_glyphs().arrow}{gap}"))
         if phase in at:
             proved = phase is StopPhase.METER_OFF
+            shown = translate(text)
             if proved:
-                mark = f"{current_glyphs().check} "
-            else:
-                mark = ""
-            spans.append(
-                Span(
-                    f"{mark}{text} {clock_or_dash(at[phase])}", Tone.PROVED if proved else Tone.TEXT
-                )
-            )
+                shown = f"{current_glyphs().check} {shown}"
+            if not narrow or phase is state.progress[-1].phase:
+                shown = f"{shown} {clock_or_dash(at[phase])}"
+            spans.append(Span(shown, Tone.PROVED if proved else Tone.TEXT))
         else:
             # The first step that is not done is the one under way.
             waits = state.stage is DialogStage.SENDING and (
                 index == 0 or BY_CALL[index - 1][0] in at
             )
             spans.append(
-                Span(f"{text} {current_glyphs().ellipsis}", Tone.ACCENT)
+                Span(f"{translate(text)} {current_glyphs().ellipsis}", Tone.ACCENT)
                 if waits
-                else dim_span(text)
+                else dim_span(translate(text))
             )
     if state.stage is DialogStage.SENDING and state.progress and state.progress[-1].text:
         spans.append(dim_span(f"   {state.progress[-1].text}"))
