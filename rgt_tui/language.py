@@ -51,6 +51,11 @@ def _current_catalogue() -> gettext.NullTranslations:
     return load_catalogue(choose_language(os.environ))
 
 
+def speaks_english() -> bool:
+    """Return whether no text is translated."""
+    return type(_current_catalogue()) is gettext.NullTranslations
+
+
 def translate(text: str, **values: object) -> str:
     """Return a text in the person's language.
 

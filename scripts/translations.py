@@ -23,6 +23,7 @@ from babel.messages.pofile import read_po, write_po
 
 from rgt_tui.language import AFTER_A_NUMBER
 from rgt_tui.model import BoxHealth
+from rgt_tui.profiles import change_texts, read_profile
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "rgt_tui" / "locale"
@@ -135,6 +136,18 @@ def read_pages(text: str) -> Iterator[str]:
         yield from (fix["text"] for fix in page.get("fixes", ()))
 
 
+def read_profile_texts(path: Path) -> list[str]:
+    """Return the texts of a profile that a person reads."""
+    found: list[str] = []
+
+    def keep_text(text: str) -> str:
+        found.append(text)
+        return text
+
+    change_texts(read_profile(path), keep_text)
+    return found
+
+
 def collect_texts() -> dict[str, list[tuple[str, int]]]:
     """Return every text that is translated, with the places that have it."""
     found: dict[str, list[tuple[str, int]]] = {}
@@ -149,6 +162,10 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
     for path in sorted((ROOT / "handbook").glob("*.toml")):
         for text in read_pages(path.read_text("utf-8")):
             found.setdefault(text, []).append((f"handbook/{path.name}", 1))
+    for path in sorted((ROOT / "profiles").glob("*.toml")):
+        for text in read_profile_texts(path):
+            if any(one.isalpha() for one in text):
+                found.setdefault(text, []).append((f"profiles/{path.name}", 1))
     return found
 
 

@@ -8,10 +8,12 @@ from rgt_wire import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.profiles.loader import (
+        TEXT_FIELDS,
         ApiField,
         ApiTable,
         ProfileError,
         all_profiles,
+        change_texts,
         data_dir,
         is_cluster,
         load_api_tables,
@@ -128,6 +130,7 @@ __all__ = [
     "LEAST_POINTS",
     "MOST_CARDS",
     "SYMBOLS",
+    "TEXT_FIELDS",
     "Advice",
     "ApiField",
     "ApiTable",
@@ -144,6 +147,7 @@ __all__ = [
     "bilingual_verb",
     "byte_pct",
     "card_figures",
+    "change_texts",
     "check_sources",
     "cited_by",
     "clock_rows",
@@ -242,7 +246,8 @@ __getattr__ = imported_later(
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
         "run_cost seconds_per_step is_version_in_range list_quarter_paces",
         "loader": (
-            "ApiField ApiTable ProfileError all_profiles data_dir is_cluster load_api_tables load_profile "
+            "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir is_cluster "
+            "load_api_tables load_profile "
             "old_tables own_profile parse_field parse_table read_profile"
         ),
         "platform_page": "FIRST_CONTACT PageRow PageSection RowWeight clock_rows platform_sections",

@@ -9,14 +9,17 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
+from rgt_tui.language import speaks_english, translate
 from rgt_tui.model import Profile
+from rgt_tui.model import profile as parts
 from rgt_tui.profiles.profile_faults import (
     MONTH,
     URL,
@@ -27,8 +30,10 @@ from rgt_tui.profiles.profile_faults import (
 )
 
 __all__ = [
+    "TEXT_FIELDS",
     "ProfileError",
     "all_profiles",
+    "change_texts",
     "is_cluster",
     "load_profile",
     "own_profile",
@@ -223,24 +228,83 @@ def _load_cached(id: str, config: str | None, home: str | None) -> Profile:  # n
     return read_profile(shipped / f"{id}.toml")
 
 
-def all_profiles() -> dict[str, Profile]:
+TEXT_FIELDS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    parts.Profile: ("top_danger", "confidence_note", "stops_gpu", "stops_all", "conveniences"),
+    parts.FactSource: ("fact",),
+    parts.StorageTier: ("note", "scope", "where", "size", "speed"),
+    parts.StorageFacts: ("checkpoints", "inodes", "notes"),
+    parts.BillingAction: ("note", "how", "confirm_with", "first"),
+    parts.ClockClaim: ("says",),
+    parts.DangerClock: ("what", "consequence", "applies_when"),
+    parts.LaunchFacts: ("api", "address", "key_step", "environment", "notes"),
+    parts.LaunchMethod: ("call", "note"),
+    parts.SshAccess: ("name", "note"),
+    parts.NetworkFacts: ("proxy_note", "mirrors", "traps", "ports", "notes"),
+    parts.TrafficFacts: ("note",),
+    parts.TensorBoard: ("note",),
+    parts.Interruption: ("model", "spot_signal", "detect", "resume", "losses"),
+    parts.DaemonFacts: ("install", "native_queue", "on_start_note", "notes"),
+    parts.Gotcha: ("symptom", "cause", "fix", "probe", "note", "signature_in"),
+    parts.Contradiction: ("about", "sides", "counts"),
+    parts.Overrides: ("python_note", "durable_note", "credentials", "scratch"),
+}
+"""The other fields are names, numbers, commands and what programs compare."""
+
+
+def change_texts(part: Any, change: Callable[[str], str]) -> Any:
+    """Return a profile, or a part of one, with each of its texts changed."""
+    if isinstance(part, tuple):
+        return tuple(change_texts(one, change) for one in part)
+    if not isinstance(part, msgspec.Struct):
+        return part
+    made = {}
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if name not in TEXT_FIELDS.get(type(part), ()):
+            made[name] = change_texts(value, change)
+        elif isinstance(value, str):
+            made[name] = change(value)
+        elif value is not None:
+            made[name] = tuple(change(one) for one in value)
+    return msgspec.structs.replace(part, **made)
+
+
+@functools.cache
+def _load_translated(id: str, config: str | None, home: str | None) -> Profile:  # noqa: A002
+    """Load a profile with its texts in the person's language."""
+    made: Profile = change_texts(_load_cached(id, config, home), translate)
+    return made
+
+
+def all_profiles(*, english: bool = False) -> dict[str, Profile]:
     """Return every profile by id, sorted; read once per process.
+
+    Args:
+        english: See `load_profile`.
 
     Raises:
         ProfileError: one of the files is broken.
     """
     names = {file.stem for file in data_dir().glob("*.toml")} | set(_own_files(own_directory()))
-    return {name: load_profile(name) for name in sorted(names)}
+    return {name: load_profile(name, english=english) for name in sorted(names)}
 
 
-def load_profile(id: str) -> Profile:  # noqa: A002
+def load_profile(id: str, *, english: bool = False) -> Profile:  # noqa: A002
     """Return the profile called `id`, preferring the person's own; read once per process.
+
+    Args:
+        id: Its name.
+        english: Leave its texts in English, for a program that reads them; else they are in the
+            person's language.
 
     Raises:
         ProfileError: there is none of that name (the closest is named), or its file is broken.
     """
     # Called for every box at every poll, so no path is built here.
-    return _load_cached(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
+    load = _load_translated
+    if english or speaks_english():
+        load = _load_cached
+    return load(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
 
 
 CLUSTERS = ("slurm", "kubernetes")

@@ -34,7 +34,6 @@ from rgt_tui.ui.screens import TOO_SOON, HelpScreen, ReceiptScreen, TeardownScre
 from rgt_tui.ui.widgets import FittedLines, text_of
 from rgt_tui.ui.widgets.teardown.confirm import DialogButton
 from rgt_tui.ui.widgets.teardown.confirm_state import DialogStage
-from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
 from tests.ui.fakes import FakeFleet
 from tests.ui.snap import resize, screen_text, until
@@ -671,7 +670,7 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
             "the machine was destroyed with its disk"
         )
         assert text.count("volume 5") == 1, "the end does not repeat what still bills"
-        labels = {text_of(row)[:NAMES].strip() for row in rows.shown_lines}
+        labels = {text_of(row)[:15].strip() for row in rows.shown_lines}
         assert {"still bills", "to end that"} <= labels, "the column of labels is as wide as below"
         for hidden in ("#typing", "#asked", "#verbs", "#ok"):
             assert not screen.query_one(hidden).display, hidden

@@ -59,9 +59,9 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         return USAGE
     try:
         # Named ones alone are loaded, so that a broken profile of one's own spoils only itself.
-        profiles = [load_profile(name) for name in dict.fromkeys(names)] or list(
-            all_profiles().values()
-        )
+        english = arguments.json
+        profiles = [load_profile(name, english=english) for name in dict.fromkeys(names)]
+        profiles = profiles or list(all_profiles(english=english).values())
     except ProfileError as error:
         print_error(error)
         return USAGE

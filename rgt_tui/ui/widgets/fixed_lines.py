@@ -267,7 +267,9 @@ class KeyLine(LineWidget):
 
     @property
     def _shown_commands(self) -> Sequence[Command]:
-        return self._commands if self._entry is None else ENTRY
+        if self._entry is None:
+            return self._commands
+        return ENTRY
 
     def follow_entry(self, entry: EntryLine | None) -> None:
         """Show the keys of an entry line while it is open; None = those of the screen again."""

@@ -60,7 +60,9 @@ def test_the_catalogue_keeps_to_the_terms_of_the_documentation() -> None:
     assert [
         message.string
         for message in read_catalogue(path)
-        if message.id and any(word in str(message.string) for word in [*avoided, "您"])
+        if message.id
+        # A platform's own label, such as that of a button, stays as it is.
+        and any(word in str(message.string) for word in [*avoided, "您"] if word not in message.id)
     ] == []
 
 

@@ -532,8 +532,12 @@ def progress_line(state: ConfirmState, width: int) -> Line:
 def _progress_spans(state: ConfirmState, gap: str, *, narrow: bool = False) -> Line:
     """Return the steps; a narrow line has no name, and only the last step that is done has its time."""
     at = {step.phase: step.at for step in state.progress}
-    name = translate("done") if state.stage is DialogStage.OFF else translate("then")
-    spans: list[Span] = [] if narrow else [dim_span(fit_text(name, NAMES))]
+    name = translate("then")
+    if state.stage is DialogStage.OFF:
+        name = translate("done")
+    spans: list[Span] = []
+    if not narrow:
+        spans.append(dim_span(fit_text(name, NAMES)))
     yours = state.stage is DialogStage.YOURS or (state.review is not None and state.review.by_hand)
     for index, (phase, text) in enumerate(BY_CLICK if yours else BY_CALL):
         if index:
