@@ -37,6 +37,7 @@ EVERY_S = 5.0
 def run_pull(arguments: PullArguments) -> int:
     """Pull; return the exit code."""
     spec = open_box(arguments, trusted=True)
+    # Absolute: the ledger of the pull is kept per directory, and must not depend on the cwd.
     destination = Path(arguments.dest or Path("pulled") / spec.name).expanduser().absolute()
     request = PullRequest(
         paths=tuple(arguments.paths),
@@ -86,6 +87,8 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: PullDisplay)
             display.show_plan(plan, listing, traffic)
 
         report = await pull_box(spec, request, show_progress, show_plan)
+        # An exception leaves the page without a result: other rgts then show that it was
+        # interrupted.
         page.record_result(in_short(report), whole=report.is_complete)
         return report
 
@@ -104,6 +107,7 @@ def in_short(report: PullReport) -> str:
             reasons.append(
                 translate("{path} and others belong to no job", path=report.unclaimed[0].path)
             )
+        # The box limits its lists, and counts what did not fit.
         count = len(reasons) + report.uncounted
         return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
     same = ""
@@ -128,6 +132,7 @@ class PullDisplay:
         self._json = as_json
         self._quiet = quiet
         self._live: Live | None = None
+        # So that the first progress is printed at once.
         self._said_at = -EVERY_S
         self._phase = ""
 
@@ -136,6 +141,7 @@ class PullDisplay:
             from rich.console import Console
             from rich.live import Live
 
+            # Without a thread of rich: progress arrives often enough to draw it.
             self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
             self._live.start()
         return self
@@ -160,12 +166,14 @@ class PullDisplay:
                 " (of that at most {present} from an earlier pull)", present=size(plan.present)
             )
         self._print_line(said)
+        # Before the first byte, because on some platforms traffic costs money.
         if plan.steps:
             self._print_line(f"{self._name}: traffic: {traffic}")
 
     def _print_line(self, text: str) -> None:
         with contextlib.suppress(OSError):
             if self._live is not None:
+                # Names of files may look like rich's markup.
                 self._live.console.print(clean_text(text), markup=False, highlight=False)
             else:
                 sys.stderr.write(clean_text(text) + "\n")
@@ -177,10 +185,12 @@ class PullDisplay:
             self._live.update(draw_progress(self._name, progress), refresh=True)
             return
         now = time.monotonic()
+        # A new phase is always printed, so that each shows up at least once.
         if self._quiet or (progress.phase == self._phase and now - self._said_at < EVERY_S):
             return
         self._phase, self._said_at = progress.phase, now
         if self._json:
+            # A path may have bytes that are not UTF-8, which JSON cannot carry.
             row = {**msgspec.structs.asdict(progress), "path": clean_text(progress.path)}
             print_json({"box": self._name, **row})
             sys.stdout.flush()
@@ -258,6 +268,7 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
             here=here,
         )
     )
+    # Below 5% the ratio says nothing, since blocks that do not shrink are sent as they are.
     if report.line_bytes and report.packed_bytes > 1.05 * report.line_bytes:
         ratio = f"{report.packed_bytes / report.line_bytes:.1f}:1"
         line = size(report.line_bytes)
@@ -294,6 +305,7 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
     _print_problems(name, "link", links, len(report.links))
     for folder in report.folders:
         found = translate("complete here, {files}", files=how_many(folder.files, "file"))
+        # One example; --json has all of them.
         if folder.missing:
             path, reason = folder.missing[0]
             first = path.removeprefix(folder.path.rstrip("/") + "/")
@@ -337,6 +349,7 @@ def _print_unclaimed(report: PullReport) -> None:
     name, groups = report.box, sorted(report.unclaimed, key=lambda group: -group.bytes)
     directories = how_many(len(groups), "directory", "directories")
     total = f"{size(sum(group.bytes for group in groups))} in {directories}"
+    # Small files are mentioned, but do not make the copy incomplete (--unclaimed).
     if not report.too_much_unclaimed:
         print_lines(
             translate(
@@ -400,6 +413,7 @@ def replace_surrogates(text: str) -> str:
 def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
     # Maximum names of one kind that are printed; --json has all.
     shown = 50
+    # On stderr like all problems: stdout has the result.
     for path, reason in list(rows)[:shown]:
         print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
     if count > shown:
