@@ -162,6 +162,7 @@ def receipt_of(
         audit: SHA-256 of its line of the audit log.
     """
     profile, verb = given.profile, evidence.verb
+    # The same results and protections on which the gate has decided, not a newer list.
     asked = choose_collected_results(given, verb)
     found: tuple[tuple[ResultGroup, str], ...] = ()
     if profile is not None:
@@ -176,6 +177,7 @@ def receipt_of(
             owner=group.owner,
             files=group.files,
             bytes=group.bytes,
+            # Protected by nothing and allowed all the same: the person gave it up.
             by=safe or "lost",
         )
         proof = proofs.get(group.path)
@@ -194,6 +196,8 @@ def receipt_of(
         who=find_user_and_host(),
         begun_at=given.now,
         call=call,
+        # Although it is not sent yet: a crash right after the call must not leave "nothing
+        # happened".
         state=ActionState.SENT,
         per_hour=review.per_hour,
         at_least=review.at_least,
@@ -226,12 +230,15 @@ def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
     ref = spec.billing_ref
     per_hour = None
     if box.self_stop is not None:
+        # The price when it was armed: a machine that is off reports that of its storage.
         prices_known = (one.per_hour for one in box.self_stop.armed)
         per_hour = next((price for price in prices_known if price is not None), None)
     instance = ""
     if ref is not None:
         instance = ref.instance
     return Receipt(
+        # No journal entry exists; name and second make an id that is the same when it is written
+        # again.
         action=f"self-{spec.name}-{at:.0f}",
         box=spec.name,
         verb=BillingVerb.PARK,
@@ -258,6 +265,7 @@ def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
 
 def find_start(box: BoxState) -> float | None:
     """Return when a machine was last started, or created; None = unknown."""
+    # The provider's word first, then the first sight of it running, then its age.
     for at in (box.meter.started, box.life.started_at, box.meter.created):
         if at is not None:
             return at
@@ -272,6 +280,7 @@ def list_run_receipts(
     found = {run.name: run for run in box.found}
     folders: dict[str, list[KeptResults]] = {}
     for one in kept:
+        # "run NAME" or "cell NAME": the name alone is that of a run.
         folders.setdefault(one.owner.partition(" ")[2], []).append(one)
     rows = []
     for run in box.runs:
@@ -288,6 +297,7 @@ def list_run_receipts(
         elif run.name in found and not found[run.name].alive:
             ended = how_ended(found[run.name])
         mine = folders.get(run.name, [])
+        # The listed directories say more than the cell's own mark.
         if mine:
             copy = ", ".join(dict.fromkeys(KEPT.get(one.by, one.by) for one in mine))
         best = run.best
@@ -338,6 +348,7 @@ class ReceiptBook:
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         files.replace_file(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
+        # A second file, which people read without rgt.
         text = receipt_markdown(receipt)
         files.replace_file(self.folder / f"{receipt.action}.md", text.encode())
 
@@ -352,7 +363,12 @@ class ReceiptBook:
         if found is None:
             return None
         found = msgspec.structs.replace(
-            found, state=state, ended_at=at, said=said, spent=spent or found.spent
+            # Without a newer sum, the one before the call stays.
+            found,
+            state=state,
+            ended_at=at,
+            said=said,
+            spent=spent or found.spent,
         )
         with contextlib.suppress(OSError):
             self.save_receipt(found)
@@ -381,6 +397,7 @@ class ReceiptBook:
         try:
             with files.open_regular(path, follow=False) as file:
                 return msgspec.json.decode(file.read(MOST_BYTES), type=Receipt)
+        # A damaged receipt hides nothing else: the audit log is the record.
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
@@ -435,6 +452,7 @@ def receipt_markdown(receipt: Receipt) -> str:
     """Return the receipt as a Markdown page."""
 
     def escape_text(text: str) -> str:
+        # Names of runs come from the box, and must not become links or HTML; the backslash first.
         for char in "\\`*_|<>[]":
             text = text.replace(char, f"\\{char}")
         return " ".join(text.split())
@@ -457,6 +475,7 @@ def receipt_markdown(receipt: Receipt) -> str:
 def list_charges(receipt: Receipt) -> tuple[str, ...]:
     """Return what still bills, with the price per month where it is known."""
     rows = receipt.keeps_billing
+    # The profile's own rows may have a price per month already.
     if receipt.still_per_hour is None or any("a month" in row for row in rows):
         return rows
     hour = format_money(receipt.still_per_hour, receipt.currency)
@@ -492,6 +511,7 @@ def _describe_cost(receipt: Receipt) -> str:
 def _describe_time_on(receipt: Receipt) -> str:
     if receipt.started_at is None:
         return "unknown: the provider does not report its start"
+    # Until the call, if the end is unknown.
     end = receipt.ended_at or receipt.begun_at
     span = format_duration(end - receipt.started_at)
     return f"{span}, since {moment(receipt.started_at)}"

@@ -205,10 +205,15 @@ class AutodlAccount(RentedAccount):
         started = _parse_moment(row.get("started_at"))
         plan = parse_text(row.get("charge_type"), 40)
         by_hour = plan == "payg"
+        price = expanded = host = port = gpu = None
         if snapshot is not None:
-            expanded = snapshot.expanded
-        else:
-            expanded = None
+            expanded, host = snapshot.expanded, snapshot.host
+            port, gpu = snapshot.port, snapshot.gpu
+            if by_hour:
+                price = snapshot.per_hour
+        doubt = None
+        if not by_hour:
+            doubt = f"charged as {plan or 'unknown'}, not by the hour: AutoDL reports no price"
         # None, not 0: a price that nothing publishes must not make the sum look complete.
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
@@ -218,24 +223,21 @@ class AutodlAccount(RentedAccount):
             status=make_printable(status or "not said", 40),
             lifecycle=lifecycle,
             bills=bills,
-            compute=snapshot.per_hour if snapshot is not None and by_hour else None,
+            compute=price,
             storage=resting if lifecycle is Lifecycle.STOPPED else running,
             at_rest=resting,
             outlives=(),
             actions=ACTIONS.get(str(status), ()),
-            host=snapshot.host if snapshot is not None else None,
-            port=snapshot.port if snapshot is not None else None,
+            host=host,
+            port=port,
             user="root",
-            gpu=(snapshot.gpu if snapshot is not None else None)
-            or parse_text(row.get("gpu_spec_uuid"), 60),
+            gpu=gpu or parse_text(row.get("gpu_spec_uuid"), 60),
             gpu_count=parse_count(row.get("req_gpu_amount")),
             region=parse_text(row.get("region_name"), 60) or parse_text(row.get("region_sign"), 60),
             created=parse_time(row.get("created_at")),
             started=started,
             ends_at=_parse_moment(row.get("expired_at")),
-            doubt=None
-            if by_hour
-            else f"charged as {plan or 'unknown'}, not by the hour: AutoDL reports no price",
+            doubt=doubt,
         )
 
     async def _fetch_snapshot(

@@ -21,7 +21,9 @@ from rgt_tui.providers.answers import (
     Parts,
     as_array,
     as_object,
+    parse_count,
     parse_number,
+    parse_port,
     parse_text,
     parse_time,
     read_optional,
@@ -120,16 +122,13 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         )
     volume_gb, volume_path, networks = _parse_mounts(raw.get("mounts"))
     direct = as_object(as_object(raw.get("ssh")).get("direct"))
-    port = direct.get("port")
     gpu, cluster = as_object(raw.get("gpu")), as_object(raw.get("cluster"))
-    count = gpu.get("count")
+    accepted = [name for name in as_array(raw.get("actions")) if isinstance(name, str)]
     return Pod(
         id=raw["id"],
         name=make_printable(raw.get("name") or "", 120),
         status=make_printable(raw.get("status") or "not said", 40),
-        actions=tuple(
-            make_printable(a, 40) for a in as_array(raw.get("actions")) if isinstance(a, str)
-        ),
+        actions=tuple(make_printable(name, 40) for name in accepted),
         cost=parse_number(raw.get("cost")),
         container_gb=parse_number(raw.get("disk")),
         volume_gb=volume_gb,
@@ -138,17 +137,13 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         created=parse_time(raw.get("createdAt")),
         started=parse_time(raw.get("startedAt")),
         locked=raw.get("locked") is True,
-        host=make_printable(direct["host"], 200) if isinstance(direct.get("host"), str) else None,
-        port=port if isinstance(port, int) and 0 < port < 65536 else None,
-        user=make_printable(direct["username"], 60)
-        if isinstance(direct.get("username"), str)
-        else None,
-        gpu=make_printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
-        gpu_count=count if type(count) is int and count > 0 else None,
+        host=parse_text(direct.get("host"), 200),
+        port=parse_port(direct.get("port")),
+        user=parse_text(direct.get("username"), 60),
+        gpu=parse_text(gpu.get("id"), 80),
+        gpu_count=parse_count(gpu.get("count")),
         cluster=parse_text(cluster.get("id"), 80),
-        region=make_printable(raw["dataCenterId"], 40)
-        if isinstance(raw.get("dataCenterId"), str)
-        else None,
+        region=parse_text(raw.get("dataCenterId"), 40),
     )
 
 

@@ -87,6 +87,7 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
                 found[box] = new
             else:
                 found[box] = BoxWrites(
+                    # The newest state has all that the older one had.
                     runs=new.runs or old.runs,
                     means=(*old.means, *new.means)[-most_rows:],
                     costs=spending.merge_costs((*old.costs, *new.costs)),
@@ -164,6 +165,7 @@ class HistoryFile:
     def _recall_state(
         self, con: sqlite3.Connection, box: int, spec: BoxSpec, now: float
     ) -> BoxState | None:
+        # Only its writer keeps what it knows of the file: another process may change it meanwhile.
         mine = self._is_writer(spec)
         runs = saved_curves.recall_runs(con, box)
         past = minute_means.read_last_day(con, box, now)
@@ -195,6 +197,7 @@ class HistoryFile:
         with self._use_connection() as con:
             now = self._clock()
             runs: dict[tuple[str, str], KnownRun] = {}
+            # A copy, adopted only after the commit: a rollback also takes back new numbers.
             numbers = dict(self._numbers)
             try:
                 with transaction(con):
@@ -202,6 +205,7 @@ class HistoryFile:
                         (name, spec) for name, spec in self._specs.items() if self._is_writer(spec)
                     ]
                     for name, spec in writing:
+                        # Within the transaction: two processes could give a new box two numbers.
                         if name not in numbers:
                             numbers[name] = database.number_box(con, self._fleet, spec)
                         told = batch.get(name)
@@ -213,6 +217,7 @@ class HistoryFile:
                     for event in whole.events:  # of all boxes, in order of arrival
                         if not event.box and written:
                             written[""] = database.number_fleet(con, self._fleet)
+                        # An event of a box that another process writes is written there.
                         if event.box in written:
                             write = partial(happenings.write_event, con, written[event.box], event)
                             left_out += self._write_parts(con, event.box, [("events", write)])
@@ -235,6 +240,7 @@ class HistoryFile:
                 with database.savepoint(con):
                     write()
             except Exception as error:
+                # Only data that cannot be stored is left out; a full disk fails the whole batch.
                 if not database.is_unfit(error):
                     raise
                 yield UnstoredPart(box, part, f"{type(error).__name__}: {error}"[:200])
@@ -252,6 +258,7 @@ class HistoryFile:
                 )
                 found = list(self._write_parts(con, name, [("moment", write)]))
                 if found:
+                    # The next snapshot is stored whole, since the one it would refer to is missing.
                     self._recording.reset_bases()
                 yield from found
 
@@ -294,6 +301,7 @@ class HistoryFile:
         for run in state.runs:
             key = (state.spec.name, run.name)
             known = self._runs.get(key)
+            # By identity: a run that has not changed is the same object.
             if known is None or known.run is not run:
                 runs[key] = saved_curves.save_run(con, box, run, known, now)
 
@@ -371,6 +379,7 @@ class HistoryFile:
                     gone += sum(
                         con.execute(each.format(slice=slice_limit)).rowcount for each in _OLDEST
                     )
+                # Nothing left to delete: the limit is smaller than an empty file.
                 if not gone:
                     break
             # Some runs may be deleted, so what this process knows of them is invalid.
@@ -412,6 +421,7 @@ class HistoryFile:
         if self._con is None:
             self._inode = database.inode_of(self.path)
             self._con = database.connect(self.path)
+            # Once more: connecting may have created the file.
             self._inode = database.inode_of(self.path)
         return self._con
 

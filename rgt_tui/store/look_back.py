@@ -68,9 +68,11 @@ class HistoryReader:
     def read_night(self, since: float, until: float, box: str | None) -> NightFacts:
         """Return the facts of a time span, of one box or of all."""
         line = self.read_timeline()
+        # A box that was rented again has several numbers under one name.
         numbers = [number for number, name in self._names.items() if box in (None, name)]
         first = last = None
         for n, at in zip(line.ns, line.ats, strict=True):
+            # The last moment before the span, or else the first one within it.
             if at <= since or (first is None and at <= until):
                 first = (n, at)
             if at <= until:
@@ -103,6 +105,7 @@ class HistoryReader:
         """
         tick = moments.tick_at(self._con, n)
         kept_at = at if tick is None else tick[0]
+        # A moment long ago says nothing about this one: no rgt watched then.
         watched = tick is not None and at - kept_at <= moments.SNAPSHOT.near_s
         boxes: list[BoxState] = []
         recorded: dict[str, ReducedHistory] = {}
@@ -113,6 +116,7 @@ class HistoryReader:
             else:
                 state = None
             if state is None:
+                # A former box is shown only at moments at which it existed.
                 if spec is None:
                     continue
                 if watched and self._is_damaged(numbers, n, at):
@@ -128,11 +132,13 @@ class HistoryReader:
                 for past in moments.recorded_by(self._con, number, at - recorded_seconds, at)
             ]
             if told:
+                # The newest summary: each covers the time before it.
                 recorded[name] = told[-1]
             if name in full:
                 state = self._with_past(state, numbers, at)
             boxes.append(state)
         if tick is None or not watched:
+            # Money and alerts of a moment that was not watched are unknown, not those of before.
             body = moments.TickBody()
         else:
             body = tick[1]
@@ -179,10 +185,12 @@ class HistoryReader:
         ]
         if not near:
             return None
+        # At one moment only one of the machines of this name can be the newest.
         number, kept = max(near, key=lambda each: each[1].at)
         state = kept.saved.state
         if spec is not None:
             present, old = spec.without_secrets(), state.spec
+            # The same machine: today's description has its secrets, which are not stored.
             if (present.host, present.provider) == (old.host, old.provider):
                 state = _replace(state, spec=spec)
         if name in full:
@@ -207,9 +215,11 @@ class HistoryReader:
         for metric, (xs, ys) in saved_curves.curves_of(self._con, number, run.name).items():
             place = places.get((run.name, metric))
             if place is not None:
+                # Curves are stored once: a moment only knows how far they went by then.
                 count = moments.series_until(xs, place.last, place.backs)
                 series[metric] = Series(xs[:count], ys[:count])
         known = saved_curves.resumes_of(self._con, number, run.name)[: len(run.resumes)]
+        # The stored places count only if the resumes are the same ones.
         same = [(each.step, each.reason) for each in known] == [
             (each.step, each.reason) for each in run.resumes
         ]
@@ -221,6 +231,7 @@ class HistoryReader:
         return _replace(run, series=series, resumes=resumes)
 
     def _with_past(self, state: BoxState, numbers: list[int], at: float) -> BoxState:
+        # The first number with data: the machines of one name follow one another.
         for number in numbers:
             past = minute_means.read_last_day(self._con, number, at).until(at)
             if past.at:
