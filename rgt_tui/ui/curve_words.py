@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rgt_tui.health import assess_box
 from rgt_tui.language import translate
 from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, training_of
-from rgt_tui.profiles import how_many, no_agent
+from rgt_tui.profiles import how_many, no_agent, stale_after
 from rgt_tui.ui.box_status import old_mark, status_label
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, compact_time, current_glyphs, format_thousands, number_or_dash
@@ -251,8 +251,8 @@ def nothing_to_draw(
 
 
 def is_stale(box: BoxState | None, now: float) -> bool:
-    """Return whether a box has not reported for three intervals."""
-    return box is None or box.sample_at is None or now - box.sample_at > 3 * box.spec.interval
+    """Return whether a box has not reported for too long to be live."""
+    return box is None or box.sample_at is None or now - box.sample_at > stale_after(box)
 
 
 def unseen_mark(box: BoxState | None, now: float) -> str:
@@ -667,7 +667,8 @@ def _shorten_value(value: str | None, other: str | None) -> str:
         if name and name != other.rpartition("/")[2]:
             value = name
         elif head and len(value) > longest:
-            value = f"{current_glyphs().ellipsis}{value[-longest:]}"
+            mark = current_glyphs().ellipsis
+            value = f"{mark}{value[len(mark) - longest :]}"
     if len(value) <= longest:
         return value
     return value[: longest - 1] + current_glyphs().ellipsis

@@ -355,6 +355,9 @@ def test_what_differs_is_short_and_what_matters_comes_first() -> None:
     assert list_differences(*config) == ("config a.toml → b.toml", "lr – → 1"), (
         "what one of them does not tell is last"
     )
+    assert list_differences(
+        {"data": "/mnt/one/of/the/datasets/train.bin"}, {"data": "/mnt/x/train.bin"}
+    ) == ("data …/the/datasets/train.bin → /mnt/x/train.bin",), "a path keeps its end"
     assert list_differences(one, one) == ()
     assert list_differences({"lr": "1e-3"}, {}) == ("lr 1e-3 → –",)
     assert list_differences(clean_decoded({"a": "\x1b[31mred"}), {"a": "x" * 99})[0].isprintable()

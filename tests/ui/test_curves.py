@@ -354,6 +354,13 @@ def test_the_legend_says_why_a_run_is_not_seen(changes: dict[str, object], age: 
     assert shown.endswith(f" {age}") and ("655" + age.rjust(7)) in shown
 
 
+def test_a_box_that_is_sampled_less_often_is_not_unseen_between_two_samples() -> None:
+    box = msgspec.structs.replace(box_with_history(), interval=60.0, sample_at=NOW - 100)
+    assert {one.unseen for one in build_legend_entries({BOX: box}, board_of(box), NOW)} == {""}
+    lost = msgspec.structs.replace(box, sample_at=NOW - 200)
+    assert "" not in {one.unseen for one in build_legend_entries({BOX: lost}, board_of(lost), NOW)}
+
+
 def test_notes_are_clean_and_few() -> None:
     box = box_with_history()
     many = msgspec.structs.replace(
