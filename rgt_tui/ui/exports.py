@@ -195,7 +195,10 @@ def write_export(name: str, content: bytes, env: Mapping[str, str] = os.environ)
     Raises:
         NotExported: Neither can be written.
     """
-    given = Path(name).expanduser()
+    try:
+        given = Path(name).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise NotExported(translate("nothing written: {why}", why=f"{name}: {error}")) from error
     own = state_directory(env) / "exports"
     why = ""
     # An absolute path is the person's choice; nothing else is tried.

@@ -123,6 +123,8 @@ def test_nothing_is_overwritten_and_what_cannot_be_written_goes_to_the_state_dir
     assert write_export("none/a.csv", b"3", os.environ) == state_home / "exports" / "a.csv"
     with pytest.raises(NotExported, match="nothing written: /nowhere"):
         write_export("/nowhere/a.csv", b"4", os.environ)
+    with pytest.raises(NotExported, match="nothing written: ~no-such-user"):
+        write_export("~no-such-user/a.csv", b"5", os.environ)
 
 
 async def test_export_writes_where_one_says(
