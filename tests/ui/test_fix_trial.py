@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +16,7 @@ from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens import FixTrialScreen
 from tests.ui.boxes import NOW, demo_state, inode_finding, trouble_box
 from tests.ui.fakes import FakeFleet
-from tests.ui.snap import resize, running, screen_text, settle
+from tests.ui.snap import resize, running, screen_text, settle, until
 
 PREVIEW = RemovalPreview(
     at=NOW,
@@ -45,6 +46,8 @@ class FakeTrials:
         self.looks: list[LookTrial] = []
         self.removed: list[tuple[str, str]] = []
         self.preview: RemovalPreview | Exception = PREVIEW
+        self.gate: asyncio.Event | None = None
+        """Looking waits for it."""
         room = DiskFigures(
             bytes_total=100 << 30, bytes_used=62 << 30, inodes_total=65_536, inodes_used=7_320
         )
@@ -52,6 +55,8 @@ class FakeTrials:
 
     async def run_look(self, trial: LookTrial, on_line: Callable[[str], None]) -> int:
         self.looks.append(trial)
+        if self.gate is not None:
+            await self.gate.wait()
         on_line(f"{trial.stages[0][0]} printed this")
         return 0
 
@@ -117,6 +122,23 @@ async def test_only_the_last_word_removes() -> None:
         assert dialog(app).awaited_step is None and not app.screen.query_one(Input).display
         await pilot.press("escape")
         assert not isinstance(app.screen, FixTrialScreen)
+
+
+async def test_a_removal_does_not_end_the_steps_after_it() -> None:
+    fleet = TrialFleet()
+    assert fleet.trials is not None
+    look, _, remove = inode_finding().fixes
+    box = replace(trouble_box(), findings=(replace(inode_finding(), fixes=(remove, look)),))
+    fleet.push(replace(fleet.state, boxes=(box,)))
+    fleet.trials.gate = asyncio.Event()
+    async with running(fleet) as (app, pilot, _):
+        await pilot.press("exclamation_mark")
+        await until(pilot, lambda: dialog(app).trials[1].result == "running")
+        await pilot.press(*"viz", "enter")
+        await until(pilot, lambda: "removed; inodes" in screen_text(app))
+        fleet.trials.gate.set()
+        await until(pilot, lambda: dialog(app).trials[1].result == "")
+        assert "df printed this" in screen_text(app)
 
 
 async def test_a_removal_that_the_box_refuses_cannot_be_typed() -> None:

@@ -348,7 +348,10 @@ class FixTrialScreen(TextDialog):
             )
             self._show_progress()
             return
-        self.run_worker(self._remove_files(step, typed), exclusive=True, exit_on_error=False)
+        # A group of its own: the steps that still run are not cancelled.
+        self.run_worker(
+            self._remove_files(step, typed), group="removal", exclusive=True, exit_on_error=False
+        )
 
     async def _remove_files(self, step: StepTrial, typed: str) -> None:
         found = step.preview
