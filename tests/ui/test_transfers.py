@@ -212,6 +212,8 @@ async def test_other_rgts_the_boxes_themselves_and_earlier_days_are_listed() -> 
                 await pilot.press("s")
                 assert "process 4321 of this machine is doing it" in await hint_of(app, pilot)
                 assert "to     /home/me/pulled" in screen_text(app)
+                await pilot.press("r")
+                assert "nothing to pull" in await hint_of(app, pilot), "it is a push"
                 keys["another"] = picked.key
             if picked.box == "gone-box":
                 await pilot.press("r")

@@ -96,6 +96,22 @@ async def test_a_pasted_line_is_taken_or_refused_and_nothing_is_lost(home: Path)
     assert (box.name, box.host, box.port, box.user) == ("box", "1.2.3.4", 40022, "root")
 
 
+async def test_the_selection_stays_on_its_choice_when_hosts_and_accounts_are_found(
+    home: Path,
+) -> None:
+    app = RgtApp(FakeFleet, first_steps=FirstFleet(Chosen()))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await welcomed(pilot, app)
+        screen = app.screen
+        assert isinstance(screen, WelcomeScreen)
+        screen.show_choices(None)
+        await pilot.press("G")
+        assert screen.picked_choice.go == "paste"
+        account = PlatformAccount("runpod", "RunPod", "RUNPOD_API_KEY")
+        screen.show_choices(Beginnings(hosts=("a",), accounts=(account,), path="/x"))
+        assert screen.picked_choice.go == "paste"
+
+
 async def test_an_account_is_asked_only_when_it_is_chosen(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

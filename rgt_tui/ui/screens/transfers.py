@@ -582,11 +582,11 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
     def action_again(self) -> None:
         """Pull the same paths again; files that are complete here are skipped."""
         picked = self._find_picked()
-        if picked is None or self.fleet.plays_back:
+        if picked is None or self.fleet.plays_back or picked.kind != "pull":
             self.hint(translate("nothing to pull"))
         elif picked.pull.is_running:
             self.hint(translate("it is in progress"))
-        elif picked.kind != "pull" or (picked.note is not None and picked.note.paths_left_out):
+        elif picked.note is not None and picked.note.paths_left_out:
             self.hint(translate("too many paths to repeat this pull here"))
         elif self._is_for_this_box(picked.box):
             self.main_list.select_key(f"{picked.box}\0{self.now}")

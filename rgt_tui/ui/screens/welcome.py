@@ -49,6 +49,11 @@ class BeginChoice(NamedTuple):
     command: str
     """The equivalent command line."""
 
+    @property
+    def row_key(self) -> str:
+        """Key of its row, the same before and after the search for hosts and accounts."""
+        return f"{self.title} {self.go.partition(':')[2]}"
+
 
 class Beginning(Protocol):
     """What the welcome screen needs from the app."""
@@ -131,12 +136,12 @@ def choice_rows(found: Beginnings | None, width: int) -> list[ListRow]:
     """Return one row per choice."""
     rows = []
     room = max(8, width - TITLES - 4)
-    for number, way in enumerate(list_choices(found)):
+    for way in list_choices(found):
         titled, told = (Tone.STRONG, Tone.TEXT) if way.go else (Tone.DIM, Tone.DIM)
         row = make_line(
             "  ", Span(fit_text(way.title, TITLES), titled), Span(fit_text(way.text, room), told)
         )
-        rows.append(ListRow(str(number), row))
+        rows.append(ListRow(way.row_key, row))
     return rows
 
 
@@ -185,14 +190,16 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
     @property
     def picked_choice(self) -> BeginChoice:
         """The selected choice."""
-        return list_choices(self.found)[int(self.main_list.picked_key or 0)]
+        choices = list_choices(self.found)
+        picked = self.main_list.picked_key
+        return next((way for way in choices if way.row_key == picked), choices[0])
 
     def show_choices(self, found: Beginnings | None) -> None:
         """Show the choices for what was found."""
         self.found = found
 
         def make_details(key: str, width: int) -> list[Line]:
-            return choice_details(list_choices(found)[int(key)], found, width)
+            return choice_details(self.picked_choice, found, width)
 
         self.main_list.show_rows(choice_rows(found, self.size.width), (), make_details)
 
