@@ -9,7 +9,15 @@ from rich.cells import cell_len
 
 from rgt_tui import language
 from rgt_tui.ui import commands
-from rgt_tui.ui.widgets import KeyLine, layout_keys
+from rgt_tui.ui.widgets import (
+    CurveLegend,
+    CurvePlot,
+    EntryLabel,
+    EntryNote,
+    KeyLine,
+    layout_keys,
+    width_of,
+)
 from tests.ui.stages import SCREENS, rest, staged
 
 SIZES = ((80, 24), (120, 34))
@@ -57,3 +65,23 @@ def test_a_key_stands_where_a_click_looks_for_it(monkeypatch: pytest.MonkeyPatch
     for start, end, command in places:
         shown = f"{command.shown_key} {command.shown_title}"
         assert "".join(cells[start:end]) == shown
+
+
+def test_an_entry_leaves_room_for_its_label_and_its_note() -> None:
+    label, note = EntryLabel("端口号"), EntryNote()
+    note.show_note("没有匹配")
+    widths = [one.styles.width.value for one in (label, note) if one.styles.width is not None]
+    assert widths == [6 + 3, 8 + 2]
+
+
+def test_an_empty_plot_has_its_text_in_the_middle() -> None:
+    plot = CurvePlot()
+    plot.show_board(None, ("没有曲线",))
+    (drawn,) = [row for row in plot.make_lines(40, 4) if row]
+    assert width_of(drawn) == (40 - 8) // 2 + 8
+
+
+def test_a_legend_is_as_wide_as_its_title() -> None:
+    legend = CurveLegend(id="legend")
+    legend.show_runs("损失在第九步的值", [], None)
+    assert legend.needed_width() == 16 + 2

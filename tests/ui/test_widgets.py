@@ -143,6 +143,10 @@ def test_wrapped_breaks_words_and_long_paths() -> None:
     assert "".join(rows).replace(" ", "") == "fixthepath/workspace/very/long/namenow"
 
 
+def test_a_character_wider_than_the_room_has_a_line_of_its_own() -> None:
+    assert [text_of(row) for row in wrap_text("中文a", 1)] == ["中", "文", "a"]
+
+
 class _Two(LineWidget):
     def __init__(self, rows: Sequence[Line]) -> None:
         super().__init__(id="two")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import msgspec
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -334,7 +335,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         inner = min(width, dialog_width) - 4
         field_width = 36
         field = max(field_width, len(self.state.wanted_text) + 3)
-        buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
+        buttons = sum(cell_len(b.text) + 6 for b in self.query(DialogButton))
         is_over = self.state.stage is DialogStage.OFF
         stacked = inner < NAMES + field + buttons and not is_over
         self.set_class(stacked, "stacked")

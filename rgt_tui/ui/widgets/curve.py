@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 from msgspec.structs import replace
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
@@ -178,7 +179,7 @@ def _centre_lines(texts: Sequence[str], width: int, height: int) -> list[Line]:
     """Centre a few lines, slightly above the middle."""
     lines: list[Line] = [EMPTY] * max(0, (height - len(texts)) * 2 // 5)
     for index, text in enumerate(texts):
-        pad = " " * max(1, (width - len(text)) // 2)
+        pad = " " * max(1, (width - cell_len(text)) // 2)
         lines.append(make_line(pad, Span(text) if index == 0 else dim_span(text)))
     return lines
 
@@ -252,7 +253,7 @@ class CurveLegend(SelectableList[RunKey]):
             lines += [
                 note_line(note) for entry in self._entries if entry.shown for note in entry.notes
             ]
-        return max([width_of(each) for each in lines] + [len(self._title) + 1], default=0) + 1
+        return max([width_of(each) for each in lines] + [cell_len(self._title) + 1], default=0) + 1
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the entries around the selected one."""

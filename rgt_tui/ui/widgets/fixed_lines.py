@@ -326,7 +326,7 @@ class EntryLabel(LineWidget):
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
-        self.styles.width = len(text) + 3
+        self.styles.width = cell_len(text) + 3
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the label."""
@@ -345,7 +345,7 @@ class EntryNote(LineWidget):
         """Set the message; empty hides it."""
         self._text = text
         if text:
-            self.styles.width = len(self._text) + 2
+            self.styles.width = cell_len(self._text) + 2
         else:
             self.styles.width = 0
         # The text being typed keeps the rest of the line.

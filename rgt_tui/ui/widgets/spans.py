@@ -255,7 +255,8 @@ def _wrap_rows(text: str, width: int) -> tuple[str, ...]:
         else:
             row = f"{row} {word}" if row else word
         while cell_len(row) > width > 0:
-            first = chop_cells(row, width)[0]
+            # A first character that is wider than the room yields an empty part before it.
+            first = next(part for part in chop_cells(row, width) if part)
             rows.append(first)
             row = row[len(first) :]
     rows.append(row)
