@@ -101,9 +101,9 @@ class ProgressRows:
     def __init__(self) -> None:
         self.stopped = False
         self._printed = time.monotonic()
-        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGTERM, self._note_stop)
 
-    def _stop(self, *_: object) -> None:
+    def _note_stop(self, *_: object) -> None:
         self.stopped = True
 
     def count_bytes(self, path: str, step: str, count: int) -> None:

@@ -209,7 +209,6 @@ def describe_progress(progress: PullProgress) -> str:
             parts.append(f"{size(progress.bytes_done)} of {size(progress.bytes)}")
         return ", ".join(parts) + " …"
     parts = [
-        progress.phase if progress.phase != "pulling" else "",
         f"{pct(100 * progress.done_share):>5}",
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
         f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
@@ -219,6 +218,8 @@ def describe_progress(progress: PullProgress) -> str:
         else "",
         how_many(progress.problems, "problem") if progress.problems else "",
     ]
+    if progress.phase != "pulling":
+        parts.insert(0, progress.phase)
     return "  ".join(part for part in parts if part)
 
 

@@ -159,7 +159,7 @@ class ObjectUpload:
                     await _stop_upload(child)
             errors.seek(0)
             lines = errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return "".join(lines[-1:])
 
 
 async def _stop_upload(child: asyncio.subprocess.Process, patience_s: float = 10.0) -> None:
@@ -203,12 +203,12 @@ class MirrorProgress:
         self.show_progress(self._look)
 
     @property
-    def verified(self) -> list[Row]:
+    def verified_rows(self) -> list[Row]:
         """Answers about files that are in the store."""
         return [row for row in self.answers if row.get("status") in ("copied", "same")]
 
     @property
-    def failed(self) -> list[Row]:
+    def failed_rows(self) -> list[Row]:
         """Answers about files that are not."""
         return [row for row in self.answers if row.get("status") == "failed"]
 
@@ -282,7 +282,7 @@ async def mirror_to_store(
         with display:
             end = await running.run_until_signalled(_send_results(arguments, spec, progress))
     except KeyboardInterrupt:
-        done = how_many(len(progress.verified), "file")
+        done = how_many(len(progress.verified_rows), "file")
         print_error(
             translate(
                 "{place}: stopped; {done} verified there. The same command continues",
@@ -299,7 +299,9 @@ async def mirror_to_store(
     for row in progress.answers:
         show(row)
     show(end)
-    return FAILED if end["failed"] else OK
+    if end["failed"]:
+        return FAILED
+    return OK
 
 
 async def _send_results(arguments: MirrorArguments, spec: BoxSpec, progress: MirrorProgress) -> Row:
@@ -342,7 +344,7 @@ async def _runs_here(code: str) -> bool:
 
 
 def _missing_library(arguments: MirrorArguments, spec: BoxSpec, scheme: str, python: str) -> str:
-    """Return what is missing, with the commands that install it."""
+    """Return which package is missing, with the commands that install it."""
     package = PACKAGES.get(scheme)
     if package is None:
         return translate(
@@ -386,7 +388,9 @@ async def _send_listed(
                 error = translate("its name is not UTF-8")
             progress.answers.append({"path": path, "status": "failed", "error": error})
     progress.begin_phase("comparing", list(files.values()))
-    verb = "plan" if arguments.dry_run else "compare"
+    verb = "compare"
+    if arguments.dry_run:
+        verb = "plan"
     await upload.send_rows(verb, root, list(files.values()), progress.apply_row)
     planned = [row for row in progress.answers if row.get("status") == "would"]
     todo = [files[row_text(row, "path")] for row in planned]
@@ -400,20 +404,29 @@ async def _send_listed(
             if python is None:
                 folder = await _pull_first(arguments, spec, root, todo, progress)
             progress.begin_phase("sending", todo)
-            verb = "send-growing" if arguments.growing else "send"
+            verb = "send"
+            if arguments.growing:
+                verb = "send-growing"
             await upload.send_rows(verb, folder, todo, progress.apply_row)
-            failed = progress.failed
-            text = translate("{files} verified", files=how_many(len(progress.verified), "file"))
-            page.record_result(failed[0]["error"] if failed else text, whole=not failed)
+            failed = progress.failed_rows
+            text = translate(
+                "{files} verified", files=how_many(len(progress.verified_rows), "file")
+            )
+            if failed:
+                text = f"{failed[0]['path']}: {failed[0]['error']}"
+            page.record_result(text, whole=not failed)
+    through = "box"
+    if python is None:
+        through = "laptop"
     states = [row_text(row, "status") for row in progress.answers]
-    for row in progress.failed:
+    for row in progress.failed_rows:
         row["error"] = upload.explain_error(row["error"])
     return {
         "end": True,
-        "verified": len(progress.verified),
+        "verified": len(progress.verified_rows),
         **{name: states.count(name) for name in ("copied", "same", "failed", "would")},
-        "bytes": sum(row_count(row, "size") for row in progress.verified),
-        "through": "laptop" if python is None else "box",
+        "bytes": sum(row_count(row, "size") for row in progress.verified_rows),
+        "through": through,
     }
 
 

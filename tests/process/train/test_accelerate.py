@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rgt_box.discovery.script_look import inspect_script
+from rgt_box.discovery import script_look
 
-from rgt_tui.profiles.run_advice import faults_of
+from rgt_tui.profiles import faults_of
 from rgt_tui.transfer import Verification, verify_directory
 from tests.process.train import frameworks
 
@@ -65,7 +65,7 @@ def advice(folder: Path, script: str) -> dict[str, list[str]]:
     """Return what rgt advises about a script that runs, by page of the handbook."""
     (folder / "train.py").write_text(script)
     words = [str(frameworks.require()), "train.py"]
-    seen = inspect_script(0, words, str(folder), {})
+    seen = script_look.inspect_script(0, words, str(folder), {})
     found: dict[str, list[str]] = {}
     for text, fault in faults_of(seen["uses"], seen["marks"]):
         found.setdefault(fault.page, []).append(text)
