@@ -334,8 +334,9 @@ def has_stalled_run(view: BoxFacts) -> object:
 
 
 def has_resumed_run(view: BoxFacts) -> object:
-    """Return whether a run resumed from a checkpoint."""
-    return any(run.resumes for run in view.box.runs)
+    """Return whether a run resumed from a checkpoint, or a cell was started again."""
+    again = any(cell.attempts > 1 for _, cell, _ in view.running_cells)
+    return again or any(run.resumes for run in view.box.runs)
 
 
 def has_nonfinite_loss(view: BoxFacts) -> object:

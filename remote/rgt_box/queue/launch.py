@@ -11,6 +11,7 @@ import zlib
 
 from rgt_box import files, jsonline, options, ownership, place, procstat, secret_store
 from rgt_box.background import error_text
+from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.metrics import formats
 from rgt_box.metrics.jsonl import RunMetrics
 from rgt_box.queue import (
@@ -409,6 +410,8 @@ class JobBeginning:
         self._job, self._fresh = job, fresh
         self._attempts: dict[str, int] = {}
         self._logs: dict[str, int] = {}
+        self._saved: dict[str, list[Any] | None] = {}
+        """Step and path of the newest checkpoint that a cell had before the launch."""
         self._sources: dict[str, list[list[Any]]] = {}
         """Cell → reader and cursor of each file that may report its step, the preferred one first.
         """
@@ -418,7 +421,37 @@ class JobBeginning:
         if fresh:
             cells = queue_state.cells_by_name(queue_state.load_state(job))
             self._attempts = {name: int(cell.get("attempts") or 0) for name, cell in cells.items()}
+            undone = [name for name, cell in cells.items() if cell.get("state") != "done"]
+            most_cells = 20
+            for name in [name for name in undone if self._attempts[name]][:most_cells]:
+                self._saved[name] = self._newest_checkpoint(name)
         self._step: dict[str, float] = {}
+        self._began: dict[str, float] = {}
+        """The first step of each cell since the launch."""
+
+    def _newest_checkpoint(self, name: str) -> list[Any] | None:
+        """Return step and path of a cell's newest checkpoint; None = unknown, or counted otherwise."""
+        out = self._job.run_folder(name)
+        if not out:
+            return None
+        path = os.path.join(out, "metrics.jsonl")
+        seen = files.signature(path)
+        saved = [
+            (one.step, one.path)
+            for one in CheckpointSearch(out, waits=False).poll_checkpoints()
+            if one.step is not None and not one.unfinished
+        ]
+        if seen is None or not saved:
+            return None
+        tail_bytes = 64 << 10
+        cursor = {"inode": seen[0], "offset": max(0, seen[1] - tail_bytes)}
+        points = RunMetrics(path).read(cursor, 2000).points
+        top = max((point.x for point in points if point.x_kind == "step"), default=0.0)
+        step, newest = max(saved)
+        # Some count epochs or images.
+        if not 0.05 * top <= step <= 2.5 * top:
+            return None
+        return [step, newest]
 
     def _open_readers(self, name: str, fresh: bool) -> list[list[Any]]:
         path, log = (
@@ -447,7 +480,9 @@ class JobBeginning:
 
         Returns:
             ``verdict``, and if known ``cell``, ``state``, ``reason``, ``exit_code``, ``pid``,
-            ``first``, ``step``, ``traceback``, ``tail``, ``log``, ``seconds``, ``slurm``.
+            ``first``, ``step``, ``traceback``, ``tail``, ``log``, ``seconds``, ``slurm``, and of a
+            cell that ran before ``began`` (its first step now) and ``saved`` (step and path of the
+            newest checkpoint that it had).
         """
         began, asked_at, known, stood = time.monotonic(), float("-inf"), None, False
         while True:
@@ -526,6 +561,7 @@ class JobBeginning:
         return {
             "cell": name, "state": cell.get("state"), "reason": cell.get("reason"), "log": log,
             "exit_code": cell.get("exit_code"), "attempts": cell.get("attempts"), "first": first, "step": step,
+            "began": self._began.get(name), "saved": self._saved.get(name),
             "out": cell.get("out"), "traceback": TRACEBACK in tail and not _continues_after_traceback(tail),
             "tail": [line[:LINE_CHARS] for line in lines[-TAIL_LINES:]],
         }  # fmt: skip
@@ -555,6 +591,8 @@ class JobBeginning:
             steps = [point.x for point in batch.points if point.x_kind in ("step", "epoch")]
             if steps:
                 self._step[name] = steps[-1]
+                if batch.points[0].x_kind == "step":
+                    self._began.setdefault(name, steps[0])
                 break
         return self._step.get(name)
 

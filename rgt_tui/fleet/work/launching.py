@@ -16,7 +16,7 @@ from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Finding, Profile, how_many
+from rgt_tui.model import BoxSpec, Finding, Profile, clean_text, how_many
 
 JOBS = "~/jobs"
 """Where the agent creates jobs."""
@@ -403,9 +403,11 @@ def _describe_beginning(row: Row) -> list[str]:
         return [
             f"ALIVE  {name} after {seconds} s: {came}{more}",
             *(first or ["       it has printed nothing yet"]),
+            *_describe_resume(row),
         ]
     if verdict == "done":
-        return [f"DONE   {name}" if name else "DONE   every cell of this queue is done", *first]
+        done = [f"DONE   {name}" if name else "DONE   every cell of this queue is done", *first]
+        return done + _describe_resume(row)
     if verdict == "not-started":
         return [
             f"DIED   no cell was started: {row_text(row, 'reason') or 'the runner ended at once'}"
@@ -418,6 +420,27 @@ def _describe_beginning(row: Row) -> list[str]:
     return [
         f"DIED   {name}: {row_text(row, 'reason') or verdict}; its log is {row_text(row, 'log')}",
         *_format_tail(row),
+    ]
+
+
+def _describe_resume(row: Row) -> list[str]:
+    """Compare the first step of a cell that ran before with its newest checkpoint."""
+    saved, began = row.get("saved"), row.get("began")
+    if not (isinstance(saved, list) and len(saved) == 2 and isinstance(began, int | float)):
+        return []
+    step, path = saved
+    if not isinstance(step, int | float):
+        return []
+    words = {"began": f"{began:g}", "step": f"{step:g}", "path": clean_text(str(path))}
+    # Steps may be numbered from 0.
+    if began >= step - 1:
+        said = translate("resumed at step {began}, after step {step} of {path}", **words)
+        return [f"       {said}"]
+    return [
+        translate(
+            "       NOT RESUMED: it began at step {began}, and {path} has step {step}", **words
+        ),
+        translate("       stop it before it replaces that checkpoint, and check how it resumes"),
     ]
 
 

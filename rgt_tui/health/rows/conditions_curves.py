@@ -180,13 +180,14 @@ def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
     if view.is_blind:
         return None
     kept = {entry.run: entry.items for entry in view.box.checkpoints}
+    attempts = {run.name: cell.attempts for _, cell, run in view.running_cells if run is not None}
     out = []
     for run in runs_of(view):
         items = kept.get(run.name, ())
-        if not run.resumes or not items or run.step is None:
+        if not items or run.step is None:
             continue
-        resume = run.resumes[-1]
-        if "rollback" in resume.reason:
+        resume = _newest_resume(run, attempts.get(run.name, 1))
+        if resume is None or "rollback" in resume.reason:
             continue
         counted = [(item.step, item) for item in items if item.step is not None]
         if not counted:
@@ -198,6 +199,22 @@ def read_restarted(view: BoxFacts) -> Sequence[Reading] | None:
         anew = resume.step < step - _usual_gap(run) and run.step < step
         out.append(Reading(run.name, 1.0 if anew else 0.0, (resume, newest)))
     return out
+
+
+def _newest_resume(run: RunState, attempts: int) -> RunResume | None:
+    """Return a run's newest resume; None = none.
+
+    The metrics of a script that knows nothing of rgt name no resumes: there the step falls in a
+    later attempt of its cell.
+    """
+    if run.resumes:
+        return run.resumes[-1]
+    loss = run.series.get("loss")
+    if attempts < 2 or loss is None or not len(loss):
+        return None
+    xs, _, count = loss.backing_columns()
+    at = next((i for i in range(count - 1, 0, -1) if xs[i] < xs[i - 1]), 0)
+    return RunResume(step=xs[at], reason="", index=at)
 
 
 def _usual_gap(run: RunState) -> float:

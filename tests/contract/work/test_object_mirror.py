@@ -201,7 +201,7 @@ def test_what_cannot_be_used_is_named_with_the_next_step(
     ):
         if keys:
             write_keys(home, {**s3, "AWS_ENDPOINT_URL": keys})
-        failed = rgt.on(*words, url, "--dry-run")
+        failed = rgt.on(*words, url, "--dry-run", timeout=240.0)
         assert failed.returncode == 1 and f"lab: {url}: " in failed.stderr, failed.stderr
         assert all(needle in failed.stderr for needle in needles), failed.stderr
         assert "hunter2" not in failed.stderr

@@ -201,13 +201,43 @@ def test_a_smoke_command_that_fails_keeps_it_from_starting(
     assert not (home(box) / "ran").exists()
 
 
+TRAIN = """
+import json, pathlib, sys, zipfile
+out, how = pathlib.Path(sys.argv[1]), sys.argv[2]
+out.mkdir(parents=True, exist_ok=True)
+saved = [int(path.stem[6:]) for path in out.glob("model_*.pt")]
+first = 0
+if how == "resumes": first = max(saved, default=0)
+with open(out / "metrics.jsonl", "a") as metrics:
+    for step in range(first + 1, 100):
+        print(json.dumps({"step": step, "loss": 1.0}), file=metrics, flush=True)
+        if step % 20 == 0: zipfile.ZipFile(out / f"model_{step}.pt", "w").writestr("model/data.pkl", "state_dict")
+        if step == 50 and not saved: sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(("how", "began"), [("resumes", 41), ("forgets", 1)])
+def test_the_first_step_after_a_resume_is_compared_with_the_newest_checkpoint(
+    box: Agent, tmp_path: Path, how: str, began: int
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    command = [sys.executable, str(tmp_path / "train.py"), "{out}", how]
+    job = make_job(tmp_path / "job", command, ["a"], retries=0)
+    _, rows, _ = launched(box, "--job", str(job))
+    assert rows["begins"]["saved"] is None, "it has not run before"
+    until(lambda: states(job)["a"] == "failed", "the end of the first attempt")
+    _, rows, said = launched(box, "--job", str(job))
+    assert rows["begins"].get("began") == began, said
+    assert rows["begins"]["saved"] == [40, str(job / "out/a/model_40.pt")]
+
+
 def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
     job = make_job(
         home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried"
     )
     for _ in range(2):
         code, rows, said = launched(box, "--job", str(job))
-        assert (code, rows["smoke"]["ok"]) == (0, True), (rows, said)
+        assert (code, rows["smoke"]["ok"]) == (0, True), said
     assert (home(box) / "tried").read_text() == "tried\n"
 
 
@@ -283,7 +313,7 @@ def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_pa
     durable.mkdir()
     line = 'mkdir -p "$RGT_OUT/deep" && echo weights > "$RGT_OUT/deep/model.pt"'
     code, rows, said = launched(box, name="kept", digest="1", line=line, durable=str(durable))
-    assert (code, rows["begins"]["verdict"]) == (0, "done"), (rows, said)
+    assert (code, rows["begins"]["verdict"]) == (0, "done"), said
     assert (durable / "runs/kept/deep/model.pt").read_text() == "weights\n"
     whole = box.run("reconcile", "--job", str(home(box) / "jobs/kept"))
     assert whole.returncode == 0, whole.stdout

@@ -775,6 +775,18 @@ def test_the_first_step_after_a_resume_is_that_of_the_newest_checkpoint(
     assert read is not None and [reading.value for reading in read] == [wrong]
 
 
+@pytest.mark.parametrize(("attempts", "wrong"), [(2, [1.0]), (1, [])])
+def test_metrics_without_a_resume_are_judged_by_the_cells_attempts(
+    attempts: int, wrong: list[float]
+) -> None:
+    again = queue(cell(state="running", attempts=attempts))
+    now = box(queues=(again,), runs=(run(step=40, series=ANEW),), checkpoints=SAVED)
+    kind, facts = BY_ID["began-anew"], facts_of(now, NOW)
+    read = kind.read(facts)
+    assert read is not None and [reading.value for reading in read] == wrong
+    assert kind.needs is not None and bool(kind.needs(facts)) == bool(wrong)
+
+
 def test_three_nans_in_a_row_are_an_error() -> None:
     bad = run(losses=[2.0] * 40 + [math.nan, math.inf, math.nan])
     (alert,) = step_alerts(AlertState(), box(runs=(bad,)), NOW).raised
