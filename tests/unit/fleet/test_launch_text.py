@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.fleet.work.launching import describe_phase
+from rgt_tui.fleet.work import launching
 
 ROW = {
     "phase": "begins",
@@ -41,7 +41,7 @@ ROW = {
 def test_the_first_step_is_compared_with_the_newest_checkpoint(
     over: dict[str, Any], said: str
 ) -> None:
-    lines = [line.strip() for line in describe_phase({**ROW, **over})]
+    lines = [line.strip() for line in launching.describe_phase({**ROW, **over})]
     assert lines[:2] == ["ALIVE  a after 0.4 s: step 9", "first line: hello"]
     assert "".join(lines[2:3]) == said
     assert any("stop it before it replaces" in line for line in lines) == ("NOT" in said)
