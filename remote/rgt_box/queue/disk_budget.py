@@ -12,6 +12,7 @@ from rgt_wire.shared_text import size_text
 
 from rgt_box import background
 from rgt_box.checkpoint_search import CheckpointSearch, count_bytes_and_inodes
+from rgt_box.queue import queue_state
 from rgt_box.queue.queue_file import Job, QueueLine
 from rgt_box.sampling import disks
 
@@ -79,6 +80,19 @@ def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
     return (newest.path, newest.bytes, newest.inodes)
 
 
+def largest_cell(job: Job) -> tuple[str, int, int] | None:
+    """Return (path, bytes, inodes) of the finished cell that wrote most; None without one.
+
+    What was removed of it since is counted.
+    """
+    found: list[tuple[str, int, int]] = []
+    for cell in queue_state.load_state(job)["cells"]:
+        if cell.get("state") == "done" and cell.get("out"):
+            total, inodes = count_bytes_and_inodes(str(cell["out"]))
+            found.append((str(cell["out"]), total + int(cell.get("pruned") or 0), inodes))
+    return max(found, key=lambda one: one[1], default=None)
+
+
 NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: --ckpt-size)"
 """Note shown when the size of a checkpoint is unknown."""
 
@@ -87,27 +101,34 @@ class CheckpointSize:
     """What one checkpoint uses of one resource.
 
     Attributes:
-        each: The amount; None if unknown.
+        each: The amount; None if unknown. With ``prune``, of a whole cell once one is finished.
         one: What the newest checkpoint uses, or None.
         source: Description of where the figure comes from.
     """
 
     __slots__ = ("each", "one", "scratch", "source", "unit")
 
-    def __init__(self, job: Job, unit: str, found: tuple[str, int, int] | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        unit: str,
+        found: tuple[str, int, int] | None,
+        cell: tuple[str, int, int] | None = None,
+    ) -> None:
         self.unit = unit
         self.scratch = int(job.settings[f"scratch_{unit}"] or 0)
         self.each: int | None = job.settings[f"ckpt_{unit}"]
         self.one: int | None = None if found is None else found[1] if unit == "bytes" else found[2]
         self.source = f'"ckpt_{unit}" in job.json'
-        if self.each is None and found is not None:
+        measured, what = found, "newest checkpoint"
+        if cell is not None:
+            measured, what = cell, "largest finished cell"
+        if self.each is None and measured is not None:
             if unit == "bytes":
-                self.each = found[1]
+                self.each = measured[1]
             else:
-                self.each = found[2]
-            self.source = (
-                f'the newest checkpoint, {found[0]}; "ckpt_{unit}" in job.json overrides it'
-            )
+                self.each = measured[2]
+            self.source = f'the {what}, {measured[0]}; "ckpt_{unit}" in job.json overrides it'
 
     def format_amount(self, number: int) -> str:
         """Return an amount as text with its unit."""
@@ -152,7 +173,11 @@ def check_budget(
         found = newest_checkpoint(outs)
     else:
         found = None
-    sizes = [CheckpointSize(job, unit, found) for unit in ("bytes", "inodes")]
+    cell = None
+    if job.settings["prune"]:
+        # A cell may keep several checkpoints until it ends: only then can they be removed.
+        cell = largest_cell(job)
+    sizes = [CheckpointSize(job, unit, found, cell) for unit in ("bytes", "inodes")]
     unknown = [size.unit for size in sizes if size.each is None]
     keys = " and ".join(f'"ckpt_{unit}"' for unit in unknown)
     if unknown:

@@ -175,6 +175,14 @@ def test_finished_cells_give_their_room_to_the_next_one(
     assert {cell["state"] for cell in cells.values()} == {"done"}
 
 
+def test_room_is_made_for_all_that_a_cell_writes(box: Agent, disk: Path, tmp_path: Path) -> None:
+    """A cell of several checkpoints would begin where one of them fits, and fill the disk."""
+    job = sweep_that_fills(disk, tmp_path / "job", prune="keep-best", ckpt_bytes=None)
+    done = box.run("queue", "run", "--job", str(job))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "PRUNED 1.3 MB of a" in master_log(job) and "PRUNED 1.3 MB of b" in master_log(job)
+
+
 def test_without_it_the_queue_stops_and_a_check_says_what_it_would_remove(
     box: Agent, disk: Path, tmp_path: Path
 ) -> None:
