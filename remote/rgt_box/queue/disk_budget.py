@@ -128,6 +128,10 @@ class CheckpointSize:
                 self.each = measured[1]
             else:
                 self.each = measured[2]
+            if cell is not None:
+                self.each += (
+                    self.one or 0
+                )  # a checkpoint that replaces another is written next to it
             self.source = f'the {what}, {measured[0]}; "ckpt_{unit}" in job.json overrides it'
 
     def format_amount(self, number: int) -> str:
