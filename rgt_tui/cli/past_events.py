@@ -56,11 +56,10 @@ def run_journal(arguments: JournalArguments) -> int:
     config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():
-        print_error(
-            NONE_KEPT
-            if path is None
-            else translate("no history yet: {path} is written by rgt and rgt watch", path=path)
-        )
+        why = NONE_KEPT
+        if path is not None:
+            why = translate("no history yet: {path} is written by rgt and rgt watch", path=path)
+        print_error(why)
         return FAILED
     history = FleetHistory(path, fleet=str(config.path.absolute()))
     # All boxes of the file, not only the named one: events about the fleet belong to none.

@@ -342,11 +342,10 @@ class FleetMeters:
         soon_seconds = 0.5
         while True:
             self.count_prices()
-            await asyncio.sleep(
-                min(soon_seconds, METER_LIMITS.count_s)
-                if self._has_uncounted()
-                else METER_LIMITS.count_s
-            )
+            pause = METER_LIMITS.count_s
+            if self._has_uncounted():
+                pause = min(soon_seconds, pause)
+            await asyncio.sleep(pause)
 
     def _has_uncounted(self) -> bool:
         """Return whether a box that has begun to answer is not counted yet.

@@ -385,12 +385,10 @@ def _waited_seconds(proc: TrainingProcess, quiet: float | None) -> float:
     spun = 0.0
     if quiet is not None:
         spun = min(_spin_seconds(proc), quiet - RANK_LIMITS.waited_s)
-    return max(
-        _still_seconds(proc)
-        if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE)
-        else 0.0,
-        spun,
-    )
+    still = 0.0
+    if proc.dist is None or not proc.dist.wait or _waits_in(proc, COLLECTIVE):
+        still = _still_seconds(proc)
+    return max(still, spun)
 
 
 def _newest_output_age(view: BoxFacts, name: str | None, *, logs: bool) -> float | None:

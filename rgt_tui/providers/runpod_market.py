@@ -219,22 +219,24 @@ def _gpu_type(raw: object, cloud: str) -> GpuType | None:
         or raw["id"] != make_printable(raw["id"], 80)
     ):
         return None
-    prices, most, places = raw.get("price"), raw.get("maxCount"), raw.get("dataCenters")
+    prices, counts = as_object(raw.get("price")), as_object(raw.get("maxCount"))
+    most = 0.0
+    if raw.get(cloud) is True:
+        most = parse_number(counts.get(cloud)) or 0.0
+    places = [
+        (place["id"], make_printable(place.get("availability") or "NONE", 20))
+        for place in as_array(raw.get("dataCenters"))
+        if isinstance(place, dict) and isinstance(place.get("id"), str)
+    ]
     return GpuType(
         id=raw["id"],
         name=make_printable(raw.get("name") or "", 80),
         memory_gb=parse_number(raw.get("memory")) or None,
         # A price of 0 is not believed.
-        price=(parse_number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
-        most=(parse_number(most.get(cloud)) or 0.0)
-        if isinstance(most, dict) and raw.get(cloud) is True
-        else 0.0,
+        price=parse_number(prices.get(cloud)) or None,
+        most=most,
         stock=make_printable(raw.get("availability") or "NONE", 20),
-        places=tuple(
-            (place["id"], make_printable(place.get("availability") or "NONE", 20))
-            for place in (places if isinstance(places, list) else [])
-            if isinstance(place, dict) and isinstance(place.get("id"), str)
-        ),
+        places=tuple(places),
     )
 
 
@@ -251,6 +253,10 @@ def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Of
         price_of("volume-disk", volume, running=True),
         price_of("container-disk", CONTAINER_GB, running=True),
     ]
+    known = [price for price in disks if price is not None]
+    storage = None
+    if len(known) == len(disks):
+        storage = sum(known)
     notes = SPOT_NOTES + NOTES if wish.spot else NOTES
     return Offer(
         kind=kind,
@@ -260,9 +266,7 @@ def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Of
         gpu_count=wish.gpu_count,
         gpu_memory_gb=gpu.memory_gb,
         compute_per_hour=None if gpu.price is None else gpu.price * wish.gpu_count,
-        storage_per_hour=None
-        if None in disks
-        else sum(price for price in disks if price is not None),
+        storage_per_hour=storage,
         in_per_gb=0.0,
         out_per_gb=0.0,
         disk_gb=volume,

@@ -564,11 +564,12 @@ async def _ask_to_accept(
         lines.append(
             "the very same key is known at " + ", ".join(entry.location for entry in same[:3])
         )
-    lines.append(
-        f"yes writes it to {path} as {host.known_as}"
-        if path is not None
-        else "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
-    )
+    if path is not None:
+        lines.append(f"yes writes it to {path} as {host.known_as}")
+    else:
+        lines.append(
+            "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
+        )
     lines += randomart(offered.key_blob, _key_caption(offered))
     answer = await person.prompt_person(
         QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines)

@@ -274,6 +274,14 @@ class _SettingsReader:
         command, revoked = self._first_value("proxycommand"), self._first_value("revokedhostkeys")
         timeout = self._first_value("connecttimeout")
         strict = self._first_value("stricthostkeychecking")
+        jumps: tuple[JumpHost, ...] = ()
+        through = revocations = None
+        if not wanted.proxied and self._jump:
+            jumps = parse_jumps(replace_tokens(self._jump, self._table))
+        if not wanted.proxied and _is_named(command):
+            through = replace_tokens(command, self._table)
+        if _is_named(revoked):
+            revocations = expand_path(revoked, self._table, around.env)
         return SshHost(
             alias=wanted.host,
             host=self._name,
@@ -284,12 +292,8 @@ class _SettingsReader:
             certificates=self._expand_paths(self._answer.get("certificatefile", ())),
             identities_only=self._is_yes("identitiesonly"),
             agent=self._agent_path(self._first_value("identityagent")),
-            jumps=parse_jumps(replace_tokens(self._jump, self._table))
-            if self._jump and not wanted.proxied
-            else (),
-            proxy_command=replace_tokens(command, self._table)
-            if _is_named(command) and not wanted.proxied
-            else None,
+            jumps=jumps,
+            proxy_command=through,
             alive_interval=float(self._first_value("serveraliveinterval") or 0) or None,
             alive_count=int(self._first_value("serveralivecountmax") or 3),
             connect_timeout=float(timeout) if _is_named(timeout) else None,
@@ -302,9 +306,7 @@ class _SettingsReader:
             host_key_alias=self._key_alias,
             hash_known_hosts=self._is_yes("hashknownhosts"),
             strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict) or "ask",
-            revoked_host_keys=expand_path(revoked, self._table, around.env)
-            if _is_named(revoked)
-            else None,
+            revoked_host_keys=revocations,
             batch=self._is_yes("batchmode"),
             public_key_auth=self._first_value("pubkeyauthentication") not in ("no", "false"),
             password_auth=self._is_yes("passwordauthentication", otherwise=True),

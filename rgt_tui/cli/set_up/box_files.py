@@ -243,11 +243,10 @@ def _print_removal(name: str, found: RemovalResult, *, dry_run: bool) -> None:
         said = translate("would be removed")
     else:
         said = "removed"
-    sys.stdout.write(
-        f"{name}: {size(found.bytes)} {said}\n"
-        if going
-        else translate("{name}: nothing to remove\n", name=name)
-    )
+    head = translate("{name}: nothing to remove\n", name=name)
+    if going:
+        head = f"{name}: {size(found.bytes)} {said}\n"
+    sys.stdout.write(head)
     for thing in found.things:
         if thing.kept is None:
             print_lines(f"  {size(thing.bytes):>8}  {thing.path}  ({thing.what})")

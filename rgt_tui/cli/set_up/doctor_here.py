@@ -270,13 +270,10 @@ def check_secrets(config: FleetConfig | None, env: Mapping[str, str]) -> DoctorF
             loose,
             translate("chmod 600 the file; name the right one if it is not a key"),
         )
-    return DoctorFinding(
-        name,
-        DoctorStatus.OK,
-        translate("{named} named, all present", named=len(named))
-        if named
-        else translate("none named"),
-    )
+    text = translate("none named")
+    if named:
+        text = translate("{named} named, all present", named=len(named))
+    return DoctorFinding(name, DoctorStatus.OK, text)
 
 
 def check_provider_keys(config: FleetConfig | None) -> DoctorFinding:

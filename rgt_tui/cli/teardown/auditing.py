@@ -195,11 +195,10 @@ def _print_audit_line(line: AuditLine, *, as_json: bool) -> None:
             known = {}
         print_json({"line": line.number, **known})
         return
-    print_lines(
-        _format_entry(line.entry)
-        if line.entry is not None
-        else translate("line {number}: it cannot be read", number=line.number)
-    )
+    text = translate("line {number}: it cannot be read", number=line.number)
+    if line.entry is not None:
+        text = _format_entry(line.entry)
+    print_lines(text)
 
 
 def _format_entry(entry: AuditEntry) -> str:

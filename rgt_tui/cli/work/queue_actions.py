@@ -449,13 +449,12 @@ def queue_lines(queue: QueueState, now: float) -> list[str]:
         runner = translate("runner pid {runner_pid}", runner_pid=queue.runner_pid)
     else:
         runner = "a runner"
-    lines.append(
-        translate("{runner} is active", runner=runner)
-        if queue.runner_alive
-        else translate("all cells are done")
-        if queue.done
-        else translate("no runner is active")
-    )
+    if queue.runner_alive:
+        lines.append(translate("{runner} is active", runner=runner))
+    elif queue.done:
+        lines.append(translate("all cells are done"))
+    else:
+        lines.append(translate("no runner is active"))
     return lines + ([f"error: {queue.error}"] if queue.error else [])
 
 

@@ -206,14 +206,14 @@ class BoxArming:
         self, spec: BoxSpec, wish: ArmingChoice, way: StopMethod | None
     ) -> ArmRequest:
         state = self._fleet.state.find_box(spec.name)
-        if state is not None:
-            hello = state.hello
-        else:
-            hello = None
-        if state is not None:
-            sample = state.sample
-        else:
-            sample = None
+        boot = ""
+        if state is not None and state.hello is not None:
+            boot = state.hello.boot
+        mounts: tuple[str, ...] = ()
+        if state is not None and state.sample is not None:
+            # A mount that hangs would block the box's own check of its results.
+            disks = state.sample.disks
+            mounts = tuple(disk.mount for disk in disks if disk.error is None)
         park = wish.action is EndAction.PARK
         stays: tuple[str, ...] = ()
         with contextlib.suppress(GateClosed):
@@ -224,7 +224,7 @@ class BoxArming:
         return ArmRequest(
             mode=wish.mode,
             action=wish.action,
-            boot=hello.boot if hello is not None else "",
+            boot=boot,
             instance=spec.provider.instance if spec.provider is not None else NO_INSTANCE,
             box=spec.name,
             idle_s=idle,
@@ -236,10 +236,7 @@ class BoxArming:
             jobs=spec.jobs,
             results=(*spec.results, *spec.runs),
             ignore=spec.ignore,
-            # A mount that hangs would block the box's own check of its results.
-            mounts=tuple(disk.mount for disk in sample.disks if disk.error is None)
-            if sample
-            else (),
+            mounts=mounts,
             pattern=spec.pattern,
             durable=tuple(
                 sorted(

@@ -108,6 +108,9 @@ def morning_report(
         key=lambda each: each.reading.seconds_left or 0.0,
         default=None,
     )
+    clock = ""
+    if soonest is not None:
+        clock = f"{soonest.box} {format_duration(soonest.reading.seconds_left)}"
     return NightReport(
         since=night.since,
         until=night.until,
@@ -121,9 +124,7 @@ def morning_report(
         lost=tuple(lost),
         unwatched=unwatched,
         receipts=tuple(dict.fromkeys((*ended_by_person, *(box.spec.name for box in stopped)))),
-        clock=""
-        if soonest is None
-        else f"{soonest.box} {format_duration(soonest.reading.seconds_left)}",
+        clock=clock,
     )
 
 
@@ -196,11 +197,10 @@ def _sum_saved(stopped: Iterable[BoxState], until: float) -> tuple[MoneyAmount, 
         value = stop.saved
         if value is None and price is not None and price.per_hour is not None:
             value = max(0.0, until - stop.off_at) / 3600.0 * price.per_hour
-        found.append(
-            None
-            if value is None or price is None
-            else MoneyAmount(value, price.currency, estimated=True)
-        )
+        amount = None
+        if value is not None and price is not None:
+            amount = MoneyAmount(value, price.currency, estimated=True)
+        found.append(amount)
     return prices.sum_amounts(found)
 
 

@@ -245,11 +245,9 @@ class SshPipe:
         not_connected = 255
         if not self.line_bytes and self.process.returncode == not_connected:
             return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
-        return Unreachable(
-            translate("the connection was lost ({last})", last=last)
-            if last
-            else translate("the connection was lost")
-        )
+        if last:
+            return Unreachable(translate("the connection was lost ({last})", last=last))
+        return Unreachable(translate("the connection was lost"))
 
     def kill(self) -> None:
         """End it."""
@@ -372,11 +370,9 @@ class ChannelPipe:
         text = ""
         if self._channel is not None:
             text = self._channel.last_error_line
-        return Unreachable(
-            translate("the agent ended: {words}", words=text)
-            if text
-            else translate("the agent ended")
-        )
+        if text:
+            return Unreachable(translate("the agent ended: {words}", words=text))
+        return Unreachable(translate("the agent ended"))
 
     def kill(self) -> None:
         """End it."""

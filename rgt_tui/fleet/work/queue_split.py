@@ -243,11 +243,10 @@ def _list_notes(
         notes.append(f"{how_many(guessed, 'cell')} of unknown cost counted as the usual one")
     if len(boxes) > 1:
         speeds = ", ".join(f"{box} {value:.0f} TFLOP/s" for box, value in rated.items())
-        notes.append(
-            "GPU speed of some boxes is unknown: assumed equal (rgt check-box measures it)"
-            if equal
-            else f"speed: {speeds}"
-        )
+        note = f"speed: {speeds}"
+        if equal:
+            note = "GPU speed of some boxes is unknown: assumed equal (rgt check-box measures it)"
+        notes.append(note)
     return notes
 
 
