@@ -334,6 +334,31 @@ async def test_all_that_is_kept_is_reached_page_by_page(path: Path) -> None:
         assert len(found) == 906
 
 
+async def test_an_older_page_that_no_longer_joins_the_rows_is_left_out(path: Path) -> None:
+    async with journal(path, more=900) as (app, pilot, fleet):
+        history, go = fleet.chronicle, asyncio.Event()
+        assert isinstance(history, FleetHistory)
+        read = history.read_event_page
+
+        async def slowly(*arguments: Any) -> Any:
+            found = await read(*arguments)
+            if arguments[1] is not None:
+                await go.wait()
+            return found
+
+        history.read_event_page = slowly  # type: ignore[method-assign,assignment]
+        await pilot.press("g")
+        news = [f"news {n}" for n in range(300)]
+        events = tuple(FleetEvent(at=NOW, box="vast-demo", text=text) for text in news)
+        history.put_batch({"vast-demo": BoxWrites(events=events)})
+        fleet.advance(6)
+        fleet.push(msgspec.structs.replace(fleet.state, at=NOW + 6))
+        await until(pilot, lambda: rows(app) == news[100:])
+        go.set()
+        await settle(pilot)
+        assert rows(app) == news[100:]
+
+
 async def test_what_happens_meanwhile_comes_and_the_selection_stays(path: Path) -> None:
     async with journal(path) as (app, pilot, fleet):
         await pilot.press("k")

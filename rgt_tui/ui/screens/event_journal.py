@@ -458,11 +458,12 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         self.redraw_now()
 
     @work(group="older", exit_on_error=False, description="read older events")
-    async def read_older(self, wanted: EventFilter) -> None:
+    async def read_older(self, wanted: EventFilter, oldest: Happening) -> None:
         """Read the page before the oldest row."""
-        found = await self._read_page(wanted, self._rows[0].n)
+        found = await self._read_page(wanted, oldest.n)
         self._reading_older = False
-        if found is not None and wanted == self._wanted:
+        # Many new events or another filter may have replaced the rows while this was read.
+        if found is not None and wanted == self._wanted and oldest in self._rows[:1]:
             self._rows = (*found.rows, *self._rows)
             self._older = found.older
             self.redraw_now()
@@ -520,7 +521,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         ahead = 50
         if self._older and not self._reading_older and self.happening_list.selected_index < ahead:
             self._reading_older = True
-            self.read_older(self._wanted)
+            self.read_older(self._wanted, self._rows[0])
 
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the active filters and the number of recorded events."""
