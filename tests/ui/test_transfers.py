@@ -232,7 +232,7 @@ def test_of_a_pull_that_was_cut_off_it_is_said_how_far_it_came() -> None:
     """Its plan, *6 of 6 files*, is what there was to fetch."""
     cut = from_note(note("2", look=LOOK, plan="6 of 6 files, 40.8 GB", cut_off=True))
     text = "\n".join(map(text_of, entry_details(cut, 100, NOW)))
-    assert "came   25.8 GB of 40.8 GB(maybe more)" in text
+    assert "came   25.8 GB of 40.8 GB (maybe more)" in text
     done = from_note(note("3", look=LOOK, ended_at=NOW, whole=True, text="ok"))
     assert "came" not in "\n".join(map(text_of, entry_details(done, 100, NOW)))
 

@@ -357,7 +357,7 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
         out += label_lines("end", pull.end.text, width, tone, most=6)
         if not pull.end.whole and pull.progress is not None and pull.progress.bytes:
             came = translate(
-                "{bytes_done} of {bytes}(maybe more)",
+                "{bytes_done} of {bytes} (maybe more)",
                 bytes_done=size_or_dash(pull.progress.bytes_done),
                 bytes=size_or_dash(pull.progress.bytes),
             )
