@@ -22,7 +22,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from rgt_tui.language import AFTER_A_NUMBER
-from rgt_tui.model import BoxHealth
+from rgt_tui.model import BoxHealth, ClockMode
 from rgt_tui.profiles import change_texts, read_profile
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +37,8 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
     "Condition": (1, 2, "title", "word", "advice", "over"),
     "LifecycleCheck": (1,),
     "Choice": (1,),
+    "FrameworkFault": (4,),
+    "_choose_answer": (1, 2),
     "label_lines": (0,),
     "PageRow": (0,),
     "CliCommand": (2,),
@@ -52,6 +54,16 @@ TEXTS_OF_TABLES = {
     "ACTION_WORDS": "values",
     "BY_CALL": "values",
     "BY_CLICK": "values",
+    "FIRST_CONTACT": "values",
+    "KNOWN": "values",
+    "_WHEN": "values",
+    "_WORD": "values",
+    "_CONFIDENCE": "values",
+    "_BEGINNINGS": "values",
+    "NOT_MOUNTED": "values",
+    "ON_ROOT": "values",
+    "UNITS": "values",
+    "page_parts": "values",
     "DONE": "values",
     "NEXT_STEPS": "values",
     "PHASES": "values",
@@ -115,7 +127,7 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
             names = {one.id for one in targets if isinstance(one, ast.Name)}
             for table in names & TEXTS_OF_TABLES.keys():
                 side: Iterable[ast.expr | None] = ()
-                if isinstance(node.value, ast.Tuple):
+                if isinstance(node.value, ast.Tuple | ast.Constant):
                     side = [node.value]
                 elif isinstance(node.value, ast.Dict):
                     side = node.value.keys
@@ -157,8 +169,8 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
             # A column's title has blanks before it, and a name without a letter needs no translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
-    for state in BoxHealth:
-        found.setdefault(state.value, []).append(("rgt_tui/model", 1))
+    for word in (*BoxHealth, *ClockMode):
+        found.setdefault(word.value, []).append(("rgt_tui/model", 1))
     for path in sorted((ROOT / "handbook").glob("*.toml")):
         for text in read_pages(path.read_text("utf-8")):
             found.setdefault(text, []).append((f"handbook/{path.name}", 1))

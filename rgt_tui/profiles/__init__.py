@@ -234,19 +234,23 @@ __getattr__ = imported_later(
         "prices": (
             "HOURS SYMBOLS TransferCost list_caveats fleet_rate fleet_spent format_money "
             "describe_tier_prices project_cost find_hourly_cost find_cost_so_far "
-            "storage_per_hour thing_price describe_unlisted_item estimate_transfer_cost sum_amounts format_sums"
+            "storage_per_hour thing_price describe_unlisted_item estimate_transfer_cost "
+            "sum_amounts format_sums"
         ),
         "readings": (
             "CARD_FIGURES MOST_CARDS format_duration format_time_ago byte_pct card_figures "
             "find_redone_cells disk_of find_held_runs "
-            "how_ended how_many inode_pct is_absent is_of_card join_names memory_pct no_agent pct compute_percent "
-            "quote_name saved_point size stale_after stall_after step_time stopped_by_person wait_left "
+            "how_ended how_many inode_pct is_absent is_of_card join_names memory_pct no_agent "
+            "pct compute_percent "
+            "quote_name saved_point size stale_after stall_after step_time stopped_by_person "
+            "wait_left "
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
         "run_cost seconds_per_step is_version_in_range list_quarter_paces",
         "loader": (
-            "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir is_cluster "
+            "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
+            "is_cluster "
             "load_api_tables load_profile "
             "old_tables own_profile parse_field parse_table read_profile"
         ),

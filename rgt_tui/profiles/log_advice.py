@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import memory
 from rgt_tui.profiles.readings import pct
 from rgt_tui.profiles.run_advice import (
@@ -327,9 +328,11 @@ def _advise_resume(seen: _LogFacts) -> Iterator[Advice]:
 def _advise_rank_change(seen: _LogFacts) -> Iterator[Advice]:
     for before, now in itertools.pairwise(seen.attempts):
         if before.batch and now.batch and before.batch != now.batch:
-            text = (
-                f"the total batch is {now.batch:,} now, {before.batch:,} before: learning rate, warm-up and steps "
-                "an epoch were made for the one before"
+            text = translate(
+                "the total batch is {batch:,} now, {batch_2:,} before: learning rate, warm-up "
+                "and steps an epoch were chosen for the previous one",
+                batch=now.batch,
+                batch_2=before.batch,
             )
             yield Advice(run=NAME, about="batch", text=text, page="D11")
         # The total batch, where it is logged, says more than the number of ranks.
@@ -348,7 +351,13 @@ def _advise_workers(seen: _LogFacts, samples: Sequence[Mapping[str, Any]]) -> It
     )
     if cores and seen.workers is not None and seen.workers > cores:
         spare = max(1, int(cores) - 1)
-        text = f"{seen.workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
+        text = translate(
+            "{workers} loader workers share {cores:g} cores: {spare} are as fast, and take "
+            "less memory",
+            workers=seen.workers,
+            cores=cores,
+            spare=spare,
+        )
         yield Advice(run=NAME, about="workers", text=text, page="U40")
 
 
@@ -369,7 +378,11 @@ def _advise_free_memory(samples: Sequence[Mapping[str, Any]]) -> Iterator[Advice
     fullest, total = max(cards)
     if 0.0 < 100.0 * fullest < ROOM_PCT:
         free = memory(int(total * (1.0 - fullest)))
-        text = f"the cards were never fuller than {pct(100.0 * fullest)} ({free} free): a larger batch fits"
+        text = translate(
+            "the cards were never fuller than {pct} ({free} free): a larger batch fits",
+            pct=pct(100.0 * fullest),
+            free=free,
+        )
         yield Advice(run=NAME, about="memory", text=text)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingAction,
     ClockClaim,
@@ -64,7 +65,7 @@ def platform_sections(
         alert_title: Alert id → its title, for the clocks that an alert watches.
     """
     # The order of the page: danger and survival first, because a person may read no further.
-    made = (
+    page_parts = (
         ("in short", _summary_rows(profile)),
         ("what survives", _survival_rows(profile)),
         ("what stops the bill", _billing_rows(profile)),
@@ -80,7 +81,9 @@ def platform_sections(
         ("sources", _source_rows(profile)),
     )
     # Rows of unknown facts are empty here; where "unknown" matters, the row says so in words.
-    sections = (PageSection(title, tuple(row for row in rows if row.text)) for title, rows in made)
+    sections = (
+        PageSection(title, tuple(row for row in rows if row.text)) for title, rows in page_parts
+    )
     return tuple(section for section in sections if section.rows)
 
 
@@ -98,7 +101,8 @@ FIRST_CONTACT = (
 KNOWN = {"battle-tested": "used daily", "from-docs": "from the vendor's pages, not tried"}
 """How well a platform is known, in a few words."""
 
-_KINDS = {
+_WHEN = {"running": "running", "stopped": "stopped", "always": "in every state"}
+_CONFIDENCE = {
     "battle-tested": "used daily by the authors",
     "from-docs": "from the vendor's pages, not tried",
 }
@@ -108,21 +112,31 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
     names = ", ".join((*((profile.name_zh,) if profile.name_zh else ()), *profile.aliases))
     yield PageRow("danger", profile.top_danger, RowWeight.BAD)
     yield PageRow("also called", names, RowWeight.ASIDE)
-    yield PageRow("kind", f"{profile.kind}, `{profile.id}` in the fleet file", RowWeight.ASIDE)
-    yield PageRow("money", "" if profile.billed else "machines here cost nothing", RowWeight.ASIDE)
+    yield PageRow(
+        "kind",
+        translate("{kind}, `{id}` in the fleet file", kind=profile.kind, id=profile.id),
+        RowWeight.ASIDE,
+    )
+    yield PageRow(
+        "money", "" if profile.billed else translate("machines here cost nothing"), RowWeight.ASIDE
+    )
     yield PageRow("stop the GPU", profile.stops_gpu or "")
     yield PageRow("spend nothing", profile.stops_all or "")
-    yield PageRow("known", _KINDS.get(profile.confidence, profile.confidence))
+    yield PageRow("known", translate(_CONFIDENCE.get(profile.confidence, profile.confidence)))
     yield PageRow("", profile.confidence_note or "", RowWeight.ASIDE)
     # ISO months sort as text.
     months = sorted(source.verified for source in profile.sources if source.verified)
     undated = sum(source.verified is None for source in profile.sources)
     if months and months[0] != months[-1]:
-        dated = f"{months[0]} to {months[-1]}"
+        dated = translate("{first} to {last}", first=months[0], last=months[-1])
     else:
         dated = "".join(months[:1])
-    said = f"{dated or 'never dated'}{f'; {undated} never dated' if undated and dated else ''}"
-    yield PageRow("checked", said if profile.sources else "no source is named", RowWeight.ASIDE)
+    said = dated or translate("never dated")
+    if undated and dated:
+        said += translate("; {undated} never dated", undated=undated)
+    if not profile.sources:
+        said = translate("no source is named")
+    yield PageRow("checked", said, RowWeight.ASIDE)
     yield PageRow(
         "home", " ".join(filter(None, (profile.home_url, profile.docs_url))), RowWeight.ASIDE
     )
@@ -130,16 +144,20 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
 
 def _choose_answer(answer: bool | None, lasting: str, lost: str) -> str:
     # A lookup instead of truth values: None must never read as "no".
-    return {True: lasting, False: lost, None: "unknown"}[answer]
+    return translate({True: lasting, False: lost, None: "unknown"}[answer])
 
 
 def _survival_rows(profile: Profile) -> Iterator[PageRow]:
     for tier in profile.tiers:
-        where = (
-            ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or "where it is differs"
+        where = ", ".join(filter(None, (" ".join(tier.mounts), tier.where))) or translate(
+            "where it is differs"
         )
         stop, end = tier.survives_stop, tier.survives_destroy
-        fate = f"stop: {_choose_answer(stop, 'stays', 'ERASED')}, destroy: {_choose_answer(end, 'stays', 'ERASED')}"
+        fate = translate(
+            "stop: {stop}, destroy: {end}",
+            stop=_choose_answer(stop, "stays", "ERASED"),
+            end=_choose_answer(end, "stays", "ERASED"),
+        )
         # Colours by the worst that is known: a stop happens more often than a destroy.
         if stop and end:
             weight = RowWeight.GOOD
@@ -170,13 +188,17 @@ def _describe_size(tier: StorageTier) -> str:
     parts = [
         tier.size,
         tier.speed,
-        tier.scope and f"reached from {tier.scope}",
-        tier.role and f"for {tier.role}",
+        tier.scope and translate("reached from {scope}", scope=tier.scope),
+        tier.role and translate("for {role}", role=tier.role),
     ]
-    parts += [f"at most {tier.inode_cap:,} files" if tier.inode_cap else None]
+    parts += [
+        translate("at most {inode_cap:,} files", inode_cap=tier.inode_cap)
+        if tier.inode_cap
+        else None
+    ]
     locked = {
-        True: "cannot be used from another region",
-        False: "can be used from another region",
+        True: translate("cannot be used from another region"),
+        False: translate("can be used from another region"),
         None: None,
     }
     parts += [locked[tier.region_lock]]
@@ -189,16 +211,18 @@ def _describe_price(price: StoragePrice) -> str:
         grade = f"{price.grade}, "
     above = ""
     if price.above_gb:
-        above = f" above {price.above_gb:,.0f} GB"
-    amount = f"{format_price(price)} per {UNITS[price.per]}"
-    return f"{grade}{price.when}{above} {amount}: {price.url} ({price.verified})"
+        above = translate(" above {gb:,.0f} GB", gb=price.above_gb)
+    amount = translate(
+        "{price} per {unit}", price=format_price(price), unit=translate(UNITS[price.per])
+    )
+    return f"{grade}{translate(_WHEN[price.when])}{above} {amount}: {price.url} ({price.verified})"
 
 
 def _describe_storage_bill(tier: StorageTier) -> str:
     stopped = {
-        True: "bills while stopped",
-        False: "free while stopped",
-        None: "unknown whether it bills while stopped",
+        True: translate("bills while stopped"),
+        False: translate("free while stopped"),
+        None: translate("unknown whether it bills while stopped"),
     }
     # Both states, since some platforms charge a stopped disk more than a running one.
     running, still = (
@@ -207,7 +231,7 @@ def _describe_storage_bill(tier: StorageTier) -> str:
     )
     figures = ""
     if tier.prices:
-        figures = f"; {running} running, {still} stopped"
+        figures = translate("; {running} running, {still} stopped", running=running, still=still)
     return stopped[tier.bills_while_stopped] + figures
 
 
@@ -218,9 +242,13 @@ def _billing_rows(profile: Profile) -> Iterator[PageRow]:
         if action.verb != action.kind:
             said = f"{action.verb}: {said}"
         yield PageRow(action.native_label, said, _action_weight(action))
-        fate = [("keeps", action.keeps), ("loses", action.loses), ("unsure", action.uncertain)]
+        fate = [
+            (translate("keeps"), action.keeps),
+            (translate("loses"), action.loses),
+            (translate("unsure"), action.uncertain),
+        ]
         fate += [
-            (f"keeps for {format_duration(seconds)}", (tier,))
+            (translate("keeps for {seconds}", seconds=format_duration(seconds)), (tier,))
             for tier, seconds in action.keeps_for_s.items()
         ]
         told = ", ".join(f"{word} {' '.join(tiers)}" for word, tiers in fate if tiers)
@@ -244,26 +272,31 @@ _WORD = {"park": "park", "destroy": "destroy", "other": ""}
 
 def _describe_stop(action: BillingAction) -> str:
     gpu = {
-        True: "the GPU's bill ends",
-        False: "the GPU KEEPS BILLING",
-        None: "unknown whether the GPU's bill ends",
+        True: translate("the GPU's bill ends"),
+        False: translate("the GPU KEEPS BILLING"),
+        None: translate("unknown whether the GPU's bill ends"),
     }
     disk = {
-        True: "storage ends, too",
-        False: "storage keeps billing",
-        None: "unknown what storage bills",
+        True: translate("storage ends, too"),
+        False: translate("storage keeps billing"),
+        None: translate("unknown what storage bills"),
     }
-    back = {True: "can be undone", False: "CANNOT be undone", None: ""}[action.reversible]
+    back = {True: translate("can be undone"), False: translate("CANNOT be undone"), None: ""}[
+        action.reversible
+    ]
     if action.reversible and action.reversible_window_s is not None:
-        back = f"can be undone for {format_duration(action.reversible_window_s)}"
+        back = translate(
+            "can be undone for {reversible_window_s}",
+            reversible_window_s=format_duration(action.reversible_window_s),
+        )
     parts = [
-        _WORD.get(action.kind, action.kind),
+        translate(_WORD.get(action.kind, action.kind)),
         gpu[action.stops_gpu_meter],
         disk[action.stops_storage_meter],
         back,
     ]
-    parts += ["processes end" if action.kills_processes else ""]
-    parts += ["looks as if it stopped the bill: it does not" if action.trap else ""]
+    parts += [translate("processes end") if action.kills_processes else ""]
+    parts += [translate("looks as if it stopped the bill: it does not") if action.trap else ""]
     return "; ".join(part for part in parts if part)
 
 
@@ -286,15 +319,25 @@ def clock_rows(clock: DangerClock, alert_title: Callable[[str], str | None]) -> 
     yield PageRow(clock.mode.value, f"{clock.what}: {clock_manner(clock, alert_title)}", weight)
     where = ""
     if clock.in_scripts:
-        where = " (only in scripts)"
-    yield PageRow("", f"when {clock.applies_when}{where}: {clock.consequence}")
+        where = translate(" (only in scripts)")
+    text = translate(
+        "when {applies}: {happens}",
+        applies=f"{clock.applies_when}{where}",
+        happens=clock.consequence,
+    )
+    yield PageRow("", text)
     # All sides are shown, since a person may know which one is right.
     if clock.dispute_text is not None:
         yield PageRow(
-            "", f"the sources disagree, the worse counts: {clock.dispute_text}", RowWeight.WARN
+            "",
+            translate(
+                "the sources disagree, the worse counts: {dispute}", dispute=clock.dispute_text
+            ),
+            RowWeight.WARN,
         )
     yield from (
-        PageRow("", f"source: {claim_source(claim)}", RowWeight.ASIDE) for claim in clock.claims
+        PageRow("", translate("source: {source}", source=claim_source(claim)), RowWeight.ASIDE)
+        for claim in clock.claims
     )
 
 
@@ -316,7 +359,7 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
     """Return when a danger applies: its start, the state in which it runs, or what watches it."""
     about = ""
     if clock.is_approximate:
-        about = "about "
+        about = translate("about ")
     if not clock.after_s:
         after = ""
     else:
@@ -325,26 +368,33 @@ def clock_manner(clock: DangerClock, alert_title: Callable[[str], str | None]) -
     if clock.counts_from is not None:
         begins, at_once = _BEGINNINGS[clock.counts_from]
         if after:
-            return f"{after} from {begins}"
-        return at_once
+            return translate("{time} from {start}", time=after, start=translate(begins))
+        return translate(at_once)
     if clock.mode is ClockMode.CHARGE:
-        return {"always": "in every state"}.get(clock.runs or "", f"while {clock.runs}")
+        if clock.runs == "always":
+            return translate(_WHEN["always"])
+        return translate("while {state}", state=translate(_WHEN.get(clock.runs or "", "")))
     if clock.mode is ClockMode.TRIPWIRE:
         title = alert_title(clock.watched_by or "")
         told = f" ({title})" if title else ""
-        return f"{'within ' + after + ', ' if after else ''}watched by the alert {clock.watched_by}{told}"
-    told = (
-        "nothing can watch for it: said when the platform is first met, and before a billing action"
+        watched = translate("watched by the alert {id}", id=f"{clock.watched_by}{told}")
+        if after:
+            return translate("within {time}, {watched}", time=after, watched=watched)
+        return watched
+    told = translate(
+        "nothing can watch for it: shown at the first contact with the platform, and before a "
+        "billing action"
     )
     if after:
-        return f"after {after}; {told}"
+        return translate("after {time}; {told}", time=after, told=told)
     return told
 
 
 def claim_source(claim: ClockClaim) -> str:
     """Return the source of a claim with its month, and its text if the figure is not enough."""
     where = ", ".join(part for part in (claim.url, claim.cited_as) if part)
-    return f"{where} ({claim.verified or 'not dated'}){f': {claim.says}' if claim.says else ''}"
+    says = f": {claim.says}" if claim.says else ""
+    return f"{where} ({claim.verified or translate('not dated')}){says}"
 
 
 def format_citations(profile: Profile, ids: Iterable[str]) -> str:
@@ -362,7 +412,7 @@ def _format_source(source: FactSource) -> str:
         host = urlsplit(source.url).hostname
     else:
         host = None
-    return f"{host or source.cited_as or 'unnamed'} {source.verified or 'not dated'}"
+    return f"{host or source.cited_as or translate('unnamed')} {source.verified or translate('not dated')}"
 
 
 def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
@@ -371,7 +421,11 @@ def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
         "who ends it",
         f"{part.model or ''}{format_citations(profile, part.sources)}" if part.model else "",
     )
-    spot = {True: "there is spot", False: "there is no spot", None: "unknown whether there is spot"}
+    spot = {
+        True: translate("there is spot"),
+        False: translate("there is no spot"),
+        None: translate("unknown whether there is spot"),
+    }
     yield PageRow(
         "spot",
         spot[part.spot_available],
@@ -381,11 +435,11 @@ def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
     if part.spot_available:
         grace = part.spot_grace_s
         if grace is None:
-            told = "nobody says how long"
+            told = translate("unknown how long")
         elif grace:
             told = f"{grace:g} s"
         else:
-            told = "none: it ends without a warning"
+            told = translate("none: it ends without a warning")
         yield PageRow("grace", told, RowWeight.WARN)
     yield PageRow("signal", part.spot_signal or "")
     yield PageRow("announced by", ", ".join(part.notices))
@@ -409,14 +463,22 @@ def _launch_rows(profile: Profile) -> Iterator[PageRow]:
             ("scp", shell.scp),
             ("rsync", shell.rsync),
             ("sftp", shell.sftp),
-            ("port forwarding", shell.forwards),
+            (translate("port forwarding"), shell.forwards),
         )
         words = ", ".join(f"{name} {_choose_answer(answer, 'yes', 'NO')}" for name, answer in can)
         yield PageRow(shell.name, f"{words}{f'; {shell.note}' if shell.note else ''}")
-    moves = {True: "a new address or port", False: "the same address and port", None: "unknown"}
+    moves = {
+        True: translate("a new address or port"),
+        False: translate("the same address and port"),
+        None: translate("unknown"),
+    }
     # Two unknowns are no row: most platforms say nothing about it.
     if (part.moves_on_restart, part.moves_on_recreate) != (None, None):
-        told = f"after a restart {moves[part.moves_on_restart]}, when recreated {moves[part.moves_on_recreate]}"
+        told = translate(
+            "after a restart {moves}, when recreated {moves_2}",
+            moves=moves[part.moves_on_restart],
+            moves_2=moves[part.moves_on_recreate],
+        )
         yield PageRow("moves", told, RowWeight.WARN if part.moves_on_restart else RowWeight.PLAIN)
     yield PageRow("environment", part.environment or "")
     yield PageRow("first check", part.first_check or "")
@@ -426,8 +488,8 @@ def _launch_rows(profile: Profile) -> Iterator[PageRow]:
 def _network_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.network
     needed = {
-        True: "needed: Hugging Face, PyPI and GitHub are slow or out of reach without",
-        False: "not needed",
+        True: translate("needed: Hugging Face, PyPI and GitHub are slow or out of reach without"),
+        False: translate("not needed"),
     }
     # Unknown for platforms outside of China, where the question does not arise.
     if part.mirror_needed is not None:
@@ -438,7 +500,9 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
         )
     yield from (PageRow("", mirror) for mirror in part.mirrors)
     if part.proxy_required is not None:
-        yield PageRow("proxy", "required" if part.proxy_required else "not required")
+        yield PageRow(
+            "proxy", translate("required") if part.proxy_required else translate("not required")
+        )
     yield PageRow("", part.proxy_note or "", RowWeight.ASIDE)
     yield from (PageRow("trap", trap, RowWeight.WARN) for trap in part.traps)
     yield from (PageRow("ports", port) for port in part.ports)
@@ -450,17 +514,21 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
         )
     # A warning: unknown traffic must not read like free traffic.
     if part.traffic is None:
-        yield PageRow("traffic", "no source says what it costs", RowWeight.WARN)
+        yield PageRow("traffic", translate("no source says what it costs"), RowWeight.WARN)
     else:
         traffic = part.traffic
         # In capitals, as one of the few rows here that can surprise on a bill.
-        told = f"{'METERED' if traffic.metered else 'not metered'}: {traffic.note}"
+        kind = translate("METERED") if traffic.metered else translate("not metered")
+        told = f"{kind}: {traffic.note}"
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
         yield PageRow("traffic", told, RowWeight.WARN if traffic.metered else RowWeight.PLAIN)
         if traffic.most_per_gib is not None:
             yield PageRow(
                 "",
-                f"at most {format_unit_price(traffic.most_per_gib, traffic.currency)} per GiB",
+                translate(
+                    "at most {most_per_gib} per GiB",
+                    most_per_gib=format_unit_price(traffic.most_per_gib, traffic.currency),
+                ),
                 RowWeight.WARN,
             )
         yield PageRow(
@@ -474,9 +542,9 @@ def _daemon_rows(profile: Profile) -> Iterator[PageRow]:
     # From another section of the file, but this is where a person looks for it.
     yield PageRow("detach", profile.overrides.detach, RowWeight.STRONG)
     lives = (
-        ("the end of SSH", part.survives_ssh_drop),
-        ("a stop", part.survives_stop),
-        ("a restart", part.survives_restart),
+        (translate("the end of SSH"), part.survives_ssh_drop),
+        (translate("a stop"), part.survives_stop),
+        (translate("a restart"), part.survives_restart),
     )
     known = [
         f"{what}: {_choose_answer(answer, 'survives', 'ends')}"
@@ -515,10 +583,10 @@ def _gotcha_rows(profile: Profile) -> Iterator[PageRow]:
         yield PageRow("fix", gotcha.fix)
         where = ""
         if gotcha.signature_in:
-            where = f" in {gotcha.signature_in}"
+            where = translate(" in {place}", place=gotcha.signature_in)
         guess = ""
         if gotcha.inferred:
-            guess = ", as the tools are known to print it"
+            guess = translate(", as the tools are known to print it")
         yield PageRow(
             "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", RowWeight.ASIDE
         )
@@ -538,4 +606,6 @@ def _contradiction_rows(profile: Profile) -> Iterator[PageRow]:
 def _source_rows(profile: Profile) -> Iterator[PageRow]:
     for source in profile.sources:
         where = ", ".join(part for part in (source.url, source.cited_as) if part)
-        yield PageRow(source.verified or "not dated", f"{source.fact}: {where}", RowWeight.ASIDE)
+        yield PageRow(
+            source.verified or translate("not dated"), f"{source.fact}: {where}", RowWeight.ASIDE
+        )

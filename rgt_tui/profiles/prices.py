@@ -205,11 +205,17 @@ def describe_tier_prices(tier: StorageTier, *, running: bool) -> str:
 
 def _describe_bands(bands: Sequence[StoragePrice]) -> str:
     first, *more = bands
-    unit = f"per {UNITS[first.per]}"
-    head = f"{format_price(first)} {unit}"
+    head = translate(
+        "{price} per {unit}", price=format_price(first), unit=translate(UNITS[first.per])
+    )
     if first.above_gb:
-        head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
-    rest = [f"above {band.above_gb:,.0f} GB {format_price(band)}" for band in more]
+        head = translate(
+            "up to {above_gb:,.0f} GB free, above it {head}", above_gb=first.above_gb, head=head
+        )
+    rest = [
+        translate("above {gb:,.0f} GB {price}", gb=band.above_gb, price=format_price(band))
+        for band in more
+    ]
     return ", ".join((head, *rest))
 
 
@@ -230,7 +236,11 @@ def list_caveats(meter: Meter) -> tuple[str, ...]:
     """Return what is uncertain about a meter, a line each: unpriced parts, doubts, the books."""
     said = []
     if meter.unpriced:
-        said.append(f"without a price that is known: {', '.join(meter.unpriced)}")
+        said.append(
+            translate(
+                "without a price that is known: {unpriced}", unpriced=", ".join(meter.unpriced)
+            )
+        )
     if meter.doubt:
         said.append(meter.doubt)
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
@@ -249,9 +259,19 @@ def books_differ(by: float | None, since: float | None, currency: str) -> str | 
     """
     if by is None or since is None:
         return None
-    way = "more" if by > 0 else "less"
     begun = datetime.fromtimestamp(since).astimezone().strftime("%m-%d %H:%M")
-    return f"the provider's books say {format_money(abs(by), currency)} {way} than price × time since {begun}"
+    amount = format_money(abs(by), currency)
+    if by > 0:
+        return translate(
+            "the provider's books say {amount} more than price × time since {begun}",
+            amount=amount,
+            begun=begun,
+        )
+    return translate(
+        "the provider's books say {amount} less than price × time since {begun}",
+        amount=amount,
+        begun=begun,
+    )
 
 
 def format_money(
@@ -321,8 +341,8 @@ class TransferCost(msgspec.Struct, frozen=True, kw_only=True):
     def size_and_price(self) -> str:
         """Size and price, e.g. ``4.3 GB for at most $0.34``."""
         if self.price is None:
-            return f"{size(self.bytes)}, price unknown"
-        return f"{size(self.bytes)} for {_at_most(self.price)}"
+            return translate("{bytes}, price unknown", bytes=size(self.bytes))
+        return translate("{bytes} for {price}", bytes=size(self.bytes), price=_at_most(self.price))
 
     def covers_cost(self, other: TransferCost) -> bool:
         """Return whether consent to this toll also covers another one."""
@@ -346,7 +366,7 @@ def estimate_transfer_cost(
         count: Maximum number of bytes.
         meter: The provider's newest reading, which may have the machine's own price.
     """
-    leaving = f"{size(count)} will leave the box"
+    leaving = translate("{count} will leave the box", count=size(count))
     if meter is not None and meter.error is None:
         # The machine's own price beats the platform's maximum: at vast.ai each host sets it.
         own = meter.out_per_gb
@@ -356,16 +376,32 @@ def estimate_transfer_cost(
         price = MoneyAmount(own * count / 1e9, meter.currency)
         # 0 from the provider is a fact, unlike a missing price.
         if not own:
-            words = f"this machine's traffic costs nothing ({meter.source}); {leaving}"
+            words = translate(
+                "this machine's traffic costs nothing ({source}); {leaving}",
+                source=meter.source,
+                leaving=leaving,
+            )
             return TransferCost(bytes=count, free=True, price=price, words=words)
         each = f"{format_unit_price(own, meter.currency)} per GB ({meter.source})"
-        words = f"it costs money: {leaving}, {_at_most(price)}: {each}"
+        words = translate(
+            "it costs money: {leaving}, {price}: {each}",
+            leaving=leaving,
+            price=_at_most(price),
+            each=each,
+        )
         return TransferCost(bytes=count, free=False, price=price, words=words)
     traffic = profile.network.traffic
     if traffic is None:
-        words = f"unknown whether {profile.name} charges for traffic; {leaving}"
+        words = translate(
+            "unknown whether {name} charges for traffic; {leaving}",
+            name=profile.name,
+            leaving=leaving,
+        )
         return TransferCost(bytes=count, free=False, words=words)
-    said = (traffic.url or traffic.cited_as or "no source", traffic.verified or "not dated")
+    said = (
+        traffic.url or traffic.cited_as or translate("no source"),
+        traffic.verified or translate("not dated"),
+    )
     source = f"({', '.join(said)})"
     if not traffic.metered:
         return TransferCost(
@@ -374,9 +410,14 @@ def estimate_transfer_cost(
             price=MoneyAmount(0.0, traffic.currency),
             words=f"{traffic.note} {source}",
         )
-    begun = f"it costs money: {leaving}"
+    begun = translate("it costs money: {leaving}", leaving=leaving)
     if traffic.most_per_gib is None:
-        words = f"{begun}. {traffic.note} The price on this machine is unknown {source}"
+        words = translate(
+            "{begun}. {note} The price on this machine is unknown {source}",
+            begun=begun,
+            note=traffic.note,
+            source=source,
+        )
         return TransferCost(bytes=count, free=False, words=words)
     price = MoneyAmount(traffic.most_per_gib * count / 1e9 * GIB, traffic.currency)
     words = f"{begun}, {_at_most(price)}. {traffic.note} {source}"
@@ -387,4 +428,4 @@ def _at_most(price: MoneyAmount) -> str:
     said = format_money(price.value, price.currency)
     if said.startswith("<"):
         return said
-    return f"at most {said}"
+    return translate("at most {said}", said=said)

@@ -334,7 +334,7 @@ Cited = FactSource | ClockClaim | StoragePrice | TrafficFacts
 
 def format_month(cited: Iterable[Cited]) -> str:
     """Return the newest month in which a fact was checked, as `` (2026-06)``, or `` (not dated)``."""
-    return f" ({_find_newest_month(cited) or 'not dated'})"
+    return f" ({_find_newest_month(cited) or translate('not dated')})"
 
 
 def describe_check_months(profile: Profile, action: BillingAction | None) -> str:
@@ -372,10 +372,13 @@ def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -
     """
     # UTC: facts are dated by month, so a day more or less does not matter.
     as_of = datetime.fromtimestamp(now, UTC).date()
-    wanted = {f"tiers.{tier.name}": f"what survives in {tier.name}" for tier in profile.tiers}
+    wanted = {
+        f"tiers.{tier.name}": translate("what survives in {tier}", tier=tier.name)
+        for tier in profile.tiers
+    }
     wanted |= {f"clocks.{one.what}": one.what for one in profile.clocks if not one.in_scripts}
     if action is not None:
-        wanted[f"billing.{action.verb}"] = f"what {action.native_label} does"
+        wanted[f"billing.{action.verb}"] = translate("what {label} does", label=action.native_label)
     newest: dict[str, str] = {}
     for key, cited in _list_cited_facts(profile):
         # Claims of one clock count together, by the newest of them.
@@ -387,7 +390,12 @@ def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -
         if _is_old(month, as_of):
             facts = ", ".join(what for what, when in newest.items() if when == month)
             lines.append(
-                f"last checked {_count_months(month, as_of)} months ago, in {month}: {facts}"
+                translate(
+                    "last checked {count} months ago, in {month}: {facts}",
+                    count=_count_months(month, as_of),
+                    month=month,
+                    facts=facts,
+                )
             )
     return tuple(lines)
 

@@ -166,8 +166,8 @@ def how_ended(run: FoundRun) -> str:
         known = [f"exit {run.exit_code}"]
     # COMPLETED adds nothing to an exit status of 0.
     if run.outcome is not None and run.outcome != "COMPLETED":
-        known.append(f"Slurm says {run.outcome}")
-    return ", ".join(known) or "exit status unknown"
+        known.append(translate("Slurm says {outcome}", outcome=run.outcome))
+    return ", ".join(known) or translate("exit status unknown")
 
 
 def format_duration(seconds: float | None) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     Checkpoint,
@@ -144,23 +145,29 @@ def advise_save_interval(
     if fails:
         often = f"{how_many(fails, 'failure')} in {format_duration(watched)}"
     else:
-        often = f"no failure in {format_duration(watched)}"
+        often = translate("no failure in {watched}", watched=format_duration(watched))
     # Seconds of work whose loss is worth mentioning, whatever a save costs.
     long_s = 1800.0
     if cost is not None:
         best = compute_daly_interval(cost, mtbf)
         if not 1.0 / FAR <= every / best <= FAR:
-            text = (
-                f"saves every {format_duration(every)}; {format_duration(best)} would lose "
-                f"less (a save costs {cost:.1f} s, {often})"
+            text = translate(
+                "saves every {every}; {best} would lose less (a save costs {cost:.1f} s, {often})",
+                every=format_duration(every),
+                best=format_duration(best),
+                cost=cost,
+                often=often,
             )
             yield Advice(run=name, about="save", text=text, seconds=round(best, 1))
     elif every >= long_s:
         # A failure comes at any time between two saves: half of the interval on average.
         lost = every / 2.0
-        text = (
-            f"saves every {format_duration(every)}: a failure costs {format_duration(lost)} "
-            f"of work{price(lost)} on average ({often})"
+        text = translate(
+            "saves every {every}: a failure costs {lost} of work{lost_2} on average ({often})",
+            every=format_duration(every),
+            lost=format_duration(lost),
+            lost_2=price(lost),
+            often=often,
         )
         yield Advice(run=name, about="save", text=text)
 
@@ -261,9 +268,13 @@ def _advise_cache_location(box: BoxState, name: str) -> Iterator[Advice]:
     if disk is None or disk.mount != "/" or disk.bytes_free is None or roomy is None:
         return
     if (roomy.bytes_free or 0) > FAR * disk.bytes_free:
-        text = (
-            f"Hugging Face's cache is on the system disk ({size(disk.bytes_free)} free), {roomy.mount} has "
-            f"{size(roomy.bytes_free)}: HF_HOME={shlex.quote(roomy.mount)}/hf"
+        text = translate(
+            "Hugging Face's cache is on the system disk ({bytes_free} free), {mount} has "
+            "{bytes_free_2}: HF_HOME={mount_2}/hf",
+            bytes_free=size(disk.bytes_free),
+            mount=roomy.mount,
+            bytes_free_2=size(roomy.bytes_free),
+            mount_2=shlex.quote(roomy.mount),
         )
         yield Advice(run=name, about="cache", text=text, page="CN3")
 
@@ -282,7 +293,13 @@ def _advise_workers(box: BoxState, name: str) -> Iterator[Advice]:
     # launcher).
     spare_limit = 2
     if ranks and workers - spare_limit > cores:
-        text = f"about {workers} loader workers share {cores:g} cores: {spare} are as fast, and take less memory"
+        text = translate(
+            "about {workers} loader workers share {cores:g} cores: {spare} are as fast, and "
+            "take less memory",
+            workers=workers,
+            cores=cores,
+            spare=spare,
+        )
         yield Advice(run=name, about="workers", text=text)
 
 
@@ -298,7 +315,11 @@ def _advise_free_memory(box: BoxState) -> Iterator[Advice]:
     if not gpus or not runs or len(known) < LEAST_POINTS or not 0.0 < max(known) < ROOM_PCT:
         return
     free = (gpus[0].vram_total or 0) * (1.0 - max(known) / 100.0)
-    text = f"the cards were never fuller than {pct(max(known))} ({memory(free)} free): a larger batch fits"
+    text = translate(
+        "the cards were never fuller than {pct} ({free} free): a larger batch fits",
+        pct=pct(max(known)),
+        free=memory(free),
+    )
     yield Advice(run=runs[0], about="memory", text=text)
 
 
@@ -330,13 +351,19 @@ def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iter
         now: Ranks of this one.
         batch_norm: The model normalises over each rank's batch separately.
     """
-    text = (
-        f"{now} ranks now, {before} before: the effective batch is {now / before:.3g} times what it was, "
-        "unless accumulation or the learning rate were changed with it"
+    text = translate(
+        "{now} ranks now, {before} before: the effective batch is {value:.3g} times what it "
+        "was, unless accumulation or the learning rate were changed with it",
+        now=now,
+        before=before,
+        value=now / before,
     )
     yield Advice(run=name, about="batch", text=text, page="D11")
     if batch_norm:
-        text = "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of a rank as it was"
+        text = translate(
+            "BatchNorm has the statistics of each rank alone: SyncBatchNorm, or the batch of "
+            "a rank as it was"
+        )
         yield Advice(run=name, about="batch", text=text, page="D10")
 
 
@@ -357,7 +384,11 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
         end = self.to_end
         if end is None:
             return text
-        return f"{text}, {format_money(end.value, end.currency, end.at_least)} to go"
+        return translate(
+            "{words}, {value} to go",
+            words=text,
+            value=format_money(end.value, end.currency, end.at_least),
+        )
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
@@ -485,7 +516,8 @@ FAULTS = (
           "save_total_limit=1 leaves nothing where a save is cut off: keep 2 or more",
           "https://github.com/huggingface/transformers/issues/25129", "2026-11"),
     FrameworkFault(("transformers",), ("newest",), "", "C9",
-          "a save that was cut off is taken as the newest checkpoint: remove an incomplete checkpoint-* first",
+          "a save that was cut off is taken as the newest checkpoint: remove an incomplete "
+          "checkpoint-* first",
           "https://github.com/huggingface/transformers/issues/35782", "2026-11", "5.23.0", "5.23.0"),
     FrameworkFault(LIGHTNING, ("fit",), "resume", "C11",
           'starts from scratch after a preemption: trainer.fit(model, ckpt_path="last")', LIGHTNING_SAVING, "2026-11"),
@@ -496,7 +528,8 @@ FAULTS = (
     FrameworkFault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
           "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11", "2.6.6", "2.6.6"),
     FrameworkFault(HUGGING, ("load_best_model_at_end",), "", "C17",
-          "the weights at the end are those of the best checkpoint: pull it and the newest, which a resume needs",
+          "the weights at the end are those of the best checkpoint: pull it and the newest, "
+          "which a resume needs",
           HF_TRAINER, "2026-11"),
     FrameworkFault(("accelerate",), ("save_state",), "load_state", "C10",
           "saves and never calls accelerator.load_state: a relaunch starts from scratch", ACCELERATE_SAVING, "2026-11"),
@@ -504,10 +537,12 @@ FAULTS = (
           "save_state leaves out what is not prepared (step, EMA, a schedule of your own): "
           "accelerator.register_for_checkpointing(part)", ACCELERATE_SAVING, "2026-11"),
     FrameworkFault(("accelerate",), ("load_state",), "skip_first_batches", "C13",
-          "load_state does not move the data: accelerator.skip_first_batches(loader, n) in the epoch that goes on",
+          "load_state does not move the data: accelerator.skip_first_batches(loader, n) in "
+          "the epoch that goes on",
           ACCELERATE_SAVING, "2026-11"),
     FrameworkFault(("accelerate",), ("load_state", "automatic_checkpoint_naming"), "iteration", "C10",
-          "a resumed run names its saves from checkpoint_0 again, removes them as the oldest, and fails at a name that "
+          "a resumed run names its saves from checkpoint_0 again, removes them as the oldest, "
+          "and fails at a name that "
           "exists: accelerator.project_configuration.iteration = the newest number + 1", TRIED, "2026-11",
           "1.15", "1.15"),
     FrameworkFault(("accelerate",), ("total_limit=1",), "", "C17",
@@ -517,7 +552,8 @@ FAULTS = (
           "a stateful loader is reported to repeat samples under DDP: compare their ids once",
           "https://github.com/huggingface/accelerate/issues/4195", "2026-11"),
     FrameworkFault(("torchdata",), ("StatefulDataLoader",), "", "C13",
-          "a resumed StatefulDataLoader is reported to repeat or drop samples: compare their ids once",
+          "a resumed StatefulDataLoader is reported to repeat or drop samples: compare their "
+          "ids once",
           "https://github.com/meta-pytorch/data/issues/1437", "2026-11"),
     FrameworkFault(("deepspeed",), ("DeepSpeed",), "", "C8",
           "a ZeRO checkpoint is refused by another number of ranks: rent the same number to resume",
@@ -542,7 +578,10 @@ def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str
             or (fault.lacks and fault.lacks in marks)
         ):
             continue
-        yield f"{used}: {fault.text}{_describe_version_doubt(used.partition(' ')[2], fault)}", fault
+        yield (
+            f"{used}: {translate(fault.text)}{_describe_version_doubt(used.partition(' ')[2], fault)}",
+            fault,
+        )
 
 
 def _describe_version_doubt(version: str, fault: FrameworkFault) -> str:
@@ -554,10 +593,12 @@ def _describe_version_doubt(version: str, fault: FrameworkFault) -> str:
     else:
         seen = f"{fault.first} to {fault.last}"
     if parse_version(version) is None:
-        return f" (seen on {seen}; nobody can tell which version is here: check it)"
+        return translate(" (seen on {seen}; which version is here is unknown: check it)", seen=seen)
     if is_version_in_range(version, fault.first, fault.last):
         return ""
-    return f" (seen on {seen}; of {version} not known: check it)"
+    return translate(
+        " (seen on {seen}; unknown for {version}: check it)", seen=seen, version=version
+    )
 
 
 def is_version_in_range(version: str, first: str, last: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Profile
 from rgt_tui.profiles.survival import action_for, bilingual_verb
 
@@ -101,29 +102,46 @@ def before_renting(profile: Profile) -> tuple[str, ...]:
             scope = ""
             if tier.scope:
                 scope = f" ({tier.scope})"
-            said.append(f"{tier.name} is bound to where it is made{scope}: choose the place first")
+            said.append(
+                translate(
+                    "{name} is bound to where it is made{scope}: choose the place first",
+                    name=tier.name,
+                    scope=scope,
+                )
+            )
     park, destroy = action_for(profile, BillingVerb.PARK), action_for(profile, BillingVerb.DESTROY)
     if park is None or not park.stops_gpu_meter:
         if destroy is not None:
-            how = f"only {bilingual_verb(destroy)} can end it"
+            how = translate("only {destroy} can end it", destroy=bilingual_verb(destroy))
         else:
-            how = "nothing here ends it"
-        said.append(f"no stop is known that ends the GPU's bill and keeps the box: {how}")
-    said += [f"{bilingual_verb(one)} does not end the bill" for one in profile.billing if one.trap]
+            how = translate("nothing here ends it")
+        said.append(
+            translate("no stop is known that ends the GPU's bill and keeps the box: {how}", how=how)
+        )
+    said += [
+        translate("{one} does not end the bill", one=bilingual_verb(one))
+        for one in profile.billing
+        if one.trap
+    ]
     traffic = profile.network.traffic
     if traffic is None:
-        said.append("unknown whether traffic costs money")
+        said.append(translate("unknown whether traffic costs money"))
     elif traffic.metered:
-        said.append(f"traffic costs money: {traffic.note}")
+        said.append(translate("traffic costs money: {note}", note=traffic.note))
     if profile.interruption.spot_available:
-        said.append(f"spot can be taken away: {describe_grace(profile.interruption.spot_grace_s)}")
+        said.append(
+            translate(
+                "spot can be taken away: {spot_grace_s}",
+                spot_grace_s=describe_grace(profile.interruption.spot_grace_s),
+            )
+        )
     return tuple(said)
 
 
 def describe_grace(seconds: float | None) -> str:
     """Return how much warning there is before a machine is taken away."""
     if seconds is None:
-        return "the time between warning and end is unknown"
+        return translate("the time between warning and end is unknown")
     if seconds:
-        return f"{seconds:g} s after a warning"
-    return "without a warning"
+        return translate("{seconds:g} s after a warning", seconds=seconds)
+    return translate("without a warning")

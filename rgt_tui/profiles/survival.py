@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.language import translate
+from rgt_tui.language import speaks_english, translate
 from rgt_tui.model import (
     BillingAction,
     BillingVerb,
@@ -162,14 +162,14 @@ def missing_storage(mount: str, mounts: Iterable[MountRow], *, at_root: bool = F
     if found is None:
         return NOT_MOUNTED
     if found.kind in IN_MEMORY:
-        return f"it is in memory ({found.kind})"
+        return translate("it is in memory ({kind})", kind=found.kind)
     if at_root:
         # The root itself as storage: only a network file system can outlive the machine.
         if found.kind.startswith(NETWORK):
             return ""
-        return f"the root is on a disk of the machine ({found.kind})"
+        return translate("the root is on a disk of the machine ({kind})", kind=found.kind)
     if found.kind in OF_IMAGE:
-        return f"it is a layer of the container ({found.kind})"
+        return translate("it is a layer of the container ({kind})", kind=found.kind)
     if root is not None and found.device and found.device == root.device:
         return ON_ROOT
     return ""
@@ -286,17 +286,18 @@ def until_clock(profile: Profile, per_hour: MoneyAmount) -> str:
     if clock is None or not clock.after_s:
         return ""
     sum_ = project_cost(per_hour, clock.after_s)
-    about = ""
+    length = format_duration(clock.after_s)
     if clock.is_approximate:
-        about = "about "
-    length = f"{about}{format_duration(clock.after_s)}"
-    return f"{format_money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
+        length = translate("about ") + length
+    total = format_money(sum_.value, sum_.currency, sum_.at_least)
+    return translate("{total} until {what} ({time})", total=total, what=clock.what, time=length)
 
 
 def bilingual_verb(action: BillingAction) -> str:
     """Return the platform's own word for a verb, with a translation if needed: ``关机 (stop)``."""
     word = action.native_label
-    if word.isascii():
+    # In another language than English there is only Chinese, which needs none.
+    if word.isascii() or not speaks_english():
         return word
     return f"{word} ({action.verb.replace('-', ' ')})"
 
@@ -318,22 +319,30 @@ def describe_missing_verb(profile: Profile, verb: BillingVerb) -> str:
     other = action_for(
         profile, BillingVerb.DESTROY if verb is BillingVerb.PARK else BillingVerb.PARK
     )
-    text = f"{profile.name} has no action that would {verb.value} a box"
+    text = translate("{name} has no action that would park a box", name=profile.name)
+    if verb is BillingVerb.DESTROY:
+        text = translate("{name} has no action that would destroy a box", name=profile.name)
     if not profile.billed:
-        return f"{text}: nothing bills there" + (
-            f"; {bilingual_verb(other)} ends it" if other is not None else ""
+        return translate("{words}: nothing bills there", words=text) + (
+            translate("; {other} ends it", other=bilingual_verb(other)) if other is not None else ""
         )
     if verb is BillingVerb.DESTROY:
         if profile.stops_all:
-            return f"{text}: to spend nothing at all takes {profile.stops_all}"
+            return translate(
+                "{words}: to spend nothing at all takes {stops_all}",
+                words=text,
+                stops_all=profile.stops_all,
+            )
         return text
     if other is None or other.stops_gpu_meter is not True:
         return text
     traps = ", ".join(bilingual_verb(action) for action in profile.billing if action.trap)
-    does = "do" if ", " in traps else "does"
-    return f"{text}: only {bilingual_verb(other)} ends the bill" + (
-        f" ({traps} {does} not)" if traps else ""
-    )
+    text = translate("{words}: only {other} ends the bill", words=text, other=bilingual_verb(other))
+    if ", " in traps:
+        text += translate(" ({traps} do not)", traps=traps)
+    elif traps:
+        text += translate(" ({traps} does not)", traps=traps)
+    return text
 
 
 # The storage tier of each mount of a box, shared by screens, checks, the teardown and the gate.
@@ -399,16 +408,24 @@ def storage_of(
             found[mount] = name
             continue
         counts = found[mount] = choose_less_safe_tier(profile, verb, name, theirs)
-        text = (
-            f"{quote_name(mount)} is {quote_name(name)} by the fleet file and {quote_name(theirs)} by the provider; "
-            f"the worse counts: {quote_name(counts)}"
+        text = translate(
+            "{mount} is {name} by the fleet file and {theirs} by the provider; the worse "
+            "counts: {counts}",
+            mount=quote_name(mount),
+            name=quote_name(name),
+            theirs=quote_name(theirs),
+            counts=quote_name(counts),
         )
         doubts.append(MountDoubt(mount, text))
     for disk in box.sample.disks if box.sample is not None else ():
         for mount, name in list_unmounted(profile, (disk,), found).items():
             found[mount] = name
-            text = f"{quote_name(mount)} is not a mount of its own on this box: it is on {quote_name(disk.on or '')}"
-            text += f" ({quote_name(name)})" if name else ", of which nothing is known"
+            text = translate(
+                "{mount} is not a mount of its own on this box: it is on {disk}",
+                mount=quote_name(mount),
+                disk=quote_name(disk.on or ""),
+            )
+            text += f" ({quote_name(name)})" if name else translate(", of which nothing is known")
             doubts.append(MountDoubt(mount, text, by_box=True))
     doubts += _without_witness(box, profile, verb, found, mounts)
     doubts += _within_storage(profile, verb, found, mounts or ())
@@ -471,9 +488,12 @@ def _without_witness(
                 found[mount] = around[0].name
             else:
                 found[mount] = ""
-        text = (
-            f"{quote_name(mount)} is said to be {quote_name(claimed)}, but by the box's mount "
-            f"table {why}: it does not count"
+        text = translate(
+            "{mount} is said to be {claimed}, but by the box's mount table {why}: it does not "
+            "count",
+            mount=quote_name(mount),
+            claimed=quote_name(claimed),
+            why=translate(why),
         )
         yield MountDoubt(mount, text, by_box=True)
 
@@ -503,11 +523,17 @@ def _within_storage(
         ):
             continue
         found[mount] = ""
-        text = f"{quote_name(mount)} is a mount of its own within {quote_name(around)}: nobody says whether it is kept"
+        text = translate(
+            "{mount} is a mount of its own within {around}: unknown whether it is kept",
+            mount=quote_name(mount),
+            around=quote_name(around),
+        )
         if rows[mount].kind in IN_MEMORY:
-            text = (
-                f"{quote_name(mount)} is in memory ({rows[mount].kind}): it is lost, although "
-                f"{quote_name(around)} is kept"
+            text = translate(
+                "{mount} is in memory ({kind}): it is lost, although {around} is kept",
+                mount=quote_name(mount),
+                kind=rows[mount].kind,
+                around=quote_name(around),
             )
         yield MountDoubt(mount, text, by_box=True, if_used=around == "/")
 

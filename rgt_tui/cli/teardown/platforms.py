@@ -135,7 +135,7 @@ def page_lines(profile: Profile) -> Iterator[str]:
     )
     for section in platform_sections(profile, alert_title):
         yield ""
-        yield section.title
+        yield translate(section.title)
         yield from _format_page_rows(section.rows)
 
 
@@ -143,13 +143,13 @@ def alert_title(alert: str) -> str | None:
     """Return the title of an alert."""
     row = BY_ID.get(alert)
     if row is not None:
-        return row.title
+        return translate(row.title)
     return None
 
 
 def _format_page_rows(rows: Iterable[PageRow]) -> Iterator[str]:
     for row in rows:
-        yield f"  {row.label}: {row.text}" if row.label else f"    {row.text}"
+        yield f"  {translate(row.label)}: {row.text}" if row.label else f"    {row.text}"
 
 
 def _check_facts(profiles: Sequence[Profile], arguments: ProfilesArguments) -> int:
@@ -227,7 +227,9 @@ def clock_row(profile: Profile, clock: DangerClock) -> dict[str, Any]:
 def _clock_lines(profile: Profile) -> Iterator[str]:
     yield f"{profile.name} ({profile.id})"
     for clock in profile.clocks:
-        yield from (f"  {row.label:<9}  {row.text}" for row in clock_rows(clock, alert_title))
+        yield from (
+            f"  {translate(row.label):<9}  {row.text}" for row in clock_rows(clock, alert_title)
+        )
     yield ""
 
 

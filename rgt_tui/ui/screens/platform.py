@@ -123,7 +123,7 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         # A changed fleet file may give the box another profile.
         if profile != self._of:
             page = platform_sections(
-                profile, lambda alert: BY_ID[alert].title if alert in BY_ID else None
+                profile, lambda alert: translate(BY_ID[alert].title) if alert in BY_ID else None
             )
             wanted = self.SECTIONS
             if wanted is None:
@@ -203,7 +203,7 @@ class PlatformPage(MoveKeys, FleetAwareScreen):
         profile = self.fleet.profile_of(self.box_name or "")
         return [
             (0, make_line(Span(profile.name, Tone.STRONG))),
-            (1, make_line(dim_span(KNOWN.get(profile.confidence, profile.confidence)))),
+            (1, make_line(dim_span(translate(KNOWN.get(profile.confidence, profile.confidence))))),
         ]
 
     def main_widget(self) -> Pane:

@@ -95,7 +95,7 @@ def test_a_mount_with_a_path_that_is_none_changes_nothing() -> None:
             "ext4",
             "8:17",
             None,
-            "/scratch is a mount of its own within /: nobody says whether it is kept",
+            "/scratch is a mount of its own within /: unknown whether it is kept",
         ),
         ("overlay", "0:1", True, ""),
     ],

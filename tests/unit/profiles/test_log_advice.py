@@ -92,7 +92,7 @@ def test_an_attempt_that_began_anew_although_the_one_before_had_saved() -> None:
     ("line", "expected"),
     [
         ("lightning==2.6.6", "a resumed run sees its data in the order of epoch 0 again"),
-        ("Successfully installed lightning-2.5.1", "(seen on 2.6.6; of 2.5.1 not known: check it)"),
+        ("Successfully installed lightning-2.5.1", "(seen on 2.6.6; unknown for 2.5.1: check it)"),
         ("lightning version: 2.6.6", "epoch 0 again"),
     ],
 )
@@ -104,7 +104,7 @@ def test_versions_that_a_log_names(line: str, expected: str) -> None:
     (text,) = told([line, *goes_on], "resume")
     assert text.startswith("lightning 2.") and text.endswith(expected)
     (unknown,) = told(goes_on, "resume")
-    assert unknown.endswith("(seen on 2.6.6; nobody can tell which version is here: check it)")
+    assert unknown.endswith("(seen on 2.6.6; which version is here is unknown: check it)")
 
 
 def test_zero_and_one_checkpoint_kept() -> None:

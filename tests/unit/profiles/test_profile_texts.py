@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -68,3 +69,15 @@ def test_a_page_of_ones_own_keeps_its_words(tmp_path: Path) -> None:
     mine = msgspec.structs.replace(load_profile("autodl"), top_danger="a fact of one's own")
     rows = platform_sections(change_texts(mine, language.translate))[0].rows
     assert rows[0].text == "a fact of one's own"
+
+
+@pytest.mark.usefixtures("chinese")
+def test_a_page_in_chinese_has_no_english_sentence() -> None:
+    english = re.compile(r"(?<![\w./-])(?:[a-z]{3,} ){3,}[a-z]{3,}")
+    for profile in all_profiles().values():
+        for section in platform_sections(profile):
+            assert language.translate(section.title) != section.title
+            for row in section.rows:
+                # What programs print stays as it is, and so does what names a source.
+                if row.label not in ("seen by", "pattern") and "http" not in row.text:
+                    assert not english.search(row.text), row.text

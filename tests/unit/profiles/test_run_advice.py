@@ -188,10 +188,10 @@ def test_every_fault_has_a_page_a_source_and_a_mark_that_the_agent_tells() -> No
     [
         ("2.6.6", "again"),
         ("2.6.6+cpu", "again"),
-        ("2.6.5", "again (seen on 2.6.6; of 2.6.5 not known: check it)"),
-        ("2.7.0", "again (seen on 2.6.6; of 2.7.0 not known: check it)"),
-        ("2.6.6rc1", "again (seen on 2.6.6; nobody can tell which version is here: check it)"),
-        ("", "again (seen on 2.6.6; nobody can tell which version is here: check it)"),
+        ("2.6.5", "again (seen on 2.6.6; unknown for 2.6.5: check it)"),
+        ("2.7.0", "again (seen on 2.6.6; unknown for 2.7.0: check it)"),
+        ("2.6.6rc1", "again (seen on 2.6.6; which version is here is unknown: check it)"),
+        ("", "again (seen on 2.6.6; which version is here is unknown: check it)"),
     ],
 )
 def test_another_version_than_the_one_tried_is_told_as_not_known(version: str, told: str) -> None:
@@ -221,7 +221,7 @@ def test_a_range_is_told_with_both_its_ends(monkeypatch: pytest.MonkeyPatch) -> 
     wide = next(fault for fault in FAULTS if fault.first)._replace(first="2.1", last="2.6")
     monkeypatch.setattr(run_advice, "FAULTS", (wide,))
     ((text, _),) = faults_of([f"{wide.frameworks[0]} 3.0"], wide.has)
-    assert text.endswith("(seen on 2.1 to 2.6; of 3.0 not known: check it)")
+    assert text.endswith("(seen on 2.1 to 2.6; unknown for 3.0: check it)")
 
 
 def test_batch_norm_without_sync_is_told_where_the_number_of_ranks_changes() -> None:
