@@ -65,11 +65,24 @@ def judge_losses(losses: Sequence[float], most_ratio: float = 0.5) -> OverfitVer
     if passed:
         text = f"overfit: {change} ({reason}): it learns"
     else:
-        text = (
-            f"overfit: FAILED: {change} ({reason}): data, loss, gradients or optimizer are wrong,"
-            " or it needs more steps (rgt handbook O1)"
-        )
+        cause = "data, loss, gradients or optimizer are wrong, or it needs more steps"
+        needed = _steps_needed(losses, end, most_ratio)
+        if needed is not None and bad is None:
+            cause = f"it falls steadily, but slowly: try {needed} steps, or a higher learning rate"
+        text = f"overfit: FAILED: {change} ({reason}): {cause} (rgt handbook O1)"
     return OverfitVerdict(passed, start, end, len(losses), text)
+
+
+def _steps_needed(losses: Sequence[float], end: float, most_ratio: float) -> Optional[int]:
+    """Return how many steps a slow fall needs at its pace; None if it is no steady fall."""
+    third = len(losses) // 3
+    if third < 3 or losses[0] <= 0 or not 0 < end < 0.99 * losses[0]:
+        return None
+    first, second, last = (median(losses[at * third : (at + 1) * third]) for at in range(3))
+    if not first > second > last:
+        return None
+    needed = len(losses) * math.log(most_ratio) / math.log(end / losses[0])
+    return 100 * math.ceil(needed / 100)
 
 
 def check_task(config: Any, steps: int) -> int:

@@ -96,6 +96,14 @@ def test_what_counts_as_falling(losses: list[float], passed: bool) -> None:
     assert (verdict.passed, "FAILED" in verdict.text) == (passed, not passed), verdict
 
 
+def test_a_slow_fall_says_how_many_steps_it_needs() -> None:
+    slow = overfit.judge_losses([3.0 * 0.999**step for step in range(60)])
+    assert not slow.passed and "falls steadily, but slowly: try 800 steps" in slow.text
+    assert overfit.judge_losses([3.0 * 0.999**step for step in range(800)]).passed
+    for flat in ([3.0] * 60, [3.0, 2.8] * 30, [3.0 + step for step in range(60)], [3.0, 2.9, 2.8]):
+        assert "or it needs more steps" in overfit.judge_losses(flat).text
+
+
 def test_one_loss_is_not_judged() -> None:
     with pytest.raises(UsageError, match="at least 2 steps"):
         overfit.judge_losses([1.0])
