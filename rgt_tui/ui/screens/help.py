@@ -228,6 +228,7 @@ class HelpPanel(LineWidget):
         """Run the command of the clicked row."""
         width = self.size.width - 4
         columns = self._make_columns(width, self.size.height - 2)
+        # A single column is the last one, too, so a click anywhere hits it.
         made = columns[-1 if event.x - 2 >= width // 2 else 0]
         index = self._top + event.y - 1
         if 0 < event.y < self.size.height - 1 and index < len(made):

@@ -156,6 +156,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     """Return the glyph, tone and word of a transfer's state."""
     g = current_glyphs()
     if pull.asks is not None:
+        # A pull that waits for an answer is running, too, and has no progress yet.
         return g.person, Tone.WARN, "asks"
     if pull.unseen:
         return g.unknown, Tone.DIM, translate("unknown")
@@ -294,6 +295,7 @@ def pull_row(
 def silent_for(entry: TransferEntry, now: float) -> float:
     """Return the seconds since a running transfer last reported; 0 if that was recently."""
     silent = 0.0
+    # Another rgt writes its note at most once a second, and only if something has moved.
     if entry.note is not None and entry.pull.is_running:
         silent = now - entry.note.told_at
     if silent > 5 * EVERY_SECONDS:
@@ -499,6 +501,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             raise
         except Exception as error:  # an unreadable list must not look like an empty one
             self._trouble = str(error) or type(error).__name__
+        # The screen may have been closed while this was read.
         if self.is_mounted:
             self.redraw_now()
 
@@ -589,6 +592,8 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         elif picked.note is not None and picked.note.paths_left_out:
             self.hint(translate("too many paths to repeat this pull here"))
         elif self._is_for_this_box(picked.box):
+            # The key of the new pull, if it begins at this clock reading; otherwise the list
+            # selects its first row, a pull under way.
             self.main_list.select_key(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
             self.hint(translate("pulling from {box} again", box=picked.box))

@@ -155,6 +155,7 @@ def choice_details(way: BeginChoice, found: Beginnings | None, width: int) -> li
             dim_span(translate("the same on the command line: {command}", command=way.command))
         )
     )
+    # The demo writes no fleet file.
     if found is not None and way.go not in ("", "demo"):
         out.append(make_line(dim_span(translate("the fleet file will be {path}", path=found.path))))
     return out

@@ -147,6 +147,7 @@ def lower_widths(width: int, height: int) -> dict[str, int]:
     total, left = sum(shares.values()), width
     out = {name: width * share // total for name, share in shares.items()}
     left -= sum(out.values())
+    # Cells lost by rounding down, so that the panes fill the width.
     out["why"] += left
     return out
 

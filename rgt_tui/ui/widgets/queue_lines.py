@@ -162,6 +162,7 @@ def _cell_line(
 ) -> Line:
     glyph, tone = cell_mark(cell, survives)
     if cell.state == "running" and run is not None and run.wait is not None:
+        # Its process lives, but the steps since its last save are in memory only.
         glyph, tone = current_glyphs().trouble, Tone.TROUBLE
     name = fit_name(cell.name, names)
     head = make_line(
