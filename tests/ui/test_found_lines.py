@@ -64,6 +64,14 @@ def test_what_a_run_costs_stands_behind_it_or_below_it_and_an_unknown_price_says
     assert "steps" not in text_of(queue_lines(unknown, 140, NOW)[0]).replace("step 1,200", "")
 
 
+def test_a_name_of_wide_characters_is_whole() -> None:
+    (only,) = lines(msgspec.structs.replace(RUN, name="训练一号实验"))
+    assert "训练一号实验  " in only
+    waiting = queue(cell("训练一号实验", "waiting", started=None, ended=None), at=NOW)
+    box = msgspec.structs.replace(running_box("a"), queues=(waiting,), runs=())
+    assert "训练一号实验  " in text_of(queue_lines(box, 100, NOW)[0])
+
+
 def test_one_that_is_gone_is_never_called_done() -> None:
     gone = msgspec.structs.replace(
         RUN, alive=False, ended=NOW - 5, notes=("its output went to a terminal",)

@@ -587,7 +587,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         picked = self._find_picked()
         if picked is None or self.fleet.plays_back or picked.kind != "pull":
             self.hint(translate("nothing to pull"))
-        elif picked.pull.is_running:
+        elif picked.pull.is_running or self._is_pulling(picked.box):
             self.hint(translate("it is in progress"))
         elif picked.note is not None and picked.note.paths_left_out:
             self.hint(translate("too many paths to repeat this pull here"))
@@ -597,6 +597,11 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             self.main_list.select_key(f"{picked.box}\0{self.now}")
             self.pulls.start(self.fleet, picked.box, picked.pull.paths)
             self.hint(translate("pulling from {box} again", box=picked.box))
+
+    def _is_pulling(self, box: str) -> bool:
+        # A box has one pull at a time; the selected one may be an earlier pull of it.
+        newest = self.pulls.find_pull(box)
+        return newest is not None and newest.is_running
 
     def to_copy(self) -> ClipboardText | None:
         """Return the selected transfer: its box, its directories, its state or result."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, QueueCell, RunState
 from rgt_tui.profiles import collect_advice, copies_of, how_ended, how_many, no_agent, run_cost
@@ -60,7 +62,7 @@ def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
             _why_nothing(box), width, Tone.DIM
         )
     runs = {run.name: run for run in box.runs}
-    names = min(max(len(cell.name) for cell in cells), 20)
+    names = min(max(cell_len(cell.name) for cell in cells), 20)
     # The times of a cell are those of the box's clock.
     skew = box.clock_skew or 0.0
     survives = copies_of(box)
@@ -94,7 +96,7 @@ def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> 
     if cost is None:
         return [made]
     words = make_displayable(cost.short_text)
-    if width_of(made) + 2 + len(words) <= width:
+    if width_of(made) + 2 + cell_len(words) <= width:
         return [make_line(*made, dim_span(f"  {words}"))]
     return [made, make_line(dim_span(f"  {words}"))]
 
@@ -113,7 +115,7 @@ def _why_nothing(box: BoxState) -> str:
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line per training that was found, and notes on what is unknown about it."""
     runs = {run.name: run for run in box.runs}
-    names = min(max((len(run.name) for run in box.found), default=0), 28)
+    names = min(max((cell_len(run.name) for run in box.found), default=0), 28)
     box_now = now + (box.clock_skew or 0.0)
     out: list[Line] = []
     for found in box.found:
