@@ -329,15 +329,25 @@ def _ranking_key(ranked: tuple[int, JudgedPage]) -> tuple[int, float, bool, int]
 
 
 def _settle_same_lines(
-    ranked: Sequence[tuple[int, JudgedPage]], lines: Mapping[str, Container[int]]
+    ranked: Sequence[tuple[int, JudgedPage]], lines: Mapping[str, Mapping[int, LineHit]]
 ) -> list[tuple[int, JudgedPage]]:
     """Return the ranked findings, settled where several pages are proved by the same line.
 
     A page is as good as one that knows its line, too, unless it is a mere consequence; an unknown
-    failure is no news if another page knows its line.
+    failure is no news if another page knows its line. Of two pages that read the same name in the
+    line, the one that also knows the code that used it (the frames) knows what the name is.
     """
     settled = []
     for rank, one in ranked:
+        same_line = [
+            lines[other.page.id][one.hit.line_no]
+            for _, other in ranked
+            if other is not one and one.hit.line_no in lines[other.page.id]
+        ]
+        if not one.hit.frame and any(
+            hit.frame and hit.name and hit.name == one.hit.name for hit in same_line
+        ):
+            continue
         known = [
             other_rank
             for other_rank, other in ranked

@@ -80,6 +80,24 @@ def test_pages_that_cover_a_whole_kind_have_that_role() -> None:
     assert {pages[id_].role for id_ in ("PY1", "API1")} == {PageRole.UNKNOWN}
 
 
+def test_a_name_in_shared_memory_is_no_path(tmp_path: Path) -> None:
+    raised = "FileExistsError: [Errno 17] File exists: '/000000_epoch_shape'"
+    shared = [
+        SHAPES[0],
+        '  File "/usr/lib/python3.11/multiprocessing/shared_memory.py", line 104, in __init__',
+        "    self._fd = _posixshmem.shm_open(",
+        "               ^^^^^^^^^^^^^^^^^^^^^",
+        raised,
+    ]
+    path = [*SHAPES[:2], '    os.makedirs("/000000_epoch_shape")', raised]
+    for expected, lines in (("LOCK1", shared), ("PATH1", path)):
+        assert found_in(lines, tmp_path / "train.log") == [expected]
+        sick = box(
+            sample=None, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log(*lines),)
+        )
+        assert [one.gotcha for one in diagnose_box(sick, NOW, ())] == [expected]
+
+
 FOLDED = (
     "The replica master 0 exited with a non-zero status of 1. Termination reason: Error. "
     'Traceback (most recent call last): File "/app/train.py", line 174, in <module> main() '
