@@ -164,7 +164,7 @@ def start_once(story: Story) -> tuple[str, Path]:
         "--epochs",
         FOR_EVER,
         "--pace",
-        "0.02",
+        "0.1",
     )
     first = story.json(*command)
     assert len(story.trainings("lab")) == 1
@@ -287,7 +287,7 @@ def stop_after_a_save(story: Story) -> None:
         "--epochs",
         FOR_EVER,
         "--pace",
-        "0.02",
+        "0.1",
         "--out",
         "outputs/stopped",
     )
