@@ -31,7 +31,7 @@ MaxStartups 100
 LogLevel ERROR
 Subsystem sftp internal-sftp
 SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" "RGT_FIND_SECONDS=0.5" \
-"RGT_SPARE_DIRS={folder}/spare" "RGT_ROOTS={folder}/box" "RGT_TERMINALS="
+"RGT_SPARE_DIRS={folder}/spare" "RGT_ROOTS={folder}/box" "RGT_TERMINALS=" "RGT_AUTOSTOP_PACE=0.02"
 """
 """On this box nobody types, and all that could be lost lies below ``FOLDER/box``."""
 
