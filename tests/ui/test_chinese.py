@@ -9,13 +9,16 @@ from rich.cells import cell_len
 
 from rgt_tui import language
 from rgt_tui.ui import commands
+from rgt_tui.ui.plot import RunKey
 from rgt_tui.ui.widgets import (
     CurveLegend,
     CurvePlot,
     EntryLabel,
     EntryNote,
     KeyLine,
+    LegendEntry,
     layout_keys,
+    text_of,
     width_of,
 )
 from tests.ui.stages import SCREENS, rest, staged
@@ -79,6 +82,14 @@ def test_an_empty_plot_has_its_text_in_the_middle() -> None:
     plot.show_board(None, ("没有曲线",))
     (drawn,) = [row for row in plot.make_lines(40, 4) if row]
     assert width_of(drawn) == (40 - 8) // 2 + 8
+
+
+def test_a_legend_has_room_for_wide_names() -> None:
+    run = LegendEntry(RunKey("a", "训练一号实验"), 0, 0.5, "running", 7, None, shown=True)
+    legend = CurveLegend(id="legend")
+    legend.show_runs("loss", [run], None)
+    _, row, *_ = legend.make_lines(legend.needed_width(), 4)
+    assert "训练一号实验" in text_of(row)
 
 
 def test_a_legend_is_as_wide_as_its_title() -> None:

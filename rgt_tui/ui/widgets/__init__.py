@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rgt_tui.ui.widgets.curve import (
         CurveLegend,
         CurvePlot,
+        LegendEntry,
         MetricGrid,
         choose_grid,
         curve_tone,
@@ -145,6 +146,7 @@ __all__ = [
     "FittedLines",
     "HeaderLine",
     "KeyLine",
+    "LegendEntry",
     "Line",
     "LineWidget",
     "LogPane",
@@ -269,7 +271,10 @@ __getattr__ = imported_later(
             "CheckDetail CheckRun Checklist PhaseChecks detail_lines status_glyph next_check phases_of rail_line "
             "row_line rows_of summary_parts then_lines"
         ),
-        "curve": "CurveLegend CurvePlot MetricGrid curve_tone entry_line choose_grid format_newest run_names",
+        "curve": (
+            "CurveLegend CurvePlot LegendEntry MetricGrid curve_tone entry_line choose_grid format_newest "
+            "run_names"
+        ),
         "fixed_lines": (
             "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys choose_event"
         ),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, ReducedHistory
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
@@ -174,7 +176,7 @@ def past_section(
     names = names_of(box)
     # Maximum columns of the names; shorter names leave more room for the curves.
     label_limit = 18
-    label = min(label_limit, max((len(label_of(name)) for name in names), default=0) + 2)
+    label = min(label_limit, max((cell_len(label_of(name)) for name in names), default=0) + 2)
     room = max(4, width - label - TAIL - 1)
     cells = room * (2 if current_glyphs().braille else 1)
     shown = []

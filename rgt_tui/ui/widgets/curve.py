@@ -245,7 +245,7 @@ class CurveLegend(SelectableList[RunKey]):
 
     def needed_width(self, *, brief: int = 0) -> int:
         """Return how many columns the legend needs."""
-        names = max((len(entry.shown_name) for entry in self._entries), default=0)
+        names = max((cell_len(entry.shown_name) for entry in self._entries), default=0)
         lines = [
             entry_line(entry, 0, min(names, WIDEST_NAME), brief=brief) for entry in self._entries
         ]
@@ -259,7 +259,9 @@ class CurveLegend(SelectableList[RunKey]):
         """Draw the entries around the selected one."""
         lines: list[Line] = []
         owners: list[RunKey | None] = []
-        names = min(max((len(entry.shown_name) for entry in self._entries), default=0), WIDEST_NAME)
+        names = min(
+            max((cell_len(entry.shown_name) for entry in self._entries), default=0), WIDEST_NAME
+        )
         for entry in self._entries:
             lines.append(entry_line(entry, width, names, brief=self.brief))
             owners.append(entry.key)

@@ -698,7 +698,9 @@ class LogPane(LineWidget):
             front.append(Span(f"{mark} ", Tone.ACCENT if chosen else Tone.TROUBLE))
         if rows.is_merged:
             front.append(
-                dim_span(f"{fit_text(log.name, min(12, max(len(one.name) for one in rows.logs)))} ")
+                dim_span(
+                    f"{fit_text(log.name, min(12, max(cell_len(one.name) for one in rows.logs)))} "
+                )
             )
         back: Line = EMPTY
         if self._margins:
