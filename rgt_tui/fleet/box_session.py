@@ -279,6 +279,9 @@ class FrameIntake:
                 # Two runs read one file, each with its own cursor. Starting at the cursor of one,
                 # the other would restart and lose its history, so both restart from the beginning.
                 del sources[source]
+        after = None
+        if counters.boot:
+            after = SampleCursor(boot=counters.boot, seq=counters.seq)
         return WatchConfig(
             interval=interval,
             mounts=self._mounts,
@@ -290,9 +293,7 @@ class FrameIntake:
             find=True,
             gpu_trace=spec.gpu_trace,
             tail=self._size.tail,
-            samples_after=SampleCursor(boot=counters.boot, seq=counters.seq)
-            if counters.boot
-            else None,
+            samples_after=after,
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
             packed_lines=True,

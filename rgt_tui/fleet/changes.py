@@ -107,15 +107,11 @@ def _link_events(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterato
     if old.link is new.link:
         return
     if new.link is LinkState.LIVE:
-        again = new.counters.connects > 1 and old.link is LinkState.UNREACHABLE
-        silent_s = new.since - _silent_since(old)
-        yield EventText(
-            translate("back after {silent_s}", silent_s=format_duration(silent_s))
-            if again
-            else translate("connected"),
-            "info",
-            "link",
-        )
+        text = translate("connected")
+        if new.counters.connects > 1 and old.link is LinkState.UNREACHABLE:
+            silent_s = new.since - _silent_since(old)
+            text = translate("back after {silent_s}", silent_s=format_duration(silent_s))
+        yield EventText(text, "info", "link")
     elif new.link in _LINKS:
         text = new.reason
         if new.link is LinkState.UNREACHABLE:

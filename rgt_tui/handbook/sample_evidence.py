@@ -81,12 +81,9 @@ def _read_sample(value: Mapping[str, Any]) -> Sample | None:
     if not isinstance(frame, dict) or not isinstance(frame.get("mem"), dict):
         return None
     disks = frame.get("disks")
-    return {
-        **frame,
-        "disks": [disk for disk in disks if isinstance(disk, dict)]
-        if isinstance(disks, list)
-        else [],
-    }
+    if not isinstance(disks, list):
+        disks = []
+    return {**frame, "disks": [disk for disk in disks if isinstance(disk, dict)]}
 
 
 def weigh_findings(

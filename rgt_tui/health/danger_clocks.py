@@ -227,16 +227,7 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
             bound=ClockBound.EXACT if clock.after_s else ClockBound.NONE,
             consequence=clock.consequence,
             level="info",
-            text=_join_consequence(
-                translate(
-                    "{clock}{after_s} after a stop",
-                    clock=_about_prefix(clock),
-                    after_s=format_duration(clock.after_s),
-                )
-                if clock.after_s
-                else translate("from a stop on"),
-                clock,
-            ),
+            text=_join_consequence(_describe_pending(clock), clock),
             checked=format_month(clock.claims),
             counts_from=clock.counts_from,
             approx=clock.is_approximate,
@@ -247,6 +238,16 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
         for clock in starts
     ]
     return tuple(sorted(found, key=_time_left_key))
+
+
+def _describe_pending(clock: DangerClock) -> str:
+    if not clock.after_s:
+        return translate("from a stop on")
+    return translate(
+        "{clock}{after_s} after a stop",
+        clock=_about_prefix(clock),
+        after_s=format_duration(clock.after_s),
+    )
 
 
 def first_contact_notices(profile: Profile) -> tuple[str, ...]:
@@ -551,15 +552,12 @@ def _build_countdown(
     *,
     sure: bool = True,
 ) -> ClockReading:
+    part = 1.0
     if clock.counts_from in SESSIONS:
         part = LIMITS.session_part
-    else:
-        part = 1.0
-    warn, error = (
-        (LIMITS.balance_warn_s, LIMITS.balance_error_s)
-        if clock.counts_from is ClockStart.BALANCE
-        else (LIMITS.danger_warn_s * part, LIMITS.danger_error_s * part)
-    )
+    warn, error = LIMITS.danger_warn_s * part, LIMITS.danger_error_s * part
+    if clock.counts_from is ClockStart.BALANCE:
+        warn, error = LIMITS.balance_warn_s, LIMITS.balance_error_s
     if left is None:
         level = "warn"
     elif left <= error:

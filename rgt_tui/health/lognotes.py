@@ -193,8 +193,9 @@ def _search_appended(known: _SearchedWindow, lines: tuple[str, ...]) -> _Searche
     # In rows, not lines: a progress bar is one line with many rows.
     up, first = sum(map(len, known.reports[:gone])), sum(map(len, stays))
     before = known.scan.saved, known.scan.step, known.scan.resume
+    # A mark of the new rows counts; one of the old rows moves up, at -1 it has left the window.
     saved, step, resume = (
-        place + first if place >= 0 else max(-1, old - up) if old >= 0 else -1
+        place + first if place >= 0 else max(-1, old - up)
         for place, old in zip(newest, before, strict=False)
     )
     return _SearchedWindow(

@@ -147,11 +147,10 @@ def _rate_doubt(box: BoxState, now: float) -> str | None:
     if meter.kind is MeterKind.UNKNOWN:
         return translate("unknown whether it is billed now")
     if meter.at is None or now - meter.at > LIMITS.meter_lost_s:
-        return translate("the meter was last read ") + (
-            "never"
-            if meter.at is None
-            else translate("{now} ago", now=format_duration(now - meter.at))
-        )
+        ago = "never"
+        if meter.at is not None:
+            ago = translate("{now} ago", now=format_duration(now - meter.at))
+        return translate("the meter was last read ") + ago
     return None
 
 

@@ -245,9 +245,11 @@ class DigitalOceanAccount(RentedAccount):
             else:
                 following = None
             # An empty page between others may be truncated.
+            if following is not None and not items:
+                following = ""
             return ListPage(
                 items,
-                None if following is None else following if items else "",
+                following,
                 answer,
                 total if type(total) is int else None,
             )

@@ -769,11 +769,9 @@ def open_http(
     if base_url != vendor:
         console = base_url
     # The vendor's file has the vendor's key, which must not be sent to a server on the loopback.
-    files = (
-        ()
-        if is_loopback(base_url)
-        else tuple((_at_home(path, context), read) for path, read in vendor_files)
-    )
+    files: tuple[tuple[Path, Callable[[Path], str]], ...] = ()
+    if not is_loopback(base_url):
+        files = tuple((_at_home(path, context), read) for path, read in vendor_files)
 
     def choose_key() -> Secret:
         if (

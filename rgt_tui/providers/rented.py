@@ -499,6 +499,9 @@ class RentedAccount(abc.ABC):
             kind = MeterKind.STORAGE_ONLY
             source = f"{source}; {', '.join(name for name, _ in machine.outlives)} bills until it is deleted"
         booked = self._books.get(machine.id)
+        status = "not in the list"
+        if machine.lifecycle is Lifecycle.GONE:
+            status = machine.status
         return Meter(
             kind=kind,
             lifecycle=Lifecycle.GONE,
@@ -510,9 +513,7 @@ class RentedAccount(abc.ABC):
             currency=self.currency,
             at=self.clock(),
             source=source,
-            native_status=machine.status
-            if machine.lifecycle is Lifecycle.GONE
-            else "not in the list",
+            native_status=status,
             at_least=storage is not None and bool(unpriced),
             unpriced=unpriced,
             spot=machine.spot,
@@ -521,13 +522,19 @@ class RentedAccount(abc.ABC):
     def describe_prices(self, parts: Parts) -> tuple[str, ...]:
         """Return a line for each part: its price per hour and month."""
         symbol = SYMBOLS.get(self.currency)
-        return tuple(
-            f"{name}, price unknown"
-            if rate is None
-            else f"{name}: {symbol or ''}{rate:.4f}{'' if symbol else f' {self.currency}'}/h "
-            f"({format_amount(rate * HOURS['GB-month'], self.currency)} a month) until it is deleted"
-            for name, rate in parts
-        )
+        before, after = symbol or "", f" {self.currency}"
+        if symbol:
+            after = ""
+        lines = []
+        for name, rate in parts:
+            if rate is None:
+                lines.append(f"{name}, price unknown")
+                continue
+            month = format_amount(rate * HOURS["GB-month"], self.currency)
+            lines.append(
+                f"{name}: {before}{rate:.4f}{after}/h ({month} a month) until it is deleted"
+            )
+        return tuple(lines)
 
     def build_instance(self, machine: RentedMachine) -> Instance:
         """Return a machine as shown in a list."""

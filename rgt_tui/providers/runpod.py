@@ -661,6 +661,9 @@ class RunPodAccount:
             )
         elif pod.networks:
             source += "; its network volume is billed until it is deleted"
+        status = "404 and not in the list"
+        if pod.lifecycle is Lifecycle.GONE:
+            status = pod.status
         return Meter(
             kind=kind,
             lifecycle=Lifecycle.GONE,
@@ -671,9 +674,7 @@ class RunPodAccount:
             spent_since=pod.created if spent is not None else None,
             at=self._clock(),
             source=source,
-            native_status=pod.status
-            if pod.lifecycle is Lifecycle.GONE
-            else "404 and not in the list",
+            native_status=status,
             at_least=storage is not None and bool(unpriced),
             unpriced=unpriced,
         )

@@ -155,15 +155,16 @@ def _round_percents(ring: Sequence[float | None]) -> tuple[float | None, ...]:
     # Values kept of a row's sparkline, in whole percent.
     ring_limit = 32
     most_percent = 1e6
-    return tuple(
-        None
-        if value is None or math.isnan(value)
-        else round(value)
-        if abs(value) < most_percent
-        else value
-        # An absurd value stays as it is: it shows that the reading is wrong.
-        for value in ring[-ring_limit:]
-    )
+    found: list[float | None] = []
+    for value in ring[-ring_limit:]:
+        if value is None or math.isnan(value):
+            found.append(None)
+        elif abs(value) < most_percent:
+            found.append(round(value))
+        else:
+            # An absurd value stays as it is: it shows that the reading is wrong.
+            found.append(value)
+    return tuple(found)
 
 
 class _SnapshotBase:

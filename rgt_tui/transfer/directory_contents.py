@@ -142,14 +142,14 @@ def _regrouped(
                 kept.setdefault(path, []).append(CheckpointGroup(path, group.kind, jobs))
             else:
                 rest += jobs
-    return tuple(
-        rows[0]
-        if len(rows) == 1
-        else CheckpointGroup(
-            path, "files of one checkpoint", tuple(job for group in rows for job in group.jobs)
-        )
-        for path, rows in kept.items()
-    ), rest
+    whole_groups = []
+    for path, rows in kept.items():
+        one = rows[0]
+        if len(rows) > 1:
+            jobs = tuple(job for group in rows for job in group.jobs)
+            one = CheckpointGroup(path, "files of one checkpoint", jobs)
+        whole_groups.append(one)
+    return tuple(whole_groups), rest
 
 
 def _group_folder(

@@ -164,11 +164,9 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
         found.append(
             f"{box}: found {token.path}: {token.why}; {token.open or 'only you can read it'}"
         )
-    return found or (
-        []
-        if answer.refused
-        else [translate("{box}: no stored secret, and none in the usual places", box=box)]
-    )
+    if not (found or answer.refused):
+        found.append(translate("{box}: no stored secret, and none in the usual places", box=box))
+    return found
 
 
 # ``rgt mirrors``: turn a box's package mirrors and proxy on or off, for jobs and login shells.

@@ -182,15 +182,13 @@ def _diff_lines(path: str, before: SeenFile | None, now: SeenFile) -> Iterator[s
 
 def escape_invisible(text: str) -> str:
     """Return a line with invisible and direction-changing characters escaped."""
-    return "".join(
-        char
-        # Escaped, not cleaned: a reviewer has to see that such a character is there.
-        if char.isprintable()
-        else "    "
-        if char == "\t"
-        else char.encode("unicode_escape").decode()
-        for char in text
-    )
+    # Escaped, not cleaned: a reviewer has to see that such a character is there.
+    shown = ""
+    for char in text.replace("\t", "    "):
+        if not char.isprintable():
+            char = char.encode("unicode_escape").decode()
+        shown += char
+    return shown
 
 
 def _print_entry(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:

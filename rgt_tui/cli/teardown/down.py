@@ -216,11 +216,9 @@ async def _review_and_send(
         # With forfeits the phrase is longer than the name; it may contain characters of the fleet
         # file.
         typed, shown = review.phrase, clean_text(review.phrase)
-        does, undone = (
-            (translate("continue to your click"), "begun")
-            if review.by_hand
-            else (translate("send it"), "sent")
-        )
+        does, undone = translate("send it"), "sent"
+        if review.by_hand:
+            does, undone = translate("continue to your click"), "begun"
         if not confirm_phrase(
             typed,
             translate(

@@ -425,11 +425,8 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
         if not arguments.yes and not _is_confirmed(arguments, spec):
             return FAILED
         words += ["--end", row_text(found, "end")]
-        words += (
-            ["--after-checkpoint", "--wait", f"{arguments.wait:g}"]
-            if arguments.after_checkpoint
-            else []
-        )
+        if arguments.after_checkpoint:
+            words += ["--after-checkpoint", "--wait", f"{arguments.wait:g}"]
         words += [] if arguments.seconds is None else ["--seconds", f"{arguments.seconds:g}"]
         limit = (
             connect_s
@@ -518,11 +515,10 @@ def lines_of(row: Row) -> Iterator[str]:
         if row.get("state"):
             state = f", {row_text(row, 'state')}{why}"
         yield translate("ended  after {took}{state}", took=took, state=state)
-        yield (
-            f"saved  {_describe_checkpoint(row)}"
-            if row.get("saved")
-            else translate("lost   everything after {row}", row=_describe_checkpoint(row))
-        )
+        if row.get("saved"):
+            yield f"saved  {_describe_checkpoint(row)}"
+        else:
+            yield translate("lost   everything after {row}", row=_describe_checkpoint(row))
 
 
 def _read_seconds(row: Row) -> float | None:

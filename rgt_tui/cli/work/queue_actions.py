@@ -160,11 +160,8 @@ class QueueCommand:
                 for name in row_texts(answer.last_row, "out")
             ]
             kept = answer.last_row.get("kept")
-            lines += (
-                [f"kept {name}: {why}" for name, why in kept.items()]
-                if isinstance(kept, dict)
-                else []
-            )
+            if isinstance(kept, dict):
+                lines += [f"kept {name}: {why}" for name, why in kept.items()]
             self._print_row(
                 spec,
                 answer.last_row,

@@ -279,11 +279,9 @@ async def _open_editor(arguments: CodeArguments, spec: BoxSpec) -> int:
                 folder = folder or await _find_home(connection)
     # The block is useful without a connection, too: the box may only be off.
     except (Unreachable, AuthFailed, TimeoutError) as error:
-        said = (
-            error
-            if str(error)
-            else translate("not reached within {timeout:g} s", timeout=arguments.timeout)
-        )
+        said = str(error)
+        if not said:
+            said = translate("not reached within {timeout:g} s", timeout=arguments.timeout)
         print_error(
             translate(
                 "{name}: {said}; this is the connection from the fleet file",

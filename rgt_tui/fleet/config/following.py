@@ -110,9 +110,10 @@ class FleetFileFollower:
 
     def _read_stamps(self) -> tuple[Stamp, Stamp]:
         """Return stamps that change with the file, or with the list of trusted files."""
-        return _file_stamp(self._place.path), _file_stamp(
-            default_path(self._env)
-        ) if self._place.lies_there else None
+        book = None
+        if self._place.lies_there:
+            book = _file_stamp(default_path(self._env))
+        return _file_stamp(self._place.path), book
 
 
 def _file_stamp(path: Path) -> Stamp:

@@ -865,7 +865,12 @@ class _FleetFileReader:
 def _spell_path(where: KeyPath) -> str:
     text = ""
     for key in where:
-        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif text:
+            text += f".{key}"
+        else:
+            text = key
     return text
 
 

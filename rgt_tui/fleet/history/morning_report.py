@@ -235,13 +235,14 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
     """Return the report as entries, the most important first."""
     span_s = report.until - report.since
     span = f"{day_and_clock(report.since, now)} to {day_and_clock(report.until, now)}"
+    level = "info"
+    if report.errors:
+        level = "warn"
+    if report.errors > report.ended:
+        level = "error"
     found = [
         ReportEntry("night" if span_s <= NIGHT_SECONDS else "", span),
-        ReportEntry(
-            "",
-            f"{how_many(report.errors, 'error')}{_how_many_over(report)}",
-            "error" if report.errors > report.ended else "warn" if report.errors else "info",
-        ),
+        ReportEntry("", f"{how_many(report.errors, 'error')}{_how_many_over(report)}", level),
         ReportEntry("spent", _format_amounts(report.spent)),
         ReportEntry(
             "wasted",

@@ -225,12 +225,10 @@ async def measure_box(
         str(QUICK_BYTES if quick else DISK_BYTES),
     ]
     folder = data_folder(spec, profile)
-    words += ["--dir", folder] if folder else []
-    words += (
-        []
-        if quick
-        else ["--platform", *(word for url in addresses(profile) for word in ("--url", url))]
-    )
+    if folder:
+        words += ["--dir", folder]
+    if not quick:
+        words += ["--platform", *(word for url in addresses(profile) for word in ("--url", url))]
     platform = msgspec.json.encode(platform_settings(profile))
     try:
         async with (
@@ -242,8 +240,10 @@ async def measure_box(
             ),
         ):
             python, torch = await find_torch(connection, pythons, deployed.python)
-            words += ["--python", python] if torch is not None else []
-            words += [] if quick else ["--index", python]
+            if torch is not None:
+                words += ["--python", python]
+            if not quick:
+                words += ["--index", python]
             command = deployed.build_command(*words)
             done = await run_command(
                 connection,

@@ -341,11 +341,9 @@ def _describe_smoke(row: Row) -> list[str]:
     if not row.get("known"):
         return ["smoke  no smoke command: nothing tests this before it runs (--smoke CMD adds one)"]
     if row.get("ok"):
-        return [
-            "smoke  passed before"
-            if row.get("before")
-            else f"smoke  passed in {row_text(row, 'seconds')} s"
-        ]
+        if row.get("before"):
+            return ["smoke  passed before"]
+        return [f"smoke  passed in {row_text(row, 'seconds')} s"]
     log = ""
     if row.get("log"):
         log = f"; its log is {row_text(row, 'log')}"
@@ -369,11 +367,9 @@ def _describe_start(row: Row) -> list[str]:
         return [f"start  Slurm job {session}"]
     if how == "tmux":
         return [f"start  tmux session {session}, pid {row_text(row, 'pid')}"]
-    return [
-        f"start  pid {row_text(row, 'pid')} in its own session"
-        if how == "setsid"
-        else f"start  {how}"
-    ]
+    if how == "setsid":
+        return [f"start  pid {row_text(row, 'pid')} in its own session"]
+    return [f"start  {how}"]
 
 
 def _describe_unstarted(row: Row) -> list[str]:

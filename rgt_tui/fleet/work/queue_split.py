@@ -289,14 +289,9 @@ def list_cells(parts: Sequence[QueuePart]) -> tuple[CellEntry, ...]:
     where: dict[str, list[tuple[QueuePart, Row]]] = {}
     for part in parts:
         rows: Mapping[str, Row] = {row_text(row, "name"): row for row in part.cells}
-        names = [
-            *rows,
-            *(
-                []
-                if part.queue is None
-                else [c.name for c in part.queue.cells if c.name not in rows]
-            ),
-        ]
+        names = [*rows]
+        if part.queue is not None:
+            names += [cell.name for cell in part.queue.cells if cell.name not in rows]
         for name in names:
             where.setdefault(name, []).append(
                 (part, rows.get(name, {"name": name, "status": UNKNOWN}))

@@ -109,12 +109,10 @@ def describe_unread_runs(view: BoxFacts) -> str:
     late = _late_runs(view)
     # A curve that is still being read explains itself within a minute, so it comes before the log.
     waiting = sum(1 for run, _ in late if view.is_curve_unread(run))
+    if waiting == 1:
+        return translate("its curve is still being read")
     if waiting:
-        return (
-            translate("its curve is still being read")
-            if waiting == 1
-            else translate("their curves are still being read")
-        )
+        return translate("their curves are still being read")
     lost = [run.name for run, limit in late if view.is_log_unread(run, limit)]
     if lost:
         return translate("the log of {lost} grows, but no step in it is understood", lost=lost[0])

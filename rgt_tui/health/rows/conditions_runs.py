@@ -362,13 +362,14 @@ def check_four_layers(view: BoxFacts) -> Verdict:
     logs = [log.at for log in box.logs if log.at is not None and log.lines]
     # A runner between two cells counts as alive: nothing trains for a moment then.
     alive = view.trains or any(queue.runner_alive for queue in box.queues)
+    counted = None
+    if box.sample is not None and box.sample.mem.used is not None:
+        counted = box.sample_at
     layers = {
         "session": box.sample_at if alive else None,
         "log": max(logs, default=None),
         "curve": max(moved, default=None),
-        "cgroup": box.sample_at
-        if box.sample is not None and box.sample.mem.used is not None
-        else None,
+        "cgroup": counted,
     }
     missing = [name for name, at in layers.items() if at is None]
     if missing:
