@@ -367,14 +367,19 @@ def cited_by(profile: Profile, fact: BillingAction | StorageTier) -> tuple[FactS
 def list_old_facts(profile: Profile, action: BillingAction | None, now: float) -> tuple[str, ...]:
     """Return the facts for an action that were checked too long ago, a line per month.
 
-    They are the action, the tiers, and the clocks that a person reads before it. `now` is the
-    client clock, in seconds of the epoch.
+    They are the action, the tiers with their prices, and the clocks that a person reads before it.
+    `now` is the client clock, in seconds of the epoch.
     """
     # UTC: facts are dated by month, so a day more or less does not matter.
     as_of = datetime.fromtimestamp(now, UTC).date()
     wanted = {
         f"tiers.{tier.name}": translate("what survives in {tier}", tier=tier.name)
         for tier in profile.tiers
+    }
+    wanted |= {
+        f"tiers.{tier.name}.prices[{number}]": translate("what {tier} costs", tier=tier.name)
+        for tier in profile.tiers
+        for number in range(len(tier.prices))
     }
     wanted |= {f"clocks.{one.what}": one.what for one in profile.clocks if not one.in_scripts}
     if action is not None:

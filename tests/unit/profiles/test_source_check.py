@@ -176,8 +176,14 @@ def test_an_action_names_the_months_of_its_facts_and_warns_of_those_older_than_s
         return list_old_facts(FULL, action, now)
 
     assert warned(2027, 4) == ()
-    facts = "what survives in disk, what Stop does, it goes"
+    facts = "what survives in disk, what disk costs, what Stop does, it goes"
     assert warned(2027, 5) == (f"last checked 7 months ago, in 2026-10: {facts}",)
+    price = msgspec.structs.replace(PRICE, verified="2021-08")
+    old = msgspec.structs.replace(FULL, tiers=(StorageTier("disk", prices=(price,)),))
+    now = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+    assert list_old_facts(old, action, now) == (
+        "last checked 63 months ago, in 2021-08: what disk costs",
+    )
 
 
 def test_one_fresh_claim_is_enough_for_a_clock() -> None:
