@@ -546,7 +546,7 @@ class ExactLog:
 
     def _begin_file(self, file: FileBegins) -> None:
         if file.why in NOTES:
-            note = NOTES[file.why].format(path=file.path, offset=self._place.offset)
+            note = translate(NOTES[file.why], path=file.path, offset=self._place.offset)
             if not self._request.follow:
                 raise CatFailed(note)
             self._say(note)

@@ -19,6 +19,7 @@ from rgt_tui.gate.decision import facts_digest
 from rgt_tui.gate.evidence import Consent, Situation, choose_collected_results, find_storage_tiers
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import list_protections
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -489,10 +490,8 @@ def _label_rows(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[st
 
 def _describe_end(receipt: Receipt) -> str:
     """Return the answer that ended it, without the charges if the rows of "still bills" have the same."""
-    head, _, charges = receipt.said.partition("; keeps billing: ")
-    if charges == "; ".join(receipt.keeps_billing):
-        return head or receipt.state.value
-    return receipt.said
+    charges = translate("; keeps billing: ") + "; ".join(receipt.keeps_billing)
+    return receipt.said.removesuffix(charges) or receipt.state.value
 
 
 def _describe_cost(receipt: Receipt) -> str:

@@ -242,7 +242,7 @@ def list_caveats(meter: Meter) -> tuple[str, ...]:
             )
         )
     if meter.doubt:
-        said.append(meter.doubt)
+        said.append(translate(meter.doubt))
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
     if differ is not None:
         said.append(differ)

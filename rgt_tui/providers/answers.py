@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Leftover
 from rgt_tui.providers.control_plane import AuthError, PermitRefused, ProviderError, make_printable
 from rgt_tui.providers.registry import module_of
@@ -294,19 +295,28 @@ async def read_pages(
     for _ in range(MOST_PAGES):
         page = await read(cursor)
         if not isinstance(page.items, list):
-            raise odd(f"a list of {what} without the {what}")
+            raise odd(translate("a list of {what} without the {what}", what=what))
         found += page.items
         if page.following is None:
             if names_next_page(page.answer):
-                raise odd(f"a part of the list of {what}, whose next page cannot be requested")
+                raise odd(
+                    translate(
+                        "a part of the list of {what}, whose next page cannot be requested",
+                        what=what,
+                    )
+                )
             if page.total is not None and page.total > len(found):
                 raise odd(f"{len(found)} {what} of {page.total:.0f}")
             return tuple(found)
         cursor = page.following
         if not cursor or cursor in requested:
-            raise odd(f"a part of the list of {what}, whose next page cannot be requested")
+            raise odd(
+                translate(
+                    "a part of the list of {what}, whose next page cannot be requested", what=what
+                )
+            )
         requested.add(cursor)
-    raise odd(f"a list of {what} of more than {MOST_PAGES} pages")
+    raise odd(translate("a list of {what} of more than {most} pages", what=what, most=MOST_PAGES))
 
 
 async def read_optional(
@@ -329,7 +339,7 @@ async def read_optional(
             # A wrong key gets 401; a valid one without this right gets 403.
             if error.status != 403:
                 raise
-            gaps.append(f"{name} (the key may not list them)")
+            gaps.append(translate("{name} (the key may not list them)", name=name))
     return tuple(found), tuple(gaps)
 
 
@@ -342,9 +352,13 @@ def read_single_page(
         ProviderError: the list is missing, or names a next page.
     """
     if not isinstance(items, list):
-        raise odd(f"a list of {what} without the {what}")
+        raise odd(translate("a list of {what} without the {what}", what=what))
     if names_next_page(answer):
-        raise odd(f"a part of the list of {what}, whose next page cannot be requested")
+        raise odd(
+            translate(
+                "a part of the list of {what}, whose next page cannot be requested", what=what
+            )
+        )
     return items
 
 

@@ -181,7 +181,7 @@ class AutodlAccount(RentedAccount):
     def _require_success(self, answer: object) -> object:
         """Return the data of an answer, which must have the code ``Success``."""
         if as_object(answer).get("code") != "Success":
-            raise self.undocumented_error("an answer without a code")
+            raise self.undocumented_error(translate("an answer without a code"))
         return as_object(answer).get("data")
 
     async def _parse_with_snapshot(self, row: Mapping[str, object]) -> RentedMachine:
@@ -199,7 +199,7 @@ class AutodlAccount(RentedAccount):
         Raises:
             BadAnswer: it has no id; any other invalid field becomes None.
         """
-        identifier = self.require_id(row.get("uuid"), "an instance without an id")
+        identifier = self.require_id(row.get("uuid"), translate("an instance without an id"))
         status = row.get("status")
         lifecycle, bills = state_of(STATES, status)
         started = _parse_moment(row.get("started_at"))
@@ -213,7 +213,10 @@ class AutodlAccount(RentedAccount):
                 price = snapshot.per_hour
         doubt = None
         if not by_hour:
-            doubt = f"charged as {plan or 'unknown'}, not by the hour: AutoDL reports no price"
+            doubt = translate(
+                "charged as {value}, not by the hour: AutoDL reports no price",
+                value=plan or "unknown",
+            )
         # None, not 0: a price that nothing publishes must not make the sum look complete.
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)

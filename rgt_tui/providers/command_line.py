@@ -99,7 +99,8 @@ class CommandLine:
         except TimeoutError:
             raise Unreachable(
                 translate(
-                    "{words} on {location} did not end within {timeout_s:.0f} s; its outcome is unknown",
+                    "{words} on {location} did not end within {timeout_s:.0f} s; its outcome "
+                    "is unknown",
                     words=words[0],
                     location=self.location,
                     timeout_s=self._timeout_s,
@@ -111,7 +112,14 @@ class CommandLine:
                     os.killpg(process.pid, 9)
                 await process.wait()
         if out is None or err is None:
-            raise BadAnswer(f"{words[0]} on {self.location} printed more than {MOST >> 20} MiB")
+            raise BadAnswer(
+                translate(
+                    "{words} on {location} printed more than {value} MiB",
+                    words=words[0],
+                    location=self.location,
+                    value=MOST >> 20,
+                )
+            )
         told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
         said = ""
         if told:

@@ -62,16 +62,21 @@ def judge_sighting(sight: BoxSighting | None, now: float) -> tuple[Lifecycle, st
     Silence never means *stopped*.
     """
     if sight is None:
-        return Lifecycle.UNKNOWN, "rgt does not check whether it answers"
+        return Lifecycle.UNKNOWN, translate("rgt does not check whether it answers")
     if sight.answers:
-        return Lifecycle.RUNNING, "answers over SSH"
+        return Lifecycle.RUNNING, translate("answers over SSH")
     if sight.heard is None:
-        return Lifecycle.UNKNOWN, "not heard of so far"
-    since = f"does not answer over SSH since {time.strftime('%H:%M', time.localtime(sight.heard))}"
+        return Lifecycle.UNKNOWN, translate("not heard of so far")
+    since = translate(
+        "does not answer over SSH since {time}",
+        time=time.strftime("%H:%M", time.localtime(sight.heard)),
+    )
     # UNKNOWN on both sides of the limit: a crash and a broken network look the same from here.
     if now - sight.heard < SILENT_S:
         return Lifecycle.UNKNOWN, since
-    return Lifecycle.UNKNOWN, f"{since}: probably stopped, not confirmed: check the console"
+    return Lifecycle.UNKNOWN, translate(
+        "{since}: probably stopped, not confirmed: check the console", since=since
+    )
 
 
 ANSWERS: Answers = {verb: {} for verb in BillingVerb}
@@ -99,7 +104,7 @@ class ConsoleAccount:
 
     async def list_leftovers(self) -> tuple[Leftover, ...]:
         """Raise the error that no API reports leftovers."""
-        raise self.no_api_error("what is billed besides machines")
+        raise self.no_api_error(translate("what is billed besides machines"))
 
     def no_api_error(self, what: str) -> ProviderError:
         """Return the error for a question that only the console answers."""
@@ -205,7 +210,9 @@ class ConsoleBox:
         use_permit(permit, verb, self._ref, steady_time())
         if none := describe_missing_verb(self._profile, verb):
             raise ProviderError(none, console=self.console_url, sent=False)
-        return f"rgt sends nothing; do it yourself now: {self._describe_steps(verb)}"
+        return translate(
+            "rgt sends nothing; do it yourself now: {verb}", verb=self._describe_steps(verb)
+        )
 
     def _describe_steps(self, verb: BillingVerb) -> str:
         action = action_for(self._profile, verb)
@@ -216,7 +223,7 @@ class ConsoleBox:
 
     def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the text that nothing is sent, and what to click."""
-        return f"nothing; you do it: {self._describe_steps(verb)}"
+        return translate("nothing; you do it: {verb}", verb=self._describe_steps(verb))
 
     def native_label(self, verb: BillingVerb) -> str:
         """Return the label of the console's button."""
@@ -290,7 +297,8 @@ class SelfStoppingBox(ConsoleBox):
         if status in NEVER_RAN:
             raise ProviderError(
                 translate(
-                    "{command} is missing or not executable (exit status {status}): is this an ordinary "
+                    "{command} is missing or not executable (exit status {status}): is this "
+                    "an ordinary "
                     "AutoDL instance? Stop it on the console",
                     command=self.command,
                     status=status,
@@ -309,16 +317,19 @@ class SelfStoppingBox(ConsoleBox):
             )
         # The box took the connection along, which is the expected end, but no proof of it.
         if status is None:
-            what = "the connection was lost, as when a box stops"
+            what = translate("the connection was lost, as when a box stops")
         else:
-            what = "exit status 0"
-        return f"{self.command} was run on the box, {what}"
+            what = translate("exit status 0")
+        return translate("{command} was run on the box, {what}", command=self.command, what=what)
 
     def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the command, and that its outcome cannot be queried."""
         if verb is not BillingVerb.PARK:
             return super().describe_call(verb, instance)
-        return f"on the box, over the open connection: {self.command} (only the console shows its outcome)"
+        return translate(
+            "on the box, over the open connection: {command} (only the console shows its outcome)",
+            command=self.command,
+        )
 
     def native_action(self, verb: BillingVerb) -> str:
         """Return the word among ``Meter.actions``."""

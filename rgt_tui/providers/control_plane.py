@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Bid,
     BillingVerb,
@@ -396,7 +397,12 @@ def use_permit(permit: Permit, verb: BillingVerb, ref: ProviderRef, now: float) 
         PermitRefused: with every reason at once; an unused permit stays unused.
     """
     reasons = [
-        f"the permit is for {what} {make_printable(given) or '(none)'}, not for {make_printable(wanted) or '(none)'}"
+        translate(
+            "the permit is for {what} {given}, not for {wanted}",
+            what=what,
+            given=make_printable(given) or "(none)",
+            wanted=make_printable(wanted) or "(none)",
+        )
         for what, given, wanted in (
             ("verb", permit.verb.value, verb.value),
             ("provider", permit.kind, ref.kind),
@@ -408,14 +414,17 @@ def use_permit(permit: Permit, verb: BillingVerb, ref: ProviderRef, now: float) 
     # `not <` instead of `>=`: NaN must refuse, too.
     if not now < permit.expires:
         reasons.append(
-            f"the permit expired {format_duration(now - permit.expires)} ago; review the box again"
+            translate(
+                "the permit expired {time} ago; review the box again",
+                time=format_duration(now - permit.expires),
+            )
         )
     if not permit.nonce:
-        reasons.append("the permit has no nonce, so its use could not be recorded")
+        reasons.append(translate("the permit has no nonce, so its use could not be recorded"))
     elif permit.nonce in _used:
-        reasons.append("the permit was used already; review the box again")
+        reasons.append(translate("the permit was used already; review the box again"))
     if reasons:
-        raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+        raise PermitRefused("; ".join(reasons) + translate(". Nothing was sent."))
     for nonce in [nonce for nonce, expires in _used.items() if not now < expires]:
         del _used[nonce]
     # Before anything is sent: a failed call may have been carried out, and must not be repeated.
@@ -438,7 +447,12 @@ def use_rent_permit(
         PermitRefused: with every reason at once; an unused permit stays unused.
     """
     reasons = [
-        f"the permit is for {what} {make_printable(given) or '(none)'}, not for {make_printable(wanted) or '(none)'}"
+        translate(
+            "the permit is for {what} {given}, not for {wanted}",
+            what=what,
+            given=make_printable(given) or "(none)",
+            wanted=make_printable(wanted) or "(none)",
+        )
         for what, given, wanted in (
             ("provider", permit.kind, ref.kind),
             ("account", permit.account, ref.account),
@@ -450,24 +464,34 @@ def use_rent_permit(
     ]
     if permit.spot is not offer.spot:
         reasons.append(
-            f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not"
+            translate(
+                "the permit is for {kind}, the offer is not",
+                kind="spot" if permit.spot else "on-demand",
+            )
         )
     # `not (… <= …)`: a price that is NaN must refuse.
     if permit.per_hour is not None and not (
         offer.per_hour is None or offer.per_hour <= permit.per_hour
     ):
         reasons.append(
-            f"the offer costs {offer.per_hour:.4f} an hour, agreed: {permit.per_hour:.4f}"
+            translate(
+                "the offer costs {per_hour:.4f} an hour, agreed: {per_hour_2:.4f}",
+                per_hour=offer.per_hour,
+                per_hour_2=permit.per_hour,
+            )
         )
     if not now < permit.expires:
         reasons.append(
-            f"the permit expired {format_duration(now - permit.expires)} ago; review the offers again"
+            translate(
+                "the permit expired {time} ago; review the offers again",
+                time=format_duration(now - permit.expires),
+            )
         )
     used = f"rent {permit.token}"
     if used in _used:
-        reasons.append("the permit was used already; review the offers again")
+        reasons.append(translate("the permit was used already; review the offers again"))
     if reasons:
-        raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+        raise PermitRefused("; ".join(reasons) + translate(". Nothing was sent."))
     # Never forgotten: a token names one creation, and a second one would rent a second machine.
     _used[used] = math.inf
 

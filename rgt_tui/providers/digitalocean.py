@@ -288,7 +288,7 @@ class DigitalOceanAccount(RentedAccount):
         number_of = droplet.get("id")
         # `type`, not isinstance: True is an int as well.
         if type(number_of) is not int or not 0 < number_of < 10**18:
-            raise self.undocumented_error("a droplet without an id")
+            raise self.undocumented_error(translate("a droplet without an id"))
         instance, size = str(number_of), as_object(droplet.get("size"))
         status = parse_text(droplet.get("status"), 40) or "not said"
         life, bills = state_of(STATES, status)
@@ -381,7 +381,7 @@ class DigitalOceanAccount(RentedAccount):
         ):
             identifier = parse_text(raw.get("id"), 80)
             if identifier is None:
-                raise self.undocumented_error("a cluster without an id")
+                raise self.undocumented_error(translate("a cluster without an id"))
             pools = [as_object(pool) for pool in as_array(raw.get("node_pools"))]
             nodes = [
                 as_object(node).get("droplet_id")
@@ -407,7 +407,7 @@ class DigitalOceanAccount(RentedAccount):
         }[path]
         found = parse_text(raw.get(key), 80)
         if found is None:
-            raise self.undocumented_error(f"a {what} without an id")
+            raise self.undocumented_error(translate("a {what} without an id", what=what))
         size = parse_number(raw.get("size_gigabytes"))
         droplet = as_object(raw.get("droplet")).get("id")
         # Free while assigned; unassigned it is charged, at a price that the API does not report.
@@ -520,7 +520,10 @@ class DigitalOceanMarket(RentedMarket):
     async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the available sizes with that GPU; see `Market.offers`."""
         check_wish(
-            "DigitalOcean", wish, currency="USD", spot="DigitalOcean rents no droplet as spot"
+            "DigitalOcean",
+            wish,
+            currency="USD",
+            spot=translate("DigitalOcean rents no droplet as spot"),
         )
         sizes = [as_object(raw) for raw in await self._pages("/v2/sizes", "sizes")]
         with_gpu = [size for size in sizes if _read_gpu_model(size)]
@@ -568,7 +571,7 @@ class DigitalOceanMarket(RentedMarket):
             out_per_gb=out_per_gb,
             disk_gb=disk,
             region=wish.region,
-            stock=f"available in {', '.join(places)}",
+            stock=translate("available in {places}", places=", ".join(places)),
             notes=(
                 *NOTES,
                 f"{included} of outgoing traffic is in the price, more is charged",
@@ -579,7 +582,9 @@ class DigitalOceanMarket(RentedMarket):
         """Return the one creation call; the key that it names is registered before."""
         slug, _, place = offer.id.partition("/")
         if not slug or not place:
-            raise BadAnswer(f"{offer.id!r} is not an offer from DigitalOcean", sent=False)
+            raise BadAnswer(
+                translate("{id!r} is not an offer from DigitalOcean", id=offer.id), sent=False
+            )
         one, several = IMAGES["amd" if offer.gpu.lower().startswith("amd") else "nvidia"]
         body: dict[str, object] = {
             "name": token,
@@ -607,9 +612,9 @@ class DigitalOceanMarket(RentedMarket):
 
     def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
-        return (
-            f"{self.format_call(self.build_creation_call(offer, wish, token))} (before it, "
-            "POST /v2/account/keys if the key is new)"
+        return translate(
+            "{call} (before it, POST /v2/account/keys if the key is new)",
+            call=self.format_call(self.build_creation_call(offer, wish, token)),
         )
 
     async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
@@ -617,7 +622,8 @@ class DigitalOceanMarket(RentedMarket):
         if not wish.public_key:
             raise ProviderError(
                 translate(
-                    "a droplet needs a public key: without one, DigitalOcean creates a password, which "
+                    "a droplet needs a public key: without one, DigitalOcean creates a "
+                    "password, which "
                     "rgt cannot use"
                 ),
                 sent=False,
@@ -670,7 +676,7 @@ def md5_fingerprint(public_key: str) -> str:
         blob = base64.b64decode(public_key.split()[1], validate=True)
     except (IndexError, binascii.Error):
         raise BadAnswer(
-            "the public key is not one line as in authorized_keys", sent=False
+            translate("the public key is not one line as in authorized_keys"), sent=False
         ) from None
     # The API's format of fingerprints; no security depends on it.
     return ":".join(f"{byte:02x}" for byte in hashlib.md5(blob, usedforsecurity=False).digest())

@@ -139,11 +139,17 @@ class DstackAccount(RentedAccount):
             return same[0]
         if live and known is not None:
             raise self.undocumented_error(
-                f"another instance under the name {make_printable(instance, 120)}"
+                translate(
+                    "another instance under the name {instance}",
+                    instance=make_printable(instance, 120),
+                )
             )
         if len(live) > 1:
             raise self.undocumented_error(
-                f"two instances under the name {make_printable(instance, 120)}"
+                translate(
+                    "two instances under the name {instance}",
+                    instance=make_printable(instance, 120),
+                )
             )
         if live:
             self._uuids[instance] = live[0][0]
@@ -174,7 +180,7 @@ class DstackAccount(RentedAccount):
                 continue  # From before fleets existed: without an id, and not billed.
             uuid = parse_text(one.get("id"), 80)
             if uuid is None:
-                raise self.undocumented_error("an instance without an id")
+                raise self.undocumented_error(translate("an instance without an id"))
             found.append((uuid, self.parse_machine(raw)))
         return found
 
@@ -217,7 +223,9 @@ class DstackAccount(RentedAccount):
         place = box.get("instance_num")
         identifier = f"{box.get('project_name')}/{box.get('fleet_name')}/{place}"
         if not (isinstance(place, int) and self.ids.fullmatch(identifier)):
-            raise self.undocumented_error("an instance without project, fleet and number")
+            raise self.undocumented_error(
+                translate("an instance without project, fleet and number")
+            )
         lifecycle, bills = state_of(STATES, box.get("status"))
         status = make_printable(box.get("status") or "not said", 40)
         # Still billed, so it changes the words only, not the state.
@@ -293,7 +301,7 @@ class DstackAccount(RentedAccount):
         item = as_object(raw)
         name, project = parse_text(item.get("name"), 80), parse_text(item.get("project_name"), 80)
         if name is None or project is None:
-            raise self.undocumented_error("a volume without name and project")
+            raise self.undocumented_error(translate("a volume without name and project"))
         settings = as_object(item.get("configuration"))
         users = (
             as_object(as_object(one).get("instance")) for one in as_array(item.get("attachments"))
@@ -318,8 +326,8 @@ class DstackAccount(RentedAccount):
         """Require the documented empty answer."""
         if data is not None:
             raise BadAnswer(
-                "dstack did not answer as documented; read the state",
+                translate("dstack did not answer as documented; read the state"),
                 console=self.http.console,
                 status=200,
             )
-        return "nothing said against it"
+        return translate("nothing said against it")

@@ -113,11 +113,14 @@ class FeaturizeBox(ConsoleBox):
         answer = await self._http.send("POST", _release_path(self.instance))
         if as_object(answer.data).get("status") != 0:
             raise BadAnswer(
-                "Featurize did not confirm the request",
+                translate("Featurize did not confirm the request"),
                 console=self._http.console,
                 status=answer.status,
             )
-        return f"{self._http.host} answered status 0, and no API call shows whether the instance still exists"
+        return translate(
+            "{host} answered status 0, and no API call shows whether the instance still exists",
+            host=self._http.host,
+        )
 
 
 def _release_path(instance: str) -> str:

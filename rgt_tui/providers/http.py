@@ -279,7 +279,8 @@ class AccountHttp:
         except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(
                 translate(
-                    "{host} did not answer {method} {path} ({name}); the state is unknown, check the "
+                    "{host} did not answer {method} {path} ({name}); the state is unknown, "
+                    "check the "
                     "console",
                     host=self.host,
                     method=method,
@@ -371,7 +372,8 @@ class AccountHttp:
         if means in (401, 403):
             return AuthError(
                 translate(
-                    "{host} refused the key ({status} {words}); check that it is valid and has the right "
+                    "{host} refused the key ({status} {words}); check that it is valid and "
+                    "has the right "
                     "for this",
                     host=self.host,
                     status=status,
@@ -612,7 +614,8 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     if key_env is None or (key_env == default_env and not is_loopback(base_url)):
         raise AuthError(
             translate(
-                "{default_env} is for {vendor} only; name another variable in key_env for {hostname}",
+                "{default_env} is for {vendor} only; name another variable in key_env for "
+                "{hostname}",
                 default_env=default_env,
                 vendor=vendor,
                 hostname=parts.hostname,

@@ -239,7 +239,8 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
             if owner is not None:
                 raise PermitRefused(
                     translate(
-                        "the pod belongs to {kind} {name}, which would recreate it; name that Job as the "
+                        "the pod belongs to {kind} {name}, which would recreate it; name that "
+                        "Job as the "
                         "instance, or scale its owner down. Nothing was sent.",
                         kind=make_printable(owner.kind, 40),
                         name=make_printable(owner.name, 120),
@@ -272,7 +273,7 @@ class KubernetesBox(OneMachine["KubernetesAccount"]):
     def list_kept_charges(self, verb: BillingVerb, instance: str) -> tuple[str, ...]:
         """Return what keeps billing."""
         return (
-            NODE_BILLS,
+            translate(NODE_BILLS),
             "volumes that were claimed (PersistentVolumeClaim), until they are deleted",
         )
 
@@ -378,8 +379,8 @@ class KubernetesAccount:
         Raises:
             ProviderError: its code is the reason of the server's Status, if kubectl prints one.
         """
-        return (
-            make_printable((await self._run_kubectl(*words)).strip(), 200) or "kubectl said nothing"
+        return make_printable((await self._run_kubectl(*words)).strip(), 200) or translate(
+            "kubectl said nothing"
         )
 
     async def _run_kubectl(self, *words: str) -> str:
@@ -408,7 +409,13 @@ class KubernetesAccount:
         else:
             items = None
         if not isinstance(items, list):
-            raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; it cannot be used")
+            raise BadAnswer(
+                translate(
+                    "{source}: the list of {what} has no 'items'; it cannot be used",
+                    source=self.source,
+                    what=what,
+                )
+            )
         return tuple(items)
 
     async def _fetch_object(self, namespace: str, kind: str, name: str) -> object:
@@ -635,9 +642,11 @@ def _split_instance_id(instance: str) -> tuple[str, str, str]:
     found = _ID.fullmatch(instance)
     if found is None:
         raise BadAnswer(
-            f"{make_printable(instance, 120)!r} is neither namespace/job/name nor "
-            "namespace/pod/name; correct the instance "
-            "in the fleet file",
+            translate(
+                "{instance!r} is neither namespace/job/name nor namespace/pod/name; correct "
+                "the instance in the fleet file",
+                instance=make_printable(instance, 120),
+            ),
             sent=False,
         )
     return found[1], found[2], found[3]
@@ -654,7 +663,7 @@ def _decode_json(text: str) -> object:
     try:
         data: object = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        raise BadAnswer("kubectl printed something that is not JSON") from None
+        raise BadAnswer(translate("kubectl printed something that is not JSON")) from None
     return data
 
 
@@ -668,7 +677,10 @@ def _convert_object(item: object, kind: type[T], key: str | None = None) -> T:
         )
     except msgspec.ValidationError as error:
         raise BadAnswer(
-            f"kubectl shows an object that is not as documented: {make_printable(error)}"
+            translate(
+                "kubectl shows an object that is not as documented: {error}",
+                error=make_printable(error),
+            )
         ) from None
 
 

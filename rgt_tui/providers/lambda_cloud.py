@@ -181,7 +181,7 @@ class LambdaAccount(RentedAccount):
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         box = as_object(raw)
-        identifier = self.require_id(box.get("id"), "an instance without an id")
+        identifier = self.require_id(box.get("id"), translate("an instance without an id"))
         status = box.get("status")
         lifecycle, bills = state_of(STATES, status)
         kind = as_object(box.get("instance_type"))
@@ -247,7 +247,7 @@ class LambdaAccount(RentedAccount):
         # Status 200 with an empty list: the id was not among the account's instances.
         if not ended:
             raise BadAnswer(
-                "Lambda did not confirm the request; read the state",
+                translate("Lambda did not confirm the request; read the state"),
                 console=self.http.console,
                 status=200,
             )
@@ -280,7 +280,7 @@ class LambdaAccount(RentedAccount):
         item = as_object(raw)
         identifier, name = parse_text(item.get("id"), 80), parse_text(item.get("name"), 80) or ""
         if identifier is None:
-            raise self.undocumented_error("a file system without an id")
+            raise self.undocumented_error(translate("a file system without an id"))
         used = parse_number(item.get("bytes_used"))
         # Charged by the bytes in use; there is no size that is reserved.
         size = None if used is None else used / 1e9
@@ -316,12 +316,12 @@ class LambdaMarket(RentedMarket):
 
     async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the types with that GPU in the regions that have one now; see `Market.offers`."""
-        check_wish("Lambda", wish, currency="USD", spot=NO_SPOT)
+        check_wish("Lambda", wish, currency="USD", spot=translate(NO_SPOT))
         await self.account.pace.wait_turn("offers")
         types = as_object((await self.account.http.get("/api/v1/instance-types")).data).get("data")
         if not isinstance(types, dict):
             raise BadAnswer(
-                "Lambda's list of types has no 'data'", console=self.account.http.console
+                translate("Lambda's list of types has no 'data'"), console=self.account.http.console
             )
         entries = [as_object(entry) for entry in types.values()]
         names = {_read_gpu_model(as_object(entry.get("instance_type"))) for entry in entries} - {""}
@@ -365,7 +365,7 @@ class LambdaMarket(RentedMarket):
                 out_per_gb=0.0,
                 disk_gb=disk,
                 region=place,
-                stock="has capacity now",
+                stock=translate("has capacity now"),
                 notes=NOTES,
             )
 
@@ -373,7 +373,9 @@ class LambdaMarket(RentedMarket):
         """Return the launch call; `prepare_creation` adds the key's name."""
         name, _, place = offer.id.partition("/")
         if not name or not place:
-            raise BadAnswer(f"{offer.id!r} is not an offer from Lambda", sent=False)
+            raise BadAnswer(
+                translate("{id!r} is not an offer from Lambda", id=offer.id), sent=False
+            )
         body: dict[str, object] = {
             "region_name": place,
             "instance_type_name": name,
@@ -395,8 +397,9 @@ class LambdaMarket(RentedMarket):
     def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one that may be needed before it."""
         said = self.format_call(self.build_creation_call(offer, wish, token))
-        return (
-            f"{said} with the name of your key (before it, POST /api/v1/ssh-keys if the key is new)"
+        return translate(
+            "{said} with the name of your key (before it, POST /api/v1/ssh-keys if the key is new)",
+            said=said,
         )
 
     async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:

@@ -238,7 +238,9 @@ class PaperspaceAccount(RentedAccount):
             data = as_object(answer.data)
             more, following = data.get("hasMore"), data.get("nextPage")
             if not isinstance(more, bool):
-                raise self.undocumented_error(f"a list of {path[1:]} without 'hasMore'")
+                raise self.undocumented_error(
+                    translate("a list of {path} without 'hasMore'", path=path[1:])
+                )
             # Only `hasMore` says that a list ends; a missing `nextPage` would be a guess.
             if not more:
                 return ListPage(data.get("items"), None, answer)
@@ -296,7 +298,9 @@ class PaperspaceAccount(RentedAccount):
             BadAnswer: it is not an object with an id; any other invalid field becomes None.
         """
         machine = as_object(raw)
-        instance = self.require_id(parse_text(machine.get("id"), 80), "a machine without an id")
+        instance = self.require_id(
+            parse_text(machine.get("id"), 80), translate("a machine without an id")
+        )
         status = parse_text(machine.get("state"), 40) or "not said"
         life, bills = state_of(STATES, status)
         # A deleted machine may still be answered, with its last state.
@@ -364,9 +368,11 @@ class PaperspaceAccount(RentedAccount):
         state = parse_text(event.get("state"), 40)
         # Status 200 only means that the event exists; its own state says whether it was refused.
         if state in ("error", "cancelled") or event.get("error"):
-            why = parse_text(event.get("error"), 200) or "without saying why"
+            why = parse_text(event.get("error"), 200) or translate("without saying why")
             raise BadAnswer(
-                f"Paperspace's event is {state}: {why}", console=self.http.console, status=200
+                translate("Paperspace's event is {state}: {why}", state=state, why=why),
+                console=self.http.console,
+                status=200,
             )
         if state:
             return f"event {state}"
@@ -401,7 +407,7 @@ class PaperspaceAccount(RentedAccount):
             parse_text(item.get("assignedMachineId"), 80),
         )
         if found is None:
-            raise self.undocumented_error(f"a {what} without an id")
+            raise self.undocumented_error(translate("a {what} without an id", what=what))
         return Leftover(
             what=what,
             id=found,
@@ -466,7 +472,9 @@ class PaperspaceMarket(RentedMarket):
 
     async def find_offers(self, wish: RentalRequest) -> tuple[Offer, ...]:
         """Return the machine types that have capacity now, without a price; see `Market.offers`."""
-        check_wish("Paperspace", wish, currency="USD", spot="Paperspace rents nothing as spot")
+        check_wish(
+            "Paperspace", wish, currency="USD", spot=translate("Paperspace rents nothing as spot")
+        )
         wanted = (wish.region or "").lower()
         regions = [name for code, name in REGIONS.items() if wanted in ("", code, name.lower())]
         if not regions:
@@ -510,7 +518,11 @@ class PaperspaceMarket(RentedMarket):
         # Unknown is not "no capacity", which would hide the offer.
         if available is None:
             raise BadAnswer(
-                f"Paperspace does not report whether there is a {make_printable(label, 40)} in {region}",
+                translate(
+                    "Paperspace does not report whether there is a {label} in {region}",
+                    label=make_printable(label, 40),
+                    region=region,
+                ),
                 console=self.account.http.console,
             )
         return available
@@ -528,7 +540,7 @@ class PaperspaceMarket(RentedMarket):
             storage_per_hour=None,
             disk_gb=next((size for size in DISK_SIZES_GB if size >= least_gb), least_gb),
             region=region,
-            stock="has capacity",
+            stock=translate("has capacity"),
             notes=(*NOTES, f"template {template.name}"),
         )
 
@@ -540,7 +552,10 @@ class PaperspaceMarket(RentedMarket):
         found = _OFFER.fullmatch(offer.id)
         if found is None:
             raise BadAnswer(
-                f"{make_printable(offer.id, 80)!r} is not an offer from Paperspace", sent=False
+                translate(
+                    "{id!r} is not an offer from Paperspace", id=make_printable(offer.id, 80)
+                ),
+                sent=False,
             )
         label, template, region = found.groups()
         body = {
@@ -567,7 +582,11 @@ class PaperspaceMarket(RentedMarket):
     def describe_creation(self, offer: Offer, wish: RentalRequest, token: str) -> str:
         """Return the exact call, and the one before it."""
         call = self.format_call(self.build_creation_call(offer, wish, token))
-        return f"{call} (before it, POST /startup-scripts with the key; its id goes in as startupScriptId)"
+        return translate(
+            "{call} (before it, POST /startup-scripts with the key; its id goes in as "
+            "startupScriptId)",
+            call=call,
+        )
 
     async def prepare_creation(self, wish: RentalRequest, token: str) -> Mapping[str, object]:
         """Register the script that installs the key at the first boot; return its id."""
@@ -585,7 +604,7 @@ class PaperspaceMarket(RentedMarket):
         )
         if made is None:
             raise BadAnswer(
-                "Paperspace did not return the startup script's id",
+                translate("Paperspace did not return the startup script's id"),
                 console=self.account.http.console,
             )
         return {"startupScriptId": made}

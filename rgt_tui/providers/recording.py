@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import RentalRequest
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
@@ -111,7 +112,9 @@ async def record_account(
     """
     http = getattr(account, "http", None)
     if not isinstance(http, AccountHttp):
-        raise ProviderError(f"{kind} has no HTTP API, so nothing can be recorded", sent=False)
+        raise ProviderError(
+            translate("{kind} has no HTTP API, so nothing can be recorded", kind=kind), sent=False
+        )
     found: list[RawExchange] = []
     http.record_reads(found.append)
     redactor = Redactor()
@@ -148,7 +151,10 @@ async def record_account(
         except ProviderError as error:
             failed.append(f"{name}: {type(error).__name__} {error.status or ''}".rstrip())
     if not found:
-        raise ProviderError(f"{kind} answered nothing: {'; '.join(failed)}", sent=False)
+        raise ProviderError(
+            translate("{kind} answered nothing: {failed}", kind=kind, failed="; ".join(failed)),
+            sent=False,
+        )
     for one in machines:
         redactor.redact_text(one)
     exchanges = tuple(_redact_exchange(redactor, one) for one in found)

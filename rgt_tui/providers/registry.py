@@ -14,6 +14,7 @@ from types import ModuleType
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import Lifecycle, Meter, ProviderRef
 from rgt_tui.providers.control_plane import (
     Account,
@@ -145,7 +146,11 @@ class Providers:
         """
         if ref.kind not in KINDS:
             raise UnknownProvider(
-                f"no adapter for the provider {ref.kind!r}; there is one for {', '.join(KINDS)}"
+                translate(
+                    "no adapter for the provider {kind!r}; there is one for {known}",
+                    kind=ref.kind,
+                    known=", ".join(KINDS),
+                )
             )
         key = (ref.kind, ref.account)
         if key not in self._accounts:
@@ -171,7 +176,11 @@ class Providers:
         meters: dict[ProviderRef, Meter] = {}
         for group, part in zip(groups.values(), parts, strict=True):
             if isinstance(part, Exception):  # an unexpected error of one must not affect the others
-                words = f"rgt: {type(part).__name__}: {part}; this is a fault of rgt"
+                words = translate(
+                    "rgt: {name}: {part}; this is a fault of rgt",
+                    name=type(part).__name__,
+                    part=part,
+                )
                 part = dict.fromkeys(group, Meter(at=self._context.clock(), error=words))
             elif isinstance(part, BaseException):
                 raise part

@@ -223,7 +223,10 @@ class RentedAccount(abc.ABC):
     def undocumented_error(self, what: str) -> BadAnswer:
         """Return the error for an undocumented answer."""
         return BadAnswer(
-            f"{self.platform} sent {what}; it cannot be used", console=self.http.console
+            translate(
+                "{platform} sent {what}; it cannot be used", platform=self.platform, what=what
+            ),
+            console=self.http.console,
         )
 
     @abc.abstractmethod
@@ -318,7 +321,10 @@ class RentedAccount(abc.ABC):
         # A permit names one machine: what another one does proves nothing.
         if found.id != instance:
             raise BadAnswer(
-                f"{self.platform} answered with another machine than requested",
+                translate(
+                    "{platform} answered with another machine than requested",
+                    platform=self.platform,
+                ),
                 console=self.http.console,
             )
         self._seen[instance] = found
@@ -332,7 +338,11 @@ class RentedAccount(abc.ABC):
         # it.
         if len(set(ids)) != len(ids):
             raise BadAnswer(
-                f"{self.platform}'s list names a machine twice: it changed while it was read; ask again",
+                translate(
+                    "{platform}'s list names a machine twice: it changed while it was read; "
+                    "ask again",
+                    platform=self.platform,
+                ),
                 console=self.http.console,
             )
         self._seen.update({one.id: one for one in found})
@@ -408,8 +418,12 @@ class RentedAccount(abc.ABC):
         """
         if not self.ids.fullmatch(instance):
             raise BadAnswer(
-                f"{make_printable(instance, 80)!r} is not an id of {self.platform}; correct the "
-                "instance in the fleet file",
+                translate(
+                    "{instance!r} is not an id of {platform}; correct the instance in the "
+                    "fleet file",
+                    instance=make_printable(instance, 80),
+                    platform=self.platform,
+                ),
                 console=self.http.console,
                 sent=False,
             )
@@ -440,7 +454,11 @@ class RentedAccount(abc.ABC):
         # Counted as running: unknown must never look free.
         if bills is MeterKind.UNKNOWN and per_hour is not None:
             state = f"the state {machine.status}"
-            doubt = f"what {self.platform} charges in {state} is not documented: counted as running"
+            doubt = translate(
+                "what {platform} charges in {state} is not documented: counted as running",
+                platform=self.platform,
+                state=state,
+            )
         source, since, spent = self.source, machine.created, None
         booked = self._books.get(machine.id)
         on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
@@ -452,7 +470,12 @@ class RentedAccount(abc.ABC):
             )
         elif on and (begun := machine.billed_since or machine.started) is not None:
             spent, since = max(0.0, now - begun) / 3600.0 * (per_hour or 0.0), begun
-            source = f"{source}; spent is an estimate: price × {'age' if machine.billed_since else 'uptime'}"
+            counted = translate("uptime")
+            if machine.billed_since:
+                counted = translate("age")
+            source = translate(
+                "{source}; spent is an estimate: price × {counted}", source=source, counted=counted
+            )
         estimated = booked is None and spent is not None
         answers = machine.lifecycle in (Lifecycle.STARTING, Lifecycle.RUNNING)
         return Meter(
@@ -494,10 +517,14 @@ class RentedAccount(abc.ABC):
         kind, source = MeterKind.NONE, self.source
         if machine.outlives is None:
             kind, storage = MeterKind.UNKNOWN, None
-            source = f"{source}; unknown whether a disk of it was kept"
+            source = translate("{source}; unknown whether a disk of it was kept", source=source)
         elif machine.outlives:
             kind = MeterKind.STORAGE_ONLY
-            source = f"{source}; {', '.join(name for name, _ in machine.outlives)} bills until it is deleted"
+            source = translate(
+                "{source}; {join} bills until it is deleted",
+                source=source,
+                join=", ".join(name for name, _ in machine.outlives),
+            )
         booked = self._books.get(machine.id)
         status = "not in the list"
         if machine.lifecycle is Lifecycle.GONE:
@@ -522,17 +549,22 @@ class RentedAccount(abc.ABC):
     def describe_prices(self, parts: Parts) -> tuple[str, ...]:
         """Return a line for each part: its price per hour and month."""
         symbol = SYMBOLS.get(self.currency)
-        before, after = symbol or "", f" {self.currency}"
-        if symbol:
-            after = ""
         lines = []
         for name, rate in parts:
             if rate is None:
-                lines.append(f"{name}, price unknown")
+                lines.append(translate("{name}, price unknown", name=name))
                 continue
+            hour = f"{rate:.4f} {self.currency}"
+            if symbol:
+                hour = f"{symbol}{rate:.4f}"
             month = format_amount(rate * HOURS["GB-month"], self.currency)
             lines.append(
-                f"{name}: {before}{rate:.4f}{after}/h ({month} a month) until it is deleted"
+                translate(
+                    "{name}: {hour}/h ({month} a month) until it is deleted",
+                    name=name,
+                    hour=hour,
+                    month=month,
+                )
             )
         return tuple(lines)
 
@@ -584,11 +616,14 @@ class RentedBox(OneMachine["RentedAccount"]):
             machines = await account.read_machines()
         except ProviderError as error:
             return account.build_error_meter(
-                f"not there, but the list could not confirm it: {error}"
+                translate("not there, but the list could not confirm it: {error}", error=error)
             )
         if any(one.id == instance and one.lifecycle is not Lifecycle.GONE for one in machines):
             return account.build_error_meter(
-                f"not there, but {account.platform}'s list still shows it; ask again"
+                translate(
+                    "not there, but {platform}'s list still shows it; ask again",
+                    platform=account.platform,
+                )
             )
         seen = account.find_last_reading(instance) or before
         if seen is not None:
@@ -598,7 +633,9 @@ class RentedBox(OneMachine["RentedAccount"]):
             lifecycle=Lifecycle.GONE,
             at=account.clock(),
             currency=account.currency,
-            source=f"{account.source}; not in this account, never seen there",
+            source=translate(
+                "{source}; not in this account, never seen there", source=account.source
+            ),
         )
 
     async def list(self) -> tuple[Instance, ...]:
@@ -644,9 +681,8 @@ class RentedBox(OneMachine["RentedAccount"]):
         return f"{account.http.host} answered {answer.status}{f', {said}' if said else ''}"
 
     def _why_not(self, what: str) -> str:
-        return (
-            self._account.lacks.get(what)
-            or f"{self._account.platform}'s API has no call for {what}"
+        return translate(self._account.lacks.get(what, "")) or translate(
+            "{platform}'s API has no call for {what}", platform=self._account.platform, what=what
         )
 
     def describe_call(self, verb: BillingVerb, instance: str) -> str:
@@ -675,13 +711,22 @@ class RentedBox(OneMachine["RentedAccount"]):
         account = self._account
         machine = account.find_last_reading(instance)
         if machine is None:
-            return (f"unknown: the machine has not been read; check {self.console_url}",)
+            return (
+                translate(
+                    "unknown: the machine has not been read; check {console_url}",
+                    console_url=self.console_url,
+                ),
+            )
         if verb is BillingVerb.PARK:
             parts = machine.at_rest
         else:
             parts = machine.outlives
         if parts is None:
-            return (f"unknown: {account.platform} does not report what it keeps",)
+            return (
+                translate(
+                    "unknown: {platform} does not report what it keeps", platform=account.platform
+                ),
+            )
         return (*account.describe_prices(parts), *account.bills_apart(verb))
 
     def list_tiers(self, instance: str) -> dict[str, str]:

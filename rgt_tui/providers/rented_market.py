@@ -55,7 +55,8 @@ def check_wish(platform: str, wish: RentalRequest, *, currency: str, spot: str =
     if wish.max_per_hour is not None and wish.currency != currency:
         raise ProviderError(
             translate(
-                "{platform} bills in {currency}: give --max-price in {currency}, not in {currency_2}",
+                "{platform} bills in {currency}: give --max-price in {currency}, not in "
+                "{currency_2}",
                 platform=platform,
                 currency=currency,
                 currency_2=make_printable(wish.currency, 8),
@@ -166,12 +167,22 @@ class RentedMarket(abc.ABC):
             if not error.made:
                 raise
             return self._build_new_instance(
-                error.made, token, f"it was created, and {account.platform} answered: {error}"
+                error.made,
+                token,
+                translate(
+                    "it was created, and {platform} answered: {error}",
+                    platform=account.platform,
+                    error=error,
+                ),
             )
         made = self.find_created_id(answer.data)
         if made is None:
             raise BadAnswer(
-                f"{account.platform} did not return what it created; search for {make_printable(token, 60)}",
+                translate(
+                    "{platform} did not return what it created; search for {token}",
+                    platform=account.platform,
+                    token=make_printable(token, 60),
+                ),
                 console=account.http.console,
                 status=answer.status,
             )

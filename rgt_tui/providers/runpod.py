@@ -163,10 +163,14 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         try:
             pods = await self._account.read_pods()
         except ProviderError as error:
-            return self._build_error_meter(f"404, but the list could not confirm it: {error}")
+            return self._build_error_meter(
+                translate("404, but the list could not confirm it: {error}", error=error)
+            )
         # 404 alone proves nothing: only a complete list without the pod does.
         if any(pod.id == instance and pod.lifecycle is not Lifecycle.GONE for pod in pods):
-            return self._build_error_meter("404, but RunPod's list still shows the pod; ask again")
+            return self._build_error_meter(
+                translate("404, but RunPod's list still shows the pod; ask again")
+            )
         pod = self._account.find_last_reading(instance)
         if pod is not None:
             return self._account.build_gone_meter(pod, self._account.last_billed_cost(pod))
@@ -203,8 +207,10 @@ class RunPodBox(OneMachine["RunPodAccount"]):
                 raise
             raise StateConflict(
                 translate(
-                    "RunPod cannot start the pod now ({no_free_gpu}): the GPUs of its machine are rented "
-                    "to others. Until one is free, perhaps for days, its volume disk cannot be reached; "
+                    "RunPod cannot start the pod now ({no_free_gpu}): the GPUs of its machine "
+                    "are rented "
+                    "to others. Until one is free, perhaps for days, its volume disk cannot "
+                    "be reached; "
                     "it is billed until the pod is terminated",
                     no_free_gpu=NO_FREE_GPU,
                 ),
@@ -262,10 +268,15 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         """Return what keeps billing after the verb, by the last good reading of the pod."""
         pod = self._account.find_last_reading(instance)
         if pod is None:
-            return (f"unknown: the pod has not been read; check {self.console_url}",)
+            return (
+                translate(
+                    "unknown: the pod has not been read; check {console_url}",
+                    console_url=self.console_url,
+                ),
+            )
         lines = []
         if verb is BillingVerb.PARK and pod.volume_gb is None:
-            lines.append("the volume disk, if it has one (not reported by RunPod)")
+            lines.append(translate("the volume disk, if it has one (not reported by RunPod)"))
         elif verb is BillingVerb.PARK and pod.volume_gb:
             lines.append(_volume_line(pod))
         for mount in pod.networks or ():
@@ -275,10 +286,15 @@ class RunPodBox(OneMachine["RunPodAccount"]):
             else:
                 cost = f"${price:.4f}/h"
             lines.append(
-                f"network volume {mount.volume} at {mount.path}: {cost} until the volume is deleted"
+                translate(
+                    "network volume {volume} at {path}: {cost} until the volume is deleted",
+                    volume=mount.volume,
+                    path=mount.path,
+                    cost=cost,
+                )
             )
         if pod.networks is None:
-            lines.append("a network volume, if one is mounted (not reported by RunPod)")
+            lines.append(translate("a network volume, if one is mounted (not reported by RunPod)"))
         return tuple(lines)
 
     def list_tiers(self, instance: str) -> dict[str, str]:
@@ -303,16 +319,20 @@ def _volume_line(pod: Pod) -> str:
     stopped, running = (price_of("volume-disk", size, running=on) for on in (False, True))
     what = f"volume disk {pod.volume_path}, {size:g} GB"
     if stopped is None:
-        return f"{what}, price unknown"
+        return translate("{what}, price unknown", what=what)
     against = ""
     if running:
-        against = f", {stopped / running:.2g} times its running rate"
+        against = translate(", {value:.2g} times its running rate", value=stopped / running)
     month = stopped * HOURS["GB-month"]
     until = until_clock(load_profile("runpod"), MoneyAmount(stopped))
-    return (
-        f"{what}: ${stopped:.4f}/h (${month:.2f} a month{against}) until the pod is terminated"
-        f"{f'; {until}' if until else ''}"
+    text = translate(
+        "{what}: ${stopped:.4f}/h (${month:.2f} a month{against}) until the pod is terminated",
+        what=what,
+        stopped=stopped,
+        month=month,
+        against=against,
     )
+    return "; ".join(filter(None, (text, until)))
 
 
 def _build_call(verb: BillingVerb, instance: str) -> tuple[str, str, dict[str, str] | None]:
@@ -324,7 +344,10 @@ def _build_call(verb: BillingVerb, instance: str) -> tuple[str, str, dict[str, s
 def _check_id(instance: str) -> None:
     if not ID.fullmatch(instance):
         raise BadAnswer(
-            f"{make_printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
+            translate(
+                "{instance!r} is not a RunPod id; correct the instance in the fleet file",
+                instance=make_printable(instance, 80),
+            ),
             console=CONSOLE,
             sent=False,
         )
@@ -438,7 +461,9 @@ class RunPodAccount:
         pods = tuple(parse_pod(raw, self.http.console) for raw in rows)
         if len({pod.id for pod in pods}) != len(pods):
             raise BadAnswer(
-                "RunPod's list names a pod twice: it changed while it was read; ask again",
+                translate(
+                    "RunPod's list names a pod twice: it changed while it was read; ask again"
+                ),
                 console=self.http.console,
             )
         self._seen.update((pod.id, pod) for pod in pods)
@@ -453,7 +478,8 @@ class RunPodAccount:
         pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data, self.http.console)
         if pod.id != instance:
             raise BadAnswer(
-                "RunPod answered with another pod than requested", console=self.http.console
+                translate("RunPod answered with another pod than requested"),
+                console=self.http.console,
             )
         self._seen[instance] = pod
         return pod
@@ -594,7 +620,10 @@ class RunPodAccount:
                 doubt = None
             # The price decides: a state that is wrong must not hide a bill.
             if life in (Lifecycle.STOPPED, Lifecycle.GONE):
-                doubt = f"RunPod reports {pod.status} but still a price: counted as running"
+                doubt = translate(
+                    "RunPod reports {status} but still a price: counted as running",
+                    status=pod.status,
+                )
         elif life is Lifecycle.STOPPED:
             # ``cost`` is 0.0 here, although the volume disk bills at twice its running rate.
             compute = 0.0
@@ -613,7 +642,10 @@ class RunPodAccount:
         estimated = spent is None and on and pod.started is not None and per_hour is not None
         if estimated:
             spent = max(0.0, now - (pod.started or now)) / 3600.0 * (per_hour or 0.0)
-            source, since = f"{source}; spent is an estimate: cost × uptime", pod.started
+            source, since = (
+                translate("{source}; spent is an estimate: cost × uptime", source=source),
+                pod.started,
+            )
         return Meter(
             kind=kind,
             lifecycle=life,
@@ -657,10 +689,10 @@ class RunPodAccount:
         if pod.networks is None:
             kind, source = (
                 MeterKind.UNKNOWN,
-                f"{source}; unknown whether it had a network volume",
+                translate("{source}; unknown whether it had a network volume", source=source),
             )
         elif pod.networks:
-            source += "; its network volume is billed until it is deleted"
+            source += translate("; its network volume is billed until it is deleted")
         status = "404 and not in the list"
         if pod.lifecycle is Lifecycle.GONE:
             status = pod.status
@@ -750,5 +782,7 @@ async def read_balance(http: AccountHttp) -> AccountBalance:
     else:
         left = None
     if left is None or not isinstance(myself, dict):
-        raise BadAnswer("RunPod does not report the account's balance", console=http.console)
+        raise BadAnswer(
+            translate("RunPod does not report the account's balance"), console=http.console
+        )
     return AccountBalance(amount=left, per_hour=parse_signed(myself.get("currentSpendPerHr")))

@@ -61,11 +61,13 @@ SMALLEST_VOLUME_GB = 10
 VOLUME_PATH = "/workspace"
 CLOUDS = ("SECURE", "COMMUNITY")
 NOTES = (
-    "the volume disk costs twice as much while the pod is stopped, and is deleted when the pod is terminated",
+    "the volume disk costs twice as much while the pod is stopped, and is deleted when the "
+    "pod is terminated",
     "RunPod requires credit for at least an hour before it rents a pod",
 )
 COMMUNITY_NOTE = (
-    "limited: third parties' hardware, which may have no public address, and the API cannot ask for one; over RunPod's "
+    "limited: third parties' hardware, which may have no public address, and the API cannot "
+    "ask for one; over RunPod's "
     "SSH proxy alone rgt can neither copy files nor put its agent on the pod"
 )
 """https://docs.runpod.io/api-reference-v2/pods/create-a-pod: ``ssh.direct`` needs a public port;
@@ -76,9 +78,11 @@ _OFFER = re.compile(r"(?:SPOT-)?(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3}
 _ANYWHERE = "any"
 SPOT_PATH = "/graphql"
 SPOT_NOTES = (
-    "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against the real service and "
+    "unverified: rented through RunPod's older GraphQL API, which rgt has not tried against "
+    "the real service and "
     "which RunPod plans to end early in 2027",
-    "it can be preempted at any time, with SIGTERM and about 5 s at best; the price is the lowest bid now",
+    "it can be preempted at any time, with SIGTERM and about 5 s at best; the price is the "
+    "lowest bid now",
 )
 RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
 
@@ -163,7 +167,10 @@ class RunPodMarket:
         answer = await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")
 
         def undocumented_error(what: str) -> BadAnswer:
-            return BadAnswer(f"RunPod sent {what}; it cannot be used", console=self._http.console)
+            return BadAnswer(
+                translate("RunPod sent {what}; it cannot be used", what=what),
+                console=self._http.console,
+            )
 
         return _gpu_types(
             read_single_page(
@@ -197,7 +204,7 @@ class RunPodMarket:
         try:
             return self._read((await self._http.get(f"/v2/pods/{made}")).data)
         except ProviderError as error:
-            doubt = f"it was created, but could not be read: {error}"
+            doubt = translate("it was created, but could not be read: {error}", error=error)
             return Instance(
                 id=made, name=token, meter=Meter(lifecycle=Lifecycle.STARTING, doubt=doubt)
             )
@@ -355,7 +362,7 @@ async def spot_catalogue(
     rows = (await _query_graphql(http, {"query": query})).get("gpuTypes")
     if not isinstance(rows, list):
         raise BadAnswer(
-            "RunPod's answer has no 'gpuTypes'; it cannot be used", console=http.console
+            translate("RunPod's answer has no 'gpuTypes'; it cannot be used"), console=http.console
         )
     return {
         cloud: [_build_entry(as_object(row), cloud, wish.gpu_count) for row in rows]
@@ -414,7 +421,9 @@ async def rent_spot(http: AccountHttp, request: Mapping[str, object]) -> str:
     )
     if made is None:
         raise BadAnswer(
-            "RunPod did not return the spot pod it created", console=http.console, status=200
+            translate("RunPod did not return the spot pod it created"),
+            console=http.console,
+            status=200,
         )
     return made
 
@@ -427,6 +436,12 @@ async def _query_graphql(http: AccountHttp, request: Mapping[str, object]) -> di
     """
     answer = as_object((await http.send("POST", SPOT_PATH, request)).data)
     if errors := as_array(answer.get("errors")):
-        why = make_printable(as_object(errors[0]).get("message") or "an error without words", 200)
-        raise BadAnswer(f"RunPod's GraphQL API answered: {why}", console=http.console, status=200)
+        why = make_printable(
+            as_object(errors[0]).get("message") or translate("an error without words"), 200
+        )
+        raise BadAnswer(
+            translate("RunPod's GraphQL API answered: {why}", why=why),
+            console=http.console,
+            status=200,
+        )
     return as_object(answer.get("data"))

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import Leftover, Lifecycle
 from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import (
@@ -118,7 +119,7 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         or not ID.fullmatch(raw["id"])
     ):
         raise BadAnswer(
-            "a pod without an id in RunPod's answer; check the console", console=console
+            translate("a pod without an id in RunPod's answer; check the console"), console=console
         )
     volume_gb, volume_path, networks = _parse_mounts(raw.get("mounts"))
     direct = as_object(as_object(raw.get("ssh")).get("direct"))
@@ -278,7 +279,7 @@ async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
         if len(known) == len(counts):
             now = f"{sum(known):g}"
         else:
-            now = "an unknown number of"
+            now = translate("an unknown number of")
         if least is None:
             kept = "unknown"
         else:
@@ -287,7 +288,12 @@ async def _list_endpoints(http: AccountHttp) -> tuple[Leftover, ...]:
             Leftover(
                 what="endpoint",
                 id=id_,
-                name=f"{make_printable(endpoint.get('name') or '', 60)}: {now} workers now, always on: {kept}",
+                name=translate(
+                    "{name}: {now} workers now, always on: {kept}",
+                    name=make_printable(endpoint.get("name") or "", 60),
+                    now=now,
+                    kept=kept,
+                ),
                 how=f"DELETE {http.base_url}/v2/serverless/{id_}",
             )
         )
@@ -302,14 +308,18 @@ async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Left
         id_ = _id_of(http, cluster, "a cluster")
         size = parse_number(as_object(cluster.get("compute")).get("podCount"))
         if size is None:
-            count = "an unknown number of"
+            count = translate("an unknown number of")
         else:
             count = f"{size:g}"
         found.append(
             Leftover(
                 what="cluster",
                 id=id_,
-                name=f"{make_printable(cluster.get('name') or '', 60)}: {count} pods, deleted only with it",
+                name=translate(
+                    "{name}: {count} pods, deleted only with it",
+                    name=make_printable(cluster.get("name") or "", 60),
+                    count=count,
+                ),
                 region=make_printable(cluster.get("dataCenterId") or "", 40) or None,
                 used_by=tuple(pod.id for pod in pods if pod.cluster == id_),
                 how=f"DELETE {http.base_url}/v2/clusters/{id_}",
@@ -321,9 +331,11 @@ async def _list_clusters(http: AccountHttp, pods: Collection[Pod]) -> tuple[Left
 def _id_of(http: AccountHttp, item: dict[str, Any], what: str) -> str:
     id_ = item.get("id")
     if not isinstance(id_, str) or not ID.fullmatch(id_):
-        raise _undocumented_error(http, f"{what} without an id")
+        raise _undocumented_error(http, translate("{what} without an id", what=what))
     return id_
 
 
 def _undocumented_error(http: AccountHttp, what: str) -> BadAnswer:
-    return BadAnswer(f"RunPod sent {what}; it cannot be used", console=http.console)
+    return BadAnswer(
+        translate("RunPod sent {what}; it cannot be used", what=what), console=http.console
+    )

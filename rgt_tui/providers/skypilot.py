@@ -188,7 +188,7 @@ class SkyPilotAccount(RentedAccount):
         """
         queued = answer.headers.get("x-skypilot-request-id", "")
         if not re.fullmatch(r"[\w-]{1,80}", queued):
-            raise self.undocumented_error(f"no request id for {path}")
+            raise self.undocumented_error(translate("no request id for {path}", path=path))
         try:
             ended = as_object(
                 (await self.http.get(f"/api/get?request_id={queued}", silent_s=silent_s)).data
@@ -203,7 +203,7 @@ class SkyPilotAccount(RentedAccount):
             words = (
                 (failed.text if failed else "")
                 or parse_text(ended.get("status"), 40)
-                or "no status"
+                or translate("no status")
             )
             raise Unreachable(
                 translate("SkyPilot's request {path} ended with {words}", path=path, words=words),
@@ -227,7 +227,9 @@ class SkyPilotAccount(RentedAccount):
         try:
             return ended, msgspec.json.decode(value) if isinstance(value, str) else value
         except (msgspec.DecodeError, RecursionError):
-            raise self.undocumented_error(f"something that is not JSON for {path}") from None
+            raise self.undocumented_error(
+                translate("something that is not JSON for {path}", path=path)
+            ) from None
 
     async def confirm_answer(self, what: str, answer: HttpAnswer) -> str:
         """Wait for the result of a stop, down or start, which the server queues.
@@ -244,8 +246,8 @@ class SkyPilotAccount(RentedAccount):
         except ProviderError as error:
             if error.code:
                 raise
-            return f"{said}; its result is unknown ({error})"
-        return "the request has succeeded"
+            return translate("{said}; its result is unknown ({error})", said=said, error=error)
+        return translate("the request has succeeded")
 
     async def _fetch_clusters(
         self, names: list[str] | None, *, force: bool
@@ -262,7 +264,7 @@ class SkyPilotAccount(RentedAccount):
         )
         request, found = await self._fetch_result("/status", body)
         if not isinstance(found, list):
-            raise self.undocumented_error("something that is not a list of clusters")
+            raise self.undocumented_error(translate("something that is not a list of clusters"))
         begun = parse_number(request.get("created_at")) or math.inf
         return tuple(self.parse_machine(raw, begun if force else None) for raw in found)
 
@@ -327,7 +329,7 @@ class SkyPilotAccount(RentedAccount):
             BadAnswer: it has no name; any other invalid field becomes None.
         """
         box = as_object(raw)
-        name = self.require_id(box.get("name"), "a cluster without a name")
+        name = self.require_id(box.get("name"), translate("a cluster without a name"))
         status = make_printable(box.get("status") or "not said", 40)
         lifecycle, bills = state_of(STATES, box.get("status"))
         doubts = []
@@ -395,7 +397,7 @@ class SkyPilotAccount(RentedAccount):
         """Require the empty answer, which means that the request is queued."""
         if data is not None:
             raise BadAnswer(
-                "SkyPilot did not answer as documented; read the state",
+                translate("SkyPilot did not answer as documented; read the state"),
                 console=self.http.console,
                 status=200,
             )

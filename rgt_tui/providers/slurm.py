@@ -160,16 +160,20 @@ class SlurmBox(OneMachine["SlurmAccount"]):
             # The one message after which it is sure that nothing ended.
             refused = "Access/permission denied" in said.err
             raise BadAnswer(
-                f"scancel ended with {said.status}: {said.err or 'no word'}",
+                translate(
+                    "scancel ended with {status}: {value}",
+                    status=said.status,
+                    value=said.err or "no word",
+                ),
                 console=self.console_url,
                 code="denied" if refused else "",
             )
-        return "scancel printed nothing (it never confirms)"
+        return translate("scancel printed nothing (it never confirms)")
 
     def describe_call(self, verb: BillingVerb, instance: str) -> str:
         """Return the exact command."""
         if verb is BillingVerb.PARK:
-            return "nothing: Slurm has no verb that parks a job"
+            return translate("nothing: Slurm has no verb that parks a job")
         return self._account.line.format_command(("scancel", make_printable(instance, 80)))
 
     def native_label(self, verb: BillingVerb) -> str:
@@ -292,7 +296,11 @@ class SlurmAccount:
             )
         if states:
             # The two disagree, so the state is unknown.
-            why = f"squeue does not know job {instance}, and sacct reports {make_printable(words, 80)}; try again"
+            why = translate(
+                "squeue does not know job {instance}, and sacct reports {words}; try again",
+                instance=instance,
+                words=make_printable(words, 80),
+            )
             return Meter(at=self._clock(), source=self.source, error=why)
         if instance in self._seen or any(name.startswith(f"{instance}_") for name in self._seen):
             return self._build_gone_meter(instance, "no longer in squeue", self.source)
@@ -368,9 +376,11 @@ class SlurmAccount:
 def _check_id(instance: str) -> None:
     if not _ID.fullmatch(instance):
         raise BadAnswer(
-            f"{make_printable(instance, 80)!r} is not a job of Slurm, such as 4711 or 4711_3; "
-            "correct the instance in the "
-            "fleet file"
+            translate(
+                "{instance!r} is not a job of Slurm, such as 4711 or 4711_3; correct the "
+                "instance in the fleet file",
+                instance=make_printable(instance, 80),
+            )
         )
 
 
@@ -388,7 +398,10 @@ def parse_line(row: str) -> SqueueJob:
         or not cells[0].isprintable()
     ):
         raise BadAnswer(
-            f"squeue printed a line that it does not document: {make_printable(row, 120)}"
+            translate(
+                "squeue printed a line that it does not document: {row}",
+                row=make_printable(row, 120),
+            )
         )
     ident, number, state, start, end, nodes, resources, partition, name = (
         cell.strip() for cell in cells

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
     Lifecycle,
@@ -80,27 +81,33 @@ async def carry_out(
         said, proves = str(error), action_proof(provider.ref.kind, verb, error)
         # Only a documented refusal; after any other error the call counts as sent.
         if proves is AnswerProof.NOTHING:
-            yield build_progress(StopPhase.FAILED, f"nothing was done: {said}")
+            yield build_progress(StopPhase.FAILED, translate("nothing was done: {said}", said=said))
             return
         if proves is AnswerProof.ASK:
             # "Already stopped" and "no such machine" count only if a reading agrees.
             polls = STOP_PACES.conflict_polls
             yield build_progress(
-                StopPhase.REQUESTED, f"{said}: reading the state from the provider"
+                StopPhase.REQUESTED,
+                translate("{said}: reading the state from the provider", said=said),
             )
         else:
             yield build_progress(
                 StopPhase.REQUESTED,
-                f"sent, but not acknowledged ({said}): asking whether it was done",
+                translate(
+                    "sent, but not acknowledged ({said}): asking whether it was done", said=said
+                ),
             )
     # an unexpected error of an adapter: the call may have been sent nevertheless
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         yield build_progress(
-            StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
+            StopPhase.REQUESTED,
+            translate("sent, but not acknowledged ({said}): asking whether it was done", said=said),
         )
     else:
-        yield build_progress(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
+        yield build_progress(
+            StopPhase.REQUESTED, translate("{said}: requested, not yet confirmed", said=said)
+        )
 
     confirmed = False
     meter, shown = Meter(), Meter()
@@ -111,7 +118,12 @@ async def carry_out(
             meter = await provider.read(permit.instance)
         except Exception as error:
             meter = Meter(
-                at=clock(), error=f"{type(error).__name__}: {error}; this is a fault of rgt"
+                at=clock(),
+                error=translate(
+                    "{name}: {error}; this is a fault of rgt",
+                    name=type(error).__name__,
+                    error=error,
+                ),
             )
         if meter.error is None:
             # A failed reading must not erase the last state that the provider reported.
@@ -119,7 +131,7 @@ async def carry_out(
         phase = judge_reading(verb, meter)
         if phase is StopPhase.FAILED:
             yield build_progress(
-                phase, "the machine was destroyed, not parked: its disks are lost too"
+                phase, translate("the machine was destroyed, not parked: its disks are lost too")
             )
             return
         # Once: the meter may confirm the state long before it says what bills.
@@ -139,7 +151,11 @@ async def carry_out(
             if polls <= 0:
                 yield build_progress(
                     StopPhase.FAILED,
-                    f"{said}; the provider reports {meter.native_status or 'nothing of it'}",
+                    translate(
+                        "{said}; the provider reports {state}",
+                        said=said,
+                        state=meter.native_status or translate("nothing"),
+                    ),
                 )
                 return
         if max(waited, ticks() - begun) >= timeout_s:
@@ -175,14 +191,14 @@ def describe_remaining_bill(
 ) -> str:
     """Return what still bills after the meter is off."""
     if meter.kind is MeterKind.NONE:
-        return "compute off, no other charges found"
-    rest = "; ".join(provider.list_kept_charges(verb, instance)) or "storage"
+        return translate("compute off, no other charges found")
+    rest = "; ".join(provider.list_kept_charges(verb, instance)) or translate("storage")
     # If something else bills (a node under a pod), ending the machine alone saves nothing.
     if meter.compute_per_hour == 0 or not meter.unpriced:
-        head = "compute off"
+        head = translate("compute off")
     else:
-        head = "off"
-    return f"{head}; keeps billing: {rest}"
+        head = translate("off")
+    return f"{head}{translate('; keeps billing: ')}{rest}"
 
 
 def _describe_last_state(
@@ -190,19 +206,24 @@ def _describe_last_state(
 ) -> str:
     """Return the last state that the provider reported, and the current error."""
     if shown.at is not None:
-        last = f"last shown: {shown.native_status or shown.lifecycle}"
+        last = translate("last shown: {state}", state=shown.native_status or shown.lifecycle)
     else:
-        last = "never shown"
+        last = translate("never shown")
     trouble = ""
     if meter.error is not None:
-        trouble = f"; now: {meter.error}"
+        trouble = translate("; now: {error}", error=meter.error)
     if confirmed:
-        what = "stopped, but not the remaining charges"
+        what = translate("stopped, but not the remaining charges")
     else:
-        what = "not confirmed"
-    return (
-        f"state unknown after {timeout_s:.0f} s ({what}; {last}{trouble}), check the console: "
-        f"{provider.console_url}"
+        what = translate("not confirmed")
+    return translate(
+        "state unknown after {timeout_s:.0f} s ({what}; {last}{trouble}), check the console: "
+        "{console_url}",
+        timeout_s=timeout_s,
+        what=what,
+        last=last,
+        trouble=trouble,
+        console_url=provider.console_url,
     )
 
 

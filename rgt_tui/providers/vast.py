@@ -173,7 +173,7 @@ class VastAccount(RentedAccount):
         await self.pace.wait_turn("get")
         data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
         if not isinstance(data, dict) or "instances" not in data:
-            raise self.undocumented_error("an answer without 'instances'")
+            raise self.undocumented_error(translate("an answer without 'instances'"))
         # vast.ai answers 200 for an instance that does not exist.
         if data["instances"] is None:
             raise NotFound(
@@ -251,7 +251,7 @@ class VastAccount(RentedAccount):
         box = as_object(raw)
         identifier = parse_count(box.get("id"))
         if identifier is None:
-            raise self.undocumented_error("an instance without an id")
+            raise self.undocumented_error(translate("an instance without an id"))
         lifecycle, bills = _parse_state(box)
         disk = _disk_per_hour(box)
         rest: Parts = (("container disk", disk),)
@@ -340,7 +340,9 @@ class VastAccount(RentedAccount):
         # Status 200 says nothing here: errors have it, too.
         if as_object(data).get("success") is not True:
             raise BadAnswer(
-                f"vast.ai did not confirm the request ({what}); read the state",
+                translate(
+                    "vast.ai did not confirm the request ({what}); read the state", what=what
+                ),
                 console=self.http.console,
                 status=200,
             )
@@ -379,7 +381,7 @@ class VastAccount(RentedAccount):
             if instance in known:
                 # A sum without this charge would be too low, and look complete.
                 if cost is None:
-                    raise self.undocumented_error("a charge without an amount")
+                    raise self.undocumented_error(translate("a charge without an amount"))
                 sums[instance] = sums.get(instance, 0.0) + cost
         return sums
 
@@ -423,7 +425,7 @@ class VastAccount(RentedAccount):
         for item in map(as_object, rows):
             identifier = parse_count(item.get("id"))
             if identifier is None:
-                raise self.undocumented_error("an endpoint without an id")
+                raise self.undocumented_error(translate("an endpoint without an id"))
             name, state = (
                 parse_text(item.get("endpoint_name"), 60) or "",
                 parse_text(item.get("endpoint_state"), 20),
@@ -441,7 +443,7 @@ class VastAccount(RentedAccount):
         item = as_object(raw)
         identifier = parse_count(item.get("id"))
         if identifier is None:
-            raise self.undocumented_error("a volume without an id")
+            raise self.undocumented_error(translate("a volume without an id"))
         used = (
             parse_count(as_object(one).get("id")) or parse_count(one)
             for one in as_array(item.get("instances"))

@@ -66,7 +66,8 @@ class VastMarket(RentedMarket):
         items = as_object(data).get("offers")
         if not isinstance(items, list):
             raise BadAnswer(
-                "vast.ai's answer to a search has no 'offers'", console=self.account.http.console
+                translate("vast.ai's answer to a search has no 'offers'"),
+                console=self.account.http.console,
             )
         read = (self._build_offer(as_object(item), wish) for item in items)
         found = [offer for offer in read if offer is not None and _matches_wish(offer, wish)]
@@ -129,10 +130,12 @@ class VastMarket(RentedMarket):
 
 NOTES = {
     False: (
-        "The host may run work of others on its other GPUs; traffic is charged by the GB, in both directions.",
+        "The host may run work of others on its other GPUs; traffic is charged by the GB, in "
+        "both directions.",
     ),
     True: (
-        "A higher bid takes it at once, without a signal; it is then stopped, and its disk is charged.",
+        "A higher bid takes it at once, without a signal; it is then stopped, and its disk is "
+        "charged.",
         "The price is the lowest bid now: a slightly higher bid keeps it longer.",
         "Traffic is charged by the GB, in both directions.",
     ),
@@ -217,7 +220,9 @@ def build_creation_body(offer: Offer, wish: RentalRequest, token: str) -> dict[s
         least, most = BIDS
         bid = offer.compute_per_hour
         if bid is None or not least <= bid <= most:
-            raise BadAnswer(f"a bid of {bid} is not possible; nothing was sent", sent=False)
+            raise BadAnswer(
+                translate("a bid of {bid} is not possible; nothing was sent", bid=bid), sent=False
+            )
         body["price"] = bid
     return body
 

@@ -476,7 +476,7 @@ def review_lines(review: RentReview) -> Iterator[str]:
     parts = (
         ("costs", review.costs),
         ("platform", _list_platform_notes(offer.kind)),
-        ("note", offer.notes),
+        ("note", [translate(note) for note in offer.notes]),
         (translate("will send"), (review.will_send,)),
     )
     subject_width = 13

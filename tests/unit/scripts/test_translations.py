@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,7 +11,12 @@ from rich.cells import cell_len
 
 from rgt_tui import language as texts
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
-from scripts.translations import list_catalogues, list_faults, read_catalogue
+from scripts.translations import (
+    list_catalogues,
+    list_faults,
+    list_literals,
+    read_catalogue,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,3 +80,19 @@ def test_chinese_and_latin_letters_have_a_space_between_them() -> None:
     assert [
         one.string for one in read_catalogue(path) if one.id and tight.search(str(one.string))
     ] == []
+
+
+def test_an_adapter_raises_no_error_in_english_alone() -> None:
+    """A literal of some words in a `raise` of an adapter goes through `translate`."""
+    found = []
+    for path in sorted((ROOT / "rgt_tui" / "providers").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call):
+                continue
+            for one in node.exc.args:
+                text = "".join(list_literals(one))
+                if isinstance(one, ast.JoinedStr):
+                    text = ast.unparse(one)
+                if len(re.findall(r"[a-z]{2,} [a-z]{2,}", text)) > 1:
+                    found.append(f"{path.name}:{node.lineno}: {text}")
+    assert found == []
