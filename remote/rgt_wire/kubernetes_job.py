@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["SHARED_MEMORY", "WrongManifest", "parse_claim", "pod_body"]
+__all__ = [
+    "SHARED_MEMORY",
+    "WrongManifest",
+    "parse_claim",
+    "pod_body",
+    "restart_rules",
+    "yaml_lines",
+]
 
 SHARED_MEMORY = "/dev/shm"
 """A container gets only 64 MB here by default, and data workers that pass batches through shared
@@ -85,3 +93,64 @@ def pod_body(
         "containers": [container],
         "volumes": held,
     }
+
+
+FINAL = (1, 2, 3, 4, 74)
+"""Exit statuses of the runner that a new pod would only repeat. After all others (75, a signal, a
+lost node) the pod is restarted.
+"""
+
+
+def restart_rules(container: str, cells: int = 0, at_once: int = 1) -> dict[str, Any]:
+    """Return a Job's number of pods, and what happens when one fails.
+
+    With `cells` this is an indexed Job with one pod per cell: an index that failed for good does not
+    stop the others (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable
+    since 1.33).
+
+    Args:
+        container: The container that runs the agent's runner.
+        cells: How many cells get a pod of their own; 0 = one pod runs all of them.
+        at_once: How many of these pods run at the same time.
+    """
+    final = {"containerName": container, "operator": "In", "values": list(FINAL)}
+    disrupted = {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
+    restarts = 20
+    if not cells:
+        return {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": restarts,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
+        }
+    return {
+        "completionMode": "Indexed",
+        "completions": cells,
+        "parallelism": min(at_once, cells),
+        "backoffLimitPerIndex": restarts,
+        "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
+    }
+
+
+def yaml_lines(value: Any, indent: str = "") -> list[str]:
+    """Return the YAML lines of a value.
+
+    Strings are quoted as in JSON, which every YAML parser accepts.
+    """
+    rows: list[str] = []
+    if isinstance(value, dict):
+        for key, item in value.items():
+            nested = isinstance(item, (dict, list)) and bool(item)
+            rows += [indent + key + ":" + ("" if nested else " " + json.dumps(item))]
+            rows += yaml_lines(item, indent + "  ") if nested else []
+        return rows
+    for item in value:
+        if isinstance(item, dict) and item:
+            first, *rest = yaml_lines(item, indent + "  ")
+            rows += [indent + "- " + first.lstrip(" ")] + rest
+        else:
+            rows.append(indent + "- " + json.dumps(item))
+    return rows

@@ -43,11 +43,12 @@ from rgt_tui.profiles import (
 )
 from rgt_tui.profiles.survival import is_path_below, sampled_mounts
 
-NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
+NAME, SEAL, QUEUE, PROVIDER, PODS, PROTECTED, READONLY = (
     "name",
     "seal",
     "queue",
     "provider",
+    "pods",
     "protected",
     "readonly",
 )
@@ -160,6 +161,13 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
     yield from notes
     yield from list_result_items(asked, state, given.profile, verb, known, consent.ignored)
     yield check_provider(given, verb, instance)
+    if given.meter.chosen:
+        yield EvidenceItem(key=PODS, ok=True, text=given.meter.chosen, at=given.meter_at)
+    for name, content in given.meter.others.items():
+        text = f"{quote_name(name)} ends as well: {content}"
+        yield EvidenceItem(
+            key=f"{PODS}:{name}", ok=False, text=text, at=given.meter_at, forfeitable=True
+        )
     yield seal_before(given)
     if spec.protected:
         yield protected(spec.name, consent.unprotect, given.ticks)
@@ -501,7 +509,8 @@ def worth_keeping(evidence: Evidence, seal: str, generation: str) -> bool:
     """Return whether a park's evidence is still usable afterwards: proved, sealed and complete."""
     bare = {IDENTITY, RESULTS, f"{RESULTS}:complete", "seal"}
     given_up = any(
-        item.forfeited and (item.key in bare or item.kind == QUIET) for item in evidence.items
+        item.forfeited and (item.key in bare or item.kind in (QUIET, PODS))
+        for item in evidence.items
     )
     return bool(seal) and evidence.generation == generation and not given_up
 

@@ -322,6 +322,11 @@ class BoxSpec(msgspec.Struct, frozen=True):
         )
 
     @property
+    def creates_job(self) -> bool:
+        """Whether the box is a Job of a cluster that rgt itself creates for its work."""
+        return self.kubectl is not None and self.kubectl.image is not None
+
+    @property
     def transport(self) -> str:
         """First word of messages about its connection: ``ssh`` or ``kubectl``."""
         if self.kubectl is None:

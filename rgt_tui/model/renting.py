@@ -356,6 +356,11 @@ class Meter(msgspec.Struct, frozen=True):
     """Mount point → name of the storage tier, as reported by the provider for this machine."""
     ends_at: float | None = None
     """When the rental ends by its contract (client clock), if the provider reports it."""
+    others: dict[str, str] = {}
+    """Other running machines that the provider's verbs end as well, such as the other pods of a Job:
+    name → what each holds."""
+    chosen: str = ""
+    """If there are others: which machine is the box, and what it holds."""
 
     def state_text(self, detail: str = "") -> str:
         """Return the state and its source, e.g. ``RunPod says stopped (EXITED)``, then its note.

@@ -13,7 +13,7 @@ https://kubernetes.io/docs/reference/kubectl/ (verified 2026-11).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -22,12 +22,18 @@ import msgspec
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    JobObject,
+    KubernetesPod,
     Leftover,
     Lifecycle,
     Meter,
     MeterKind,
+    ObjectMetadata,
+    ObjectOwner,
     Permit,
     ProviderRef,
+    choose_box_pod,
+    how_many,
     steady_time,
 )
 from rgt_tui.providers.answers import AnswerProof, moment_of
@@ -60,115 +66,6 @@ _NO_LOGIN = "error: You must be logged in to the server"
 NODE_BILLS = "the node is billed, with or without a pod, until it is removed from the cluster"
 PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeeded": Lifecycle.GONE,
           "Failed": Lifecycle.GONE}  # fmt: skip
-
-
-class Controller(msgspec.Struct, frozen=True):
-    """The owner of an object."""
-
-    kind: str
-    name: str
-    controller: bool = False
-
-
-class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata of every object."""
-
-    name: str
-    namespace: str
-    uid: str
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    owner_references: tuple[Controller, ...] | None = None
-
-
-class Resources(msgspec.Struct, frozen=True):
-    """The limits of a container."""
-
-    limits: dict[str, str | int] | None = None
-
-
-class ContainerSpec(msgspec.Struct, frozen=True):
-    """The used fields of a container."""
-
-    resources: Resources | None = None
-
-
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """The specification of a pod."""
-
-    containers: tuple[ContainerSpec, ...] = ()
-
-
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The status of a pod."""
-
-    phase: str = "Unknown"
-    start_time: datetime | None = None
-
-
-class KubePod(msgspec.Struct, frozen=True):
-    """One pod."""
-
-    metadata: ObjectMetadata
-    spec: PodSpec
-    status: PodStatus
-
-    @property
-    def gpu_count(self) -> int:
-        """Number of GPUs: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
-        limits = [
-            container.resources.limits or {}
-            for container in self.spec.containers
-            if container.resources
-        ]
-        held = [
-            # nvidia.com/gpu, amd.com/gpu. Limits, because extended resources cannot be
-            # overcommitted: a request must equal its limit.
-            value
-            for limit in limits
-            for name, value in limit.items()
-            if name.endswith(".com/gpu")
-        ]
-        return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
-
-
-class JobSpec(msgspec.Struct, frozen=True):
-    """The specification of a Job."""
-
-    suspend: bool = False
-
-
-class JobCondition(msgspec.Struct, frozen=True):
-    """One condition of a Job."""
-
-    type: str
-    status: str
-
-
-class JobStatus(msgspec.Struct, frozen=True):
-    """The status of a Job."""
-
-    conditions: tuple[JobCondition, ...] | None = None
-    active: int = 0
-    """Pods that wait or run and are not being deleted."""
-    ready: int | None = None
-    """Those of them that run; None = not reported."""
-    terminating: int | None = None
-    """Pods being deleted that have not ended; None = not reported, as by servers before 1.28."""
-
-
-class KubeJob(msgspec.Struct, frozen=True):
-    """One Job."""
-
-    metadata: ObjectMetadata
-    spec: JobSpec
-    status: JobStatus
-
-    @property
-    def end_condition(self) -> str | None:
-        """``Complete`` or ``Failed``; None while it may still run pods."""
-        held = [one.type for one in self.status.conditions or () if one.status == "True"]
-        return next((word for word in held if word in ("Complete", "Failed")), None)
 
 
 REFUSALS: dict[int | str, AnswerProof] = {
@@ -423,19 +320,19 @@ class KubernetesAccount:
             await self._run_kubectl("get", kind, name, f"--namespace={namespace}", "--output=json")
         )
 
-    async def _pods_of(self, namespace: str, job: str) -> tuple[KubePod, ...]:
+    async def _pods_of(self, namespace: str, job: str) -> tuple[KubernetesPod, ...]:
         items = await self._list_items(
             "pods", f"--namespace={namespace}", f"--selector=job-name={job}"
         )
-        return tuple(_convert_object(item, KubePod) for item in items)
+        return tuple(_convert_object(item, KubernetesPod) for item in items)
 
-    async def find_owner(self, namespace: str, name: str) -> Controller | None:
+    async def find_owner(self, namespace: str, name: str) -> ObjectOwner | None:
         """Return the owner that would recreate a pod; None = none, or there is no such pod."""
         try:
-            pod = _convert_object(await self._fetch_object(namespace, "pod", name), KubePod)
+            pod = _convert_object(await self._fetch_object(namespace, "pod", name), KubernetesPod)
         except NotFound:
             return None
-        return next((one for one in pod.metadata.owner_references or () if one.controller), None)
+        return pod.metadata.controller
 
     async def list(self) -> tuple[Instance, ...]:
         """Return unfinished Jobs, and pods without an owner.
@@ -443,8 +340,10 @@ class KubernetesAccount:
         Raises:
             ProviderError: one of the two lists is incomplete.
         """
-        jobs = [_convert_object(item, KubeJob) for item in await self._list_in_namespaces("jobs")]
-        pods = [_convert_object(item, KubePod) for item in await self._list_in_namespaces("pods")]
+        jobs = [_convert_object(item, JobObject) for item in await self._list_in_namespaces("jobs")]
+        pods = [
+            _convert_object(item, KubernetesPod) for item in await self._list_in_namespaces("pods")
+        ]
         found = []
         for job in jobs:
             # A finished Job stays until its TTL or a person deletes it; nothing of it runs.
@@ -454,10 +353,8 @@ class KubernetesAccount:
                     pod
                     for pod in pods
                     if pod.metadata.namespace == meta.namespace
-                    and any(
-                        one.controller and one.name == meta.name
-                        for one in pod.metadata.owner_references or ()
-                    )
+                    and pod.metadata.controller is not None
+                    and pod.metadata.controller.name == meta.name
                 )
                 found.append(
                     self._build_instance(
@@ -466,9 +363,8 @@ class KubernetesAccount:
                 )
         for pod in pods:
             meta = pod.metadata
-            owned = any(one.controller for one in meta.owner_references or ())
             # Pods of a Job count with it; other owners would recreate theirs.
-            if not owned and pod.status.phase not in ("Succeeded", "Failed"):
+            if meta.controller is None and pod.status.phase not in ("Succeeded", "Failed"):
                 found.append(
                     self._build_instance(
                         f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,)
@@ -476,7 +372,9 @@ class KubernetesAccount:
                 )
         return tuple(found)
 
-    def _build_instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
+    def _build_instance(
+        self, ident: str, meter: Meter, pods: tuple[KubernetesPod, ...]
+    ) -> Instance:
         _split_instance_id(ident)
         self._seen.add(ident)
         return Instance(
@@ -503,8 +401,8 @@ class KubernetesAccount:
                 return self._of_orphans(left) or self._build_absent_meter(instance)
             self._seen.add(instance)
             if kind == "pod":
-                return self._of_pod(_convert_object(one, KubePod))
-            job = _convert_object(one, KubeJob)
+                return self._of_pod(_convert_object(one, KubernetesPod))
+            job = _convert_object(one, JobObject)
             try:
                 pods = await self._pods_of(namespace, name)
             except AuthError:
@@ -513,7 +411,7 @@ class KubernetesAccount:
         except ProviderError as error:
             return Meter(at=self._clock(), source=self.source, error=str(error))
 
-    def _of_orphans(self, pods: tuple[KubePod, ...]) -> Meter | None:
+    def _of_orphans(self, pods: tuple[KubernetesPod, ...]) -> Meter | None:
         """Return the meter for a deleted Job's pods, which hold their GPUs until they end."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
         if live:
@@ -532,7 +430,7 @@ class KubernetesAccount:
             )
         return self._build_meter(Lifecycle.GONE, "not found", ())
 
-    def _of_pod(self, pod: KubePod) -> Meter:
+    def _of_pod(self, pod: KubernetesPod) -> Meter:
         life = PHASES.get(pod.status.phase, Lifecycle.UNKNOWN)
         words = pod.status.phase
         # Until its containers have ended (grace period), it holds the GPU.
@@ -540,16 +438,27 @@ class KubernetesAccount:
             life, words = Lifecycle.RUNNING, f"{words}, being deleted"
         return self._build_meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
 
-    def _of_job(self, job: KubeJob, pods: tuple[KubePod, ...]) -> Meter:
+    def _of_job(self, job: JobObject, pods: tuple[KubernetesPod, ...]) -> Meter:
         """Return the meter of a Job, which is stopped or over only without running pods."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
         if job.end_condition is not None:
-            life, words = Lifecycle.GONE, job.end_condition
+            life, words = Lifecycle.GONE, job.end_condition.type
         elif job.spec.suspend:
             life, words = Lifecycle.STOPPED, "suspended"
         else:
             life, words = Lifecycle.STARTING, "no pod runs"
+        others, chosen = {}, ""
         if live:
+            box, cells = choose_box_pod(live), tuple(job.metadata.cell_lines)
+            for pod in live:
+                name = make_printable(pod.metadata.name, 120)
+                if pod is box:
+                    chosen = f"{name} is the box: {_describe_pod(pod, cells)}"
+                elif pod.status.phase != "Pending":
+                    content = _describe_pod(pod, cells)
+                    others[name] = (
+                        f"{content}; its files outside of {_list_claims(pod)} are not listed"
+                    )
             life = max(
                 (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live),
                 key=list(Lifecycle).index,
@@ -561,9 +470,12 @@ class KubernetesAccount:
             if any(pod.status.phase == "Running" for pod in live):
                 life = Lifecycle.RUNNING
         actions = ("delete",) if job.end_condition or job.spec.suspend else ("suspend", "delete")
-        return self._build_meter(life, words, pods, actions)
+        meter = self._build_meter(life, words, pods, actions)
+        if not others:
+            return meter
+        return msgspec.structs.replace(meter, others=others, chosen=chosen)
 
-    def _build_job_meter(self, job: KubeJob) -> Meter:
+    def _build_job_meter(self, job: JobObject) -> Meter:
         """Return the meter of a Job whose pods may not be listed, by its own pod counts.
 
         The count of terminating pods may be missing: a suspended Job may then still hold its GPUs.
@@ -580,7 +492,7 @@ class KubernetesAccount:
                 f"{left} pods by the Job",
             )
         elif job.end_condition is not None:
-            life, words = Lifecycle.GONE, job.end_condition
+            life, words = Lifecycle.GONE, job.end_condition.type
         elif not job.spec.suspend:
             life, words = Lifecycle.STARTING, "no pod runs"
         # Before 1.28 a Job does not count its pods that are ending, so "suspended" proves nothing.
@@ -588,10 +500,19 @@ class KubernetesAccount:
             life, words = Lifecycle.UNKNOWN, "suspended; unknown whether its pods have ended"
         else:
             life, words = Lifecycle.STOPPED, "suspended"
-        return self._build_meter(life, f"{words} (its pods may not be listed)", (), actions)
+        meter = self._build_meter(life, f"{words} (its pods may not be listed)", (), actions)
+        # One of them is the box.
+        if left < 2:
+            return meter
+        unlisted = f"{how_many(left - 1, 'pod')} besides the box, which may not be listed"
+        return msgspec.structs.replace(meter, others={"unlisted": unlisted})
 
     def _build_meter(
-        self, life: Lifecycle, words: str, pods: tuple[KubePod, ...], actions: tuple[str, ...] = ()
+        self,
+        life: Lifecycle,
+        words: str,
+        pods: tuple[KubernetesPod, ...],
+        actions: tuple[str, ...] = (),
     ) -> Meter:
         """Return a meter without a price, because the node is what bills."""
         kinds = {
@@ -615,6 +536,29 @@ class KubernetesAccount:
             doubt=NODE_BILLS,
             unpriced=("the node",),
         )
+
+
+def _describe_pod(pod: KubernetesPod, cells: Sequence[str]) -> str:
+    """Return what a pod of a Job holds: its cell, phase, GPUs and node."""
+    parts = []
+    if pod.job_index is not None and pod.job_index < len(cells):
+        parts.append(f"cell {make_printable(cells[pod.job_index], 80)}")
+    phase = pod.status.phase
+    if pod.metadata.deletion_timestamp is not None:
+        phase = f"{phase}, being deleted"
+    parts += [make_printable(phase, 40), how_many(pod.gpu_count, "GPU")]
+    if pod.spec.node_name:
+        parts.append(f"on {make_printable(pod.spec.node_name, 80)}")
+    return ", ".join(parts)
+
+
+def _list_claims(pod: KubernetesPod) -> str:
+    names = [
+        make_printable(one.persistent_volume_claim.claim_name, 80)
+        for one in pod.spec.volumes
+        if one.persistent_volume_claim is not None
+    ]
+    return " and ".join(names) or "claims (it has none)"
 
 
 def _list_valid_times(times: Iterable[datetime | None]) -> list[float]:

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from rgt_tui.ssh.deployment import (
         DeployedAgent,
         DeployedTrainer,
+        candidates,
         deploy_agent,
         deploy_trainer,
         find_python_with,
@@ -177,6 +178,7 @@ __all__ = [
     "build_agent",
     "build_trainer",
     "bulk_client",
+    "candidates",
     "check_host",
     "check_user",
     "config_blocks",
@@ -235,7 +237,8 @@ __getattr__ = imported_later(
         "connection": "MovedAddress peer_address config_blocks connect connect_box resolve_hops "
         "watched_moved_address connection_label",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-        "deployment": "DeployedAgent DeployedTrainer deploy_agent find_python_with find_torch deploy_trainer",
+        "deployment": "DeployedAgent DeployedTrainer candidates deploy_agent find_python_with find_torch "
+        "deploy_trainer",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
         "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "

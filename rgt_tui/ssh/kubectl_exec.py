@@ -282,15 +282,17 @@ class KubectlTransport:
         pod: Name of its pod.
         program: Path of kubectl.
         env: Environment of kubectl.
+        label: The pod and its place, for people.
     """
 
-    def __init__(self, spec: BoxSpec, pod: str, program: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, spec: BoxSpec, pod: str, program: str, env: Mapping[str, str], label: str
+    ) -> None:
         assert spec.kubectl is not None
         self._spec, self._route, self._pod = spec, spec.kubectl, pod
         self._program, self._env = program, dict(env)
         self._channels: set[KubectlChannel] = set()
         self._closed = False
-        label = f"{self._route.namespace}/{pod}"
         # A new window of tmux has the environment of its server, in which it may be missing.
         kept = [f"KUBECONFIG={env[name]}" for name in ("KUBECONFIG",) if name in env]
         self._info: dict[str, Any] = {
@@ -425,8 +427,8 @@ async def open_pod(spec: BoxSpec, env: Mapping[str, str] = os.environ) -> Kubect
             )
         )
     program = find_kubectl(spec, env)
-    pod = await find_pod(spec, program, env)
-    opened = KubectlTransport(spec, pod, program, env)
+    pod, label = await find_pod(spec, program, env)
+    opened = KubectlTransport(spec, pod, program, env, label)
     # There is no login shell whose start-up files could print, and the begin is marked already.
     set_plain_commands(opened, True)
     return opened

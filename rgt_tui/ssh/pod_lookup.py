@@ -7,85 +7,23 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
+from rgt_tui.model import (
+    BoxSpec,
+    JobObject,
+    KubectlRoute,
+    KubernetesPod,
+    ListedPods,
+    choose_box_pod,
+    clean_text,
+    how_many,
+    read_index_ranges,
+)
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
-
-
-class StateReason(msgspec.Struct, frozen=True):
-    """Why a container waits or has ended."""
-
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerState(msgspec.Struct, frozen=True):
-    """The state of a container."""
-
-    waiting: StateReason | None = None
-    terminated: StateReason | None = None
-
-
-class PodContainer(msgspec.Struct, frozen=True):
-    """A container, in the specification or the status of a pod."""
-
-    name: str
-    state: ContainerState = ContainerState()
-
-
-class PodCondition(msgspec.Struct, frozen=True):
-    """A condition of a pod."""
-
-    type: str
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """The status of a pod."""
-
-    phase: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[PodCondition, ...] = ()
-    container_statuses: tuple[PodContainer, ...] = ()
-
-
-class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The used metadata of a pod."""
-
-    name: str
-    creation_timestamp: str = ""
-    deletion_timestamp: str = ""
-
-
-class PodContainers(msgspec.Struct, frozen=True):
-    """The specification of a pod."""
-
-    containers: tuple[PodContainer, ...] = ()
-
-
-class KubectlPod(msgspec.Struct, frozen=True):
-    """One pod, as kubectl prints it."""
-
-    metadata: PodMetadata
-    spec: PodContainers = PodContainers()
-    status: PodStatus = PodStatus()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether commands may run in it, and it is not being deleted."""
-        return self.status.phase == "Running" and not self.metadata.deletion_timestamp
-
-
-class KubectlPods(msgspec.Struct, frozen=True):
-    """A list of pods."""
-
-    items: tuple[KubectlPod, ...] = ()
 
 
 class KubectlResult(msgspec.Struct, frozen=True):
@@ -144,8 +82,8 @@ async def run_kubectl(
     return KubectlResult(process.returncode or 0, out, errors.decode(errors="replace"))
 
 
-async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
-    """Return the name of the box's running pod.
+async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the name of the box's running pod, and a text with its place.
 
     Raises:
         ConfigError: the description does not fit: no such context, container, or several pods.
@@ -163,40 +101,99 @@ async def find_pod(spec: BoxSpec, program: str, env: Mapping[str, str]) -> str:
     if done.status != 0:
         # Some roles allow exec but not get.
         if route.pod is not None and 'cannot get resource "pods"' in done.errors:
-            return route.pod
+            return route.pod, f"{route.namespace}/{route.pod}"
         raise describe_kubectl_error(spec, done.errors, route.pod or "")
     try:
         if route.pod is not None:
-            pods: tuple[KubectlPod, ...] = (msgspec.json.decode(done.out, type=KubectlPod),)
+            pods: tuple[KubernetesPod, ...] = (msgspec.json.decode(done.out, type=KubernetesPod),)
         else:
-            pods = msgspec.json.decode(done.out, type=KubectlPods).items
+            pods = msgspec.json.decode(done.out, type=ListedPods).items
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreachable(
             translate("kubectl printed something that is not a pod: {error}", error=error)
         ) from error
-    return _choose_pod(spec, route, pods).metadata.name
-
-
-def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]) -> KubectlPod:
-    """Return the only running pod; check its container."""
-    # Finished pods of a Job stay listed until it is deleted.
-    running = [pod for pod in pods if pod.is_running]
-    # Choosing one would show figures of, and run commands in, a pod that was not meant.
-    if len(running) > 1:
-        some = ", ".join(clean_text(pod.metadata.name) for pod in running[:5])
-        raise ConfigError(
-            translate(
-                "boxes.{name}.kubectl: {running} running pods have {pod_selector} ({some}): name one "
-                "with `pod`, or narrow `selector`",
-                name=spec.name,
-                running=len(running),
-                pod_selector=route.pod_selector,
-                some=some,
-            )
+    pod = choose_box_pod(pods)
+    if pod is None:
+        if route.job is not None and not any(one.is_running for one in pods):
+            await _refuse_ended_job(spec, route.job, program, env)
+        raise _describe_refusal(spec, route, pods)
+    _check_container(spec, route, pod)
+    name = pod.metadata.name
+    label = f"{route.namespace}/{name}"
+    if pod.job_index is None or pod.metadata.controller is None:
+        return name, label
+    place = translate(
+        "index {index} of Job {job}", index=pod.job_index, job=pod.metadata.controller.name
+    )
+    others = sum(one.is_running for one in pods) - 1
+    if others:
+        place = translate(
+            "{place}, the lowest that runs; {others} more",
+            place=place,
+            others=how_many(others, "pod"),
         )
+    return name, f"{label} ({place})"
+
+
+async def _refuse_ended_job(spec: BoxSpec, name: str, program: str, env: Mapping[str, str]) -> None:
+    """Say how the Job ended, if it did.
+
+    Raises:
+        Unreachable: it has ended.
+    """
+    done = await run_kubectl(spec, program, env, "get", "job", name, "--output=json")
+    try:
+        job = msgspec.json.decode(done.out, type=JobObject)
+    except (msgspec.DecodeError, RecursionError):
+        return  # the role may not get jobs, or the Job does not exist
+    if job.end_condition is None:
+        return
+    cells = len(job.metadata.cell_lines)
+    counted = ""
+    if cells:
+        finished = len(read_index_ranges(job.status.completed_indexes))
+        counted = translate(
+            ": {finished} of {cells} done, rgt queue {box} status shows them",
+            finished=finished,
+            cells=how_many(cells, "cell"),
+            box=spec.name,
+        )
+    raise Unreachable(
+        translate(
+            "kubectl: no pod runs, the Job {name} is {end}{counted}",
+            name=name,
+            end=clean_text(job.end_condition.type),
+            counted=counted,
+        )
+    )
+
+
+def _describe_refusal(
+    spec: BoxSpec, route: KubectlRoute, pods: tuple[KubernetesPod, ...]
+) -> BoxError:
+    """Return why none of the pods is the box."""
+    running = [pod for pod in pods if pod.is_running]
     if not running:
-        raise Unreachable(_describe_absence(spec, route, pods))
-    (pod,) = running
+        return Unreachable(_describe_absence(spec, route, pods))
+    some = ", ".join(clean_text(pod.metadata.name) for pod in running[:5])
+    return ConfigError(
+        translate(
+            "boxes.{name}.kubectl: {running} running pods have {pod_selector} ({some}): name one "
+            "with `pod`, or narrow `selector`",
+            name=spec.name,
+            running=len(running),
+            pod_selector=route.pod_selector,
+            some=some,
+        )
+    )
+
+
+def _check_container(spec: BoxSpec, route: KubectlRoute, pod: KubernetesPod) -> None:
+    """Check that the pod has the container.
+
+    Raises:
+        ConfigError: it has not.
+    """
     names = [container.name for container in pod.spec.containers]
     # Checked here, before the first command fails because of it.
     if route.container is not None and names and route.container not in names:
@@ -210,24 +207,23 @@ def _choose_pod(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]
                 names=clean_text(", ".join(names)),
             )
         )
-    return pod
 
 
-def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubectlPod, ...]) -> str:
+def _describe_absence(spec: BoxSpec, route: KubectlRoute, pods: tuple[KubernetesPod, ...]) -> str:
     where = f"in namespace {route.namespace}"
     if not pods:
         advice = f"kubectl get pods {route.option_text} shows those that exist"
         if route.job is not None:
             advice = f"rgt run {spec.name} -- COMMAND creates the Job, or {advice}"
         return f"kubectl: no pod has {route.pod_selector} {where}; {advice}"
-    # RFC 3339 in UTC, which sorts as text.
-    newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp)
+    long_ago = datetime.min.replace(tzinfo=UTC)
+    newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp or long_ago)
     name = clean_text(newest.metadata.name)
     text = f"kubectl: pod {name} {where} is {clean_text(_describe_state(newest))[:300]}"
     return f"{text}; kubectl describe pod {name} {route.option_text} has the events"
 
 
-def _describe_state(pod: KubectlPod) -> str:
+def _describe_state(pod: KubernetesPod) -> str:
     status = pod.status
     # The phase stays "Running" until the last container has ended.
     if pod.metadata.deletion_timestamp and status.phase == "Running":
@@ -235,12 +231,14 @@ def _describe_state(pod: KubectlPod) -> str:
     said = status.reason or status.phase
     if status.message:
         return f"{said}: {status.message}"
-    for container in status.container_statuses:
+    for container in status.container_statuses or ():
         state = container.state.waiting or container.state.terminated
         if state is not None and state.reason:
             about = ": ".join(filter(None, (container.name, state.reason, state.message)))
             return f"{said} ({about})"
-    unmet = next((one for one in status.conditions if one.status == "False" and one.message), None)
+    unmet = next(
+        (one for one in status.conditions or () if one.status == "False" and one.message), None
+    )
     if unmet is not None:
         return f"{said} ({unmet.reason}: {unmet.message})"
     return said

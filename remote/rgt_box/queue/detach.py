@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import re
 import sys
 import time
 
-from rgt_wire.kubernetes_job import WrongManifest, parse_claim, pod_body
+from rgt_wire.kubernetes_job import (
+    WrongManifest,
+    parse_claim,
+    pod_body,
+    restart_rules,
+    yaml_lines,
+)
 
 from rgt_box import files, jsonline, options, ownership, place
 from rgt_box.background import which
@@ -243,12 +248,6 @@ def run_slurm_program(words: list[str], folder: str) -> tuple[int, str, str]:
     )
 
 
-FINAL = (1, 2, 3, 4, 74)
-"""Exit statuses of the runner that a new pod would only repeat. After all others (75, a signal, a
-lost node) the pod is restarted.
-"""
-
-
 def kubernetes_manifest(
     job: Job, words: list[str], image: str, claims: list[str], gpus: int, cells: int
 ) -> str:
@@ -275,7 +274,8 @@ def kubernetes_manifest(
         raise WrongManifest(
             f"no --claim NAME:/MOUNT contains the job directory {job.folder}: the pod would not see it"
         )
-    spec = dict(fan_out(job, cells), template={"spec": pod})
+    rules = restart_rules("runner", cells, int(job.settings["parallel"]))
+    spec = dict(rules, template={"spec": pod})
     body = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -283,36 +283,6 @@ def kubernetes_manifest(
         "spec": spec,
     }
     return "# kubectl apply -f FILE\n" + "\n".join(yaml_lines(body)) + "\n"
-
-
-def fan_out(job: Job, cells: int) -> dict[str, Any]:
-    """Return the number of pods, and what happens when one fails.
-
-    With ``parallel`` above 1 this is an indexed Job with one pod per cell: an index that failed for
-    good does not stop the others (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or
-    newer; stable since 1.33).
-    """
-    final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
-    disrupted = {
-        "action": "Ignore",
-        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-    }
-    at_once = int(job.settings["parallel"])
-    restarts = 20
-    if at_once == 1:
-        return {
-            "completions": 1,
-            "parallelism": 1,
-            "backoffLimit": restarts,
-            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
-        }
-    return {
-        "completionMode": "Indexed",
-        "completions": cells,
-        "parallelism": min(at_once, cells),
-        "backoffLimitPerIndex": restarts,
-        "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
-    }
 
 
 def job_name(folder: str) -> str:
@@ -329,27 +299,6 @@ def job_name(folder: str) -> str:
     most_pods = 100_000
     room = longest_name - len("rgt--" + digest) - len("-%d" % most_pods)
     return f"rgt-{(text or 'job')[:room].rstrip('-')}-{digest}"
-
-
-def yaml_lines(value: Any, indent: str = "") -> list[str]:
-    """Return the YAML lines of a value.
-
-    Strings are quoted as in JSON, which every YAML parser accepts.
-    """
-    rows: list[str] = []
-    if isinstance(value, dict):
-        for key, item in value.items():
-            nested = isinstance(item, (dict, list)) and bool(item)
-            rows += [indent + key + ":" + ("" if nested else " " + json.dumps(item))]
-            rows += yaml_lines(item, indent + "  ") if nested else []
-        return rows
-    for item in value:
-        if isinstance(item, dict) and item:
-            first, *rest = yaml_lines(item, indent + "  ")
-            rows += [indent + "- " + first.lstrip(" ")] + rest
-        else:
-            rows.append(indent + "- " + json.dumps(item))
-    return rows
 
 
 HELP = """

@@ -39,15 +39,15 @@ class JobNotMade(Exception):
     """The job was not created; the message says why, and what to do."""
 
 
-def job_folder(name: str) -> str:
-    """Return the directory of a job made by rgt.
+def job_folder(name: str, top: str = queue_file.JOBS) -> str:
+    """Return the directory of a job made by rgt, below `top`.
 
     Raises:
         JobNotMade: The name is invalid.
     """
     if not NAME.fullmatch(name):
         raise JobNotMade(f"{name!r} is not a valid job name; use letters, digits, '.', '_' and '-'")
-    return os.path.join(os.path.expanduser(queue_file.JOBS), name)
+    return os.path.join(os.path.expanduser(top), name)
 
 
 def make_job(asked: dict[str, Any]) -> dict[str, Any]:
@@ -337,7 +337,8 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         asked: ``name``, ``digest``; ``words``, a command without a shell, or ``line``, one for a
-            shell, both with the fields of ``job.json``. Optional: those of `make_job`, and ``prune``.
+            shell, both with the fields of ``job.json``. Optional: those of `make_job`, ``prune``, and
+            ``jobs``, the directory of job directories.
 
     Returns:
         ``folder``, ``made`` (False: it existed with the same content), ``out``, ``workdir``,
@@ -346,7 +347,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     Raises:
         JobNotMade: Nothing was changed.
     """
-    folder = job_folder(str(asked.get("name")))
+    folder = job_folder(str(asked.get("name")), str(asked.get("jobs") or queue_file.JOBS))
     workdir = os.path.abspath(os.path.expanduser(str(asked.get("workdir") or "~")))
     if not os.path.isdir(workdir):
         raise JobNotMade(f"{workdir} is not a directory on the box; create it, or name another one")

@@ -175,23 +175,12 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
             "\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr
         )
         return USAGE
-    index = find_cell_index(found["index"])
     present = [line.name for line in checked.lines]
     try:
-        cells = queue_state.read_frozen_cells(job) or present
+        name = found.get("name") or find_lane_cell(job, found["index"], present)
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
-    if index is None or not 0 <= index < len(cells):
-        if index is None:
-            told = found["index"]
-        else:
-            told = index
-        print(
-            "--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr
-        )
-        return USAGE
-    name = cells[index]
     if name not in present:
         print(f"{name}: its line is no longer in queue.txt; nothing to run", flush=True)
         return 0
@@ -210,6 +199,24 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     status = runner.QueueRunner(job, only=name, on_stop=announce_end).run()
     held.release()
     return requeue_after(status)
+
+
+def find_lane_cell(job: queue_file.Job, given: str | None, present: list[str]) -> str:
+    """Return the cell of a task by its index.
+
+    Args:
+        job: The job.
+        given: The index, or ``auto``.
+        present: The cells of the queue.
+
+    Raises:
+        ValueError: There is no such index, or the table of indexes is damaged.
+    """
+    cells = queue_state.read_frozen_cells(job) or present
+    index = find_cell_index(given)
+    if index is None or not 0 <= index < len(cells):
+        raise ValueError("--index %s: the queue has the cells 0 to %d" % (given, len(cells) - 1))
+    return cells[index]
 
 
 def find_cell_index(given: str | None) -> int | None:
@@ -240,6 +247,9 @@ usage: queue run --job DIR [--from NAME]         run every cell that is not done
                                                  "queued" = it waits in Slurm's queue
        queue new < JSON                          make a job with an empty queue for one command with fields; prints
                                                  {"folder", "made", "out", "workdir", "durable", "notes"}
+       queue pod < JSON                          in a pod of an indexed Kubernetes Job: make the job as new does, below
+                                                 the directory "jobs", unless it exists; add its "lines", and run the
+                                                 cell in the line of the pod's index
        queue add --job DIR < LINES               append lines, all or none; prints {"added", "there"}
        queue take-out --job DIR --cell NAME ... [--why TEXT]
                                                  comment out lines of cells that are neither running nor
@@ -288,13 +298,15 @@ def main(argv: list[str]) -> int:
         "again": lambda job, found: edit_queue(job, found, "again"),
         "take-out": lambda job, found: edit_queue(job, found, "take-out"),
     }
-    if not argv or argv[0] not in (*actions, "list", "new"):
+    if not argv or argv[0] not in (*actions, "list", "new", "pod"):
         print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
         if argv and argv[0] in ("-h", "--help"):
             return 0
         return USAGE
     if argv[0] == "new":
         return make_sweep_job()
+    if argv[0] == "pod":
+        return run_pod_cell()
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
     if argv[0] == "list":
         return list_jobs()
@@ -375,6 +387,38 @@ def make_sweep_job() -> int:
         print(f"queue new: {error}", file=sys.stderr)
         return USAGE
     return 0
+
+
+def run_pod_cell() -> int:
+    """Run the cell of this pod's index, for the JSON object on standard input."""
+    from rgt_box.queue import job_making, queue_edit
+
+    asked = jsonline.loads_dict(sys.stdin.buffer.read(1 << 20)) or {}
+    lines = [str(line) for line in asked.get("lines") or []]
+    index = find_cell_index("auto")
+    if index is None or index >= len(lines):
+        print("queue pod: no cell has the index %s" % index, file=sys.stderr)
+        return USAGE
+    try:
+        try:
+            made = job_making.make_sweep(asked)
+        except job_making.JobNotMade:
+            # Another pod of the Job may have made it at the same time.
+            made = job_making.make_sweep(asked)
+        job = queue_file.Job(made["folder"])
+        rows = (
+            (files.read_file(job.path("queue.txt")) or b"").decode("utf-8", "replace").split("\n")
+        )
+        # A line that a person has taken out stays out.
+        taken_out = [row for row in rows if row.startswith("#")]
+        fresh = [line for line in lines if not any(row.endswith(" " + line) for row in taken_out)]
+        if fresh:
+            queue_edit.add_lines(job, "\n".join(fresh).encode())
+    except (job_making.JobNotMade, queue_edit.NotEdited) as error:
+        print(f"queue pod: {error}", file=sys.stderr)
+        return USAGE
+    (line,), _ = queue_file.parse_queue(lines[index].encode(), "line")
+    return run_lane(job, {"name": line.name})
 
 
 def edit_queue(job: queue_file.Job, found: dict[str, Any], action: str) -> int:

@@ -1,20 +1,36 @@
-"""``rgt run`` on a box that is the pod of a Job: create the Job, and show how its pod begins."""
+"""``rgt run`` and ``rgt queue run`` on a box that is a Job: create it, and show how its pod begins."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rgt_wire.kubernetes_job import yaml_lines
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
-from rgt_tui.cli.work.work_arguments import RunArguments
+from rgt_tui.cli.work.work_arguments import (
+    LaunchArguments,
+    QueueArguments,
+    RunArguments,
+    parse_environment,
+)
 from rgt_tui.fleet.work.launching import CannotRun
-from rgt_tui.fleet.work.pod_jobs import JobOutcome, KubernetesJob, job_manifest, results_directory
+from rgt_tui.fleet.work.pod_jobs import (
+    JobOutcome,
+    KubernetesJob,
+    SweepManifests,
+    job_manifest,
+    results_directory,
+    sweep_manifests,
+)
+from rgt_tui.fleet.work.queue_split import QueueLine
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec
-from rgt_tui.ssh import Unreachable, connect_box
+from rgt_tui.model import BoxSpec, how_many
+from rgt_tui.ssh import Unreachable, build_agent, connect_box
 
 UNUSED = {
     "push": "the code belongs into the image or on a claim",
@@ -99,7 +115,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     return code
 
 
-def _print_rows(arguments: RunArguments, *rows: str) -> None:
+def _print_rows(arguments: LaunchArguments, *rows: str) -> None:
     if not arguments.json:
         print_lines(*rows)
         sys.stdout.flush()
@@ -137,3 +153,85 @@ async def _wait_for_end(job: KubernetesJob, pause_s: float = 5.0) -> JobOutcome:
         if end is not None:
             return end
         await asyncio.sleep(pause_s)
+
+
+async def create_pod_sweep(
+    arguments: QueueArguments,
+    spec: BoxSpec,
+    name: str,
+    lines: Sequence[QueueLine],
+    save_job: Callable[[str], None],
+) -> int:
+    """Create the indexed Job of a sweep, or print its manifest; wait for its first pod.
+
+    Args:
+        arguments: The command line.
+        spec: The box.
+        name: Name of the sweep.
+        lines: Its cells.
+        save_job: Adds the created job directory to the fleet file.
+
+    Raises:
+        BoxError: kubectl or the cluster refuses.
+    """
+    job = KubernetesJob(spec)
+    try:
+        image = await job.resolve_image()
+        sweep = sweep_manifests(
+            spec, image, arguments.words, lines, await asyncio.to_thread(build_agent), name=name,
+            env=parse_environment(arguments.env), workdir=arguments.workdir,
+            retries=arguments.retries, keep=arguments.keep, at_once=arguments.parallel or 1,
+        )  # fmt: skip
+        if arguments.dry_run:
+            return _print_manifests(arguments, spec, sweep)
+        await job.create_sweep(sweep)
+    except (CannotRun, ValueError) as error:
+        print_error(f"{spec.name}: {error}")
+        return USAGE
+    save_job(sweep.folder)
+    rules = sweep.job["spec"]
+    metadata = sweep.job["metadata"]
+    rows = [
+        f"image  {image}",
+        translate(
+            "job    {job} in {namespace}: {cells}, {parallel} at a time; state and results below {folder}",
+            job=metadata["name"],
+            namespace=metadata["namespace"],
+            cells=how_many(rules["completions"], "cell"),
+            parallel=rules["parallelism"],
+            folder=sweep.folder.rpartition("/jobs/")[0],
+        ),
+    ]
+    _print_rows(arguments, *(f"{spec.name}: {row}" for row in rows))
+    with wait_indicator(translate("waiting for a pod of {job} …", job=metadata["name"])):
+        state, end = await _wait_for_pod(job, spec, arguments.probe)
+    code = OK
+    if end is not None:
+        state = f"ended: {end.text}"
+        if not end.is_complete:
+            code = FAILED
+    rgt = rgt_with(arguments.fleet)
+    rows = [
+        f"pod    {state}",
+        f"next   {rgt} queue {spec.name} status --job {name}",
+        f"next   {rgt} logs {spec.name} {lines[0].name} --follow",
+    ]
+    _print_rows(arguments, *(f"{spec.name}: {row}" for row in rows))
+    if arguments.json:
+        body = {"box": spec.name, "job": sweep.folder, "image": image, "pod": state, "exit": code}
+        print_json({**body, "cells": [line.name for line in lines]})
+    return code
+
+
+def _print_manifests(arguments: QueueArguments, spec: BoxSpec, sweep: SweepManifests) -> int:
+    """Print the objects as YAML, without the agent's bytes."""
+    files = dict(sweep.files)
+    (packed,) = files.pop("binaryData")
+    shown: tuple[Mapping[str, Any], ...] = (sweep.job, files)
+    if arguments.json:
+        print_json({"box": spec.name, "manifests": shown})
+    else:
+        print_lines(*yaml_lines(shown[0]), "---", *yaml_lines(shown[1]))
+        print_lines(f"# binaryData: {packed}, the agent")
+    print_error(translate("dry run: nothing was created"))
+    return OK

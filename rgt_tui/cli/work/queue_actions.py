@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import posixpath
 import sys
@@ -29,6 +30,7 @@ from rgt_tui.fleet.work.agent_answers import (
     row_texts,
     rows_of,
 )
+from rgt_tui.fleet.work.pod_jobs import KubernetesJob
 from rgt_tui.fleet.work.queue_split import (
     CellEntry,
     HandedCell,
@@ -40,7 +42,7 @@ from rgt_tui.fleet.work.queue_split import (
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, QueueState, clean_decoded
 from rgt_tui.profiles import format_time_ago, how_many, size, wait_text
-from rgt_tui.ssh import BoxError, CommandFailed, ConfigError
+from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 
 SECONDS = 60.0
 # The agent's queue format has a task in each line; own scripts know of none.
@@ -206,6 +208,22 @@ class QueueCommand:
         return await print_outcome(arguments, spec, launched, name, {"job": job})
 
     async def _print_status(self, spec: BoxSpec) -> int:
+        """Show the queues as the box reports them; if no pod of a Job runs, as the cluster does."""
+        try:
+            return await self._print_box_status(spec)
+        except Unreachable as error:
+            queue = None
+            if spec.kubectl is not None and spec.kubectl.job is not None:
+                with contextlib.suppress(BoxError):
+                    queue = await KubernetesJob(spec).read_queue()
+            if queue is None:
+                raise
+            print_error(f"{spec.name}: {error}")
+        row = msgspec.to_builtins(queue)
+        self._print_row(spec, row, queue_lines(queue, time.time()), queue.path)
+        return OK
+
+    async def _print_box_status(self, spec: BoxSpec) -> int:
         """Show one job, or all: those of the fleet file, then others that the box knows."""
         named = self._jobs[spec.name]
         accept = self._arguments.accept_new_host_key
@@ -366,7 +384,9 @@ class QueueCommand:
         return queue_of(answer)
 
     def _print_words(self, words: str) -> None:
-        if self._arguments.json:
+        # The manifest of a dry run is all of its standard output, for kubectl.
+        is_manifest = self._arguments.dry_run and self._specs[0].creates_job
+        if self._arguments.json or is_manifest:
             out = sys.stderr
         else:
             out = sys.stdout

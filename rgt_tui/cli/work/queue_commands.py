@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import USAGE
-from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.opening import open_boxes, rgt_with
 from rgt_tui.cli.printing import print_error
+from rgt_tui.cli.work.pod_job import UNUSED
+from rgt_tui.cli.work.run_job import read_secrets
 from rgt_tui.cli.work.shared_queue import SharedQueue
 from rgt_tui.cli.work.sweeps import (
+    RequestedSweep,
     make_sweep,
     read_job_sweep,
 )
@@ -52,8 +55,24 @@ def run_queue(arguments: QueueArguments) -> int:
     if sweep is not None:
         folders = {name: (job_directory(by_name[name], sweep.name),) for name in names}
         command = SharedQueue(arguments, config, specs, folders)
-        return running.run_on_box(",".join(names), command.run_job_sweep(sweep))
+        if any(spec.creates_job for spec in specs):
+            wrong = _find_sweep_fault(arguments, specs, sweep)
+            if wrong is not None:
+                print_error(wrong)
+                return USAGE
+            return running.run_on_box(",".join(names), command.run_pod_sweep(sweep))
+        try:
+            # Not in a dry run: a person would be asked for keys that are not used.
+            secrets = {}
+            if not arguments.dry_run:
+                secrets = read_secrets(sweep.secret_names)
+        except ValueError as error:
+            print_error(error)
+            return USAGE
+        return running.run_on_box(",".join(names), command.run_job_sweep(sweep, secrets))
     wrong = _find_argument_fault(arguments, names)
+    if wrong is None and arguments.action in ("new", "add", "run"):
+        wrong = _find_pod_fault(arguments, specs)
     if wrong is not None:
         print_error(wrong)
         return USAGE
@@ -75,6 +94,43 @@ def run_queue(arguments: QueueArguments) -> int:
     if arguments.action == "run" and arguments.rest:
         return running.run_on_box(",".join(names), work.split_file())
     return running.run_coroutine(work.run_on_each())
+
+
+def _find_sweep_fault(
+    arguments: QueueArguments, specs: Sequence[BoxSpec], sweep: RequestedSweep
+) -> str | None:
+    """Return why the sweep of a job file cannot be a Job; None = it can."""
+    if len(specs) > 1:
+        return translate(
+            "{boxes}: cells are not shared between a Kubernetes Job and other boxes; name one box",
+            boxes=arguments.boxes,
+        )
+    given = {
+        "push": arguments.push,
+        "secret": sweep.secret_names,
+        "smoke": arguments.smoke and not arguments.no_smoke,
+    }
+    for key, value in given.items():
+        if value:
+            return translate(
+                "{box}: {key} of the job file does not apply to a Job: {instead}",
+                box=arguments.boxes,
+                key=key,
+                instead=UNUSED[key],
+            )
+    return None
+
+
+def _find_pod_fault(arguments: QueueArguments, specs: Sequence[BoxSpec]) -> str | None:
+    """Return why a queue is not made, added to or run by hand on a box that is a Job."""
+    jobs = [spec.name for spec in specs if spec.creates_job]
+    if not jobs:
+        return None
+    return translate(
+        "{box} is a Kubernetes Job: its cells are those of a job file: {rgt} queue {box} run --job job.toml",
+        box=jobs[0],
+        rgt=rgt_with(arguments.fleet),
+    )
 
 
 def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str | None:

@@ -97,7 +97,7 @@ def run_run(arguments: RunArguments) -> int:
         if arguments.smoke_here and not run_local_smoke(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
-        if spec.kubectl is not None and spec.kubectl.image is not None:
+        if spec.creates_job:
             return running.run_on_box(spec.name, run_pod_job(arguments, spec, env))
         start = _JobStart(arguments, config.path, spec, choice, tree, env, secrets)
         # Only to find mistakes before anything is connected.
@@ -328,6 +328,19 @@ async def allow_cards(
             # Unknown memory, which must not count as too little.
             total = None
         cards.append((row_text(card, "name"), total))
+    return allow_known_cards(spec, gpu, cards, arguments, force=force, ask=ask)
+
+
+def allow_known_cards(
+    spec: BoxSpec,
+    gpu: GpuRequest,
+    cards: Sequence[tuple[str, int | None]],
+    arguments: LaunchArguments,
+    *,
+    force: bool,
+    ask: bool = True,
+) -> bool:
+    """Return whether a job may start on these cards: name, and bytes of memory (None = unknown)."""
     verdict, text = judge_cards(gpu, cards)
     line = f"{spec.name}: card   {text}"
     if verdict is CardVerdict.FITS:

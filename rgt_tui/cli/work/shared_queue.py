@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.work.box_tools import confirm_box_name
+from rgt_tui.cli.work.pod_job import create_pod_sweep
 from rgt_tui.cli.work.queue_actions import (
     HASHING_S,
     SECONDS,
@@ -21,7 +23,7 @@ from rgt_tui.cli.work.queue_actions import (
     queue_of,
     speeds_of,
 )
-from rgt_tui.cli.work.run_job import allow_cards
+from rgt_tui.cli.work.run_job import allow_cards, allow_known_cards, save_job
 from rgt_tui.cli.work.sweeps import (
     RequestedSweep,
     find_existing_results,
@@ -51,7 +53,7 @@ from rgt_tui.fleet.work.queue_split import (
     split_queue,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Lifecycle, QueueState
+from rgt_tui.model import BoxSpec, Lifecycle, QueueState, Secret
 from rgt_tui.profiles import format_time_ago
 from rgt_tui.ssh import BoxError, CommandFailed, Unreachable
 from rgt_tui.store import FleetHistory, HistoryError, history_path
@@ -151,7 +153,30 @@ class SharedQueue(QueueCommand):
             return USAGE
         return await self._share_out(lines)
 
-    async def run_job_sweep(self, sweep: RequestedSweep) -> int:
+    async def run_pod_sweep(self, sweep: RequestedSweep) -> int:
+        """Create the Job of a cluster for the sweep of a job file, with a pod for each cell."""
+        (spec,) = self._specs
+        arguments, route = self._arguments, spec.kubectl
+        assert route is not None
+        allowed = True
+        if sweep.gpu is not None:
+            # The cluster chooses the node: model and memory of its cards are unknown.
+            cards = [(translate("GPU of the cluster's choice"), None)] * route.gpus
+            allowed = allow_known_cards(
+                spec, sweep.gpu, cards, arguments, force=arguments.force, ask=not arguments.dry_run
+            )
+        if not allowed and not arguments.dry_run:
+            return FAILED
+        lines = await self._leave_out_existing(sweep)
+        if not lines:
+            return OK
+        save = partial(save_job, arguments, self._config.path, spec)
+        code = await create_pod_sweep(arguments, spec, sweep.name, lines, save)
+        if not allowed:
+            return FAILED
+        return code
+
+    async def run_job_sweep(self, sweep: RequestedSweep, secrets: Mapping[str, Secret]) -> int:
         """Make the sweep of a job file on each box whose card fits, and share its cells out.
 
         All cards are checked before anything is pushed.
@@ -167,17 +192,9 @@ class SharedQueue(QueueCommand):
                 allowed = False
         if not allowed and not dry_run:
             return FAILED
-        lines = sweep.lines
-        if arguments.skip_existing:
-            # All boxes of the file: a cell may be done on one that is not named now.
-            remembered = await self._load_recorded_queues(self._config.boxes)
-            existing = find_existing_results(sweep, remembered)
-            for name, place in existing.items():
-                self._print_words(translate("left out: {name} ({place})", name=name, place=place))
-            lines = tuple(line for line in lines if line.name not in existing)
-            if not lines:
-                self._print_words(translate("every cell has results: nothing to do"))
-                return OK
+        lines = await self._leave_out_existing(sweep)
+        if not lines:
+            return OK
         if dry_run:
             # Without cards that fit, too: the shares are the question of a dry run.
             await self._share_out(lines, dry_run=True)
@@ -188,10 +205,24 @@ class SharedQueue(QueueCommand):
         code = await make_sweep(arguments, self._config.path, self._specs, self._jobs)
         if code == OK:
             # After the jobs exist, which secrets are bound to, and before any cell starts.
-            code = await send_job_secrets(arguments, self._specs, self._jobs, sweep.secrets)
+            code = await send_job_secrets(arguments, self._specs, self._jobs, secrets)
         if code != OK:
             return code
         return await self._share_out(lines)
+
+    async def _leave_out_existing(self, sweep: RequestedSweep) -> tuple[QueueLine, ...]:
+        """Return the cells to run: all, or with ``--skip-existing`` those without results."""
+        if not self._arguments.skip_existing:
+            return sweep.lines
+        # All boxes of the file: a cell may be done on one that is not named now.
+        remembered = await self._load_recorded_queues(self._config.boxes)
+        existing = find_existing_results(sweep, remembered)
+        for name, place in existing.items():
+            self._print_words(translate("left out: {name} ({place})", name=name, place=place))
+        lines = tuple(line for line in sweep.lines if line.name not in existing)
+        if not lines:
+            self._print_words(translate("every cell has results: nothing to do"))
+        return lines
 
     async def _share_out(self, lines: Sequence[QueueLine], *, dry_run: bool = False) -> int:
         """Split lines between the boxes.

@@ -16,7 +16,7 @@ from rgt_tui.cli.bringing.secrets_and_mirrors import send_secret
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines
-from rgt_tui.cli.work.run_job import read_secrets, save_job
+from rgt_tui.cli.work.run_job import save_job
 from rgt_tui.cli.work.work_arguments import QueueArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.pushes import PushChoice, read_source
@@ -40,7 +40,8 @@ class RequestedSweep(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the job."""
     lines: tuple[QueueLine, ...]
     gpu: GpuRequest | None
-    secrets: dict[str, Secret]
+    secret_names: list[str]
+    """Names of the secrets for its cells."""
 
 
 def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> RequestedSweep | None:
@@ -50,7 +51,7 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
 
     Raises:
         JobFileError: It cannot be used.
-        ValueError: Arguments contradict each other, or a secret has no value.
+        ValueError: Arguments contradict each other.
     """
     # --job has two meanings: a job on the box, or a file here, which ends in .toml.
     if arguments.job is None or not arguments.job.endswith(".toml"):
@@ -59,6 +60,7 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
             "--skip-existing": arguments.skip_existing,
             "--dry-run": arguments.dry_run,
             "--force": arguments.force,
+            "--parallel": arguments.parallel,
         }
         given = [option for option, value in only.items() if value]
         if given:
@@ -78,14 +80,10 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
     if job.push is not None:
         arguments.push = str(path.parent / job.push)
     arguments.keep = job.results
-    # Not in a dry run: a person would be asked for keys that are not used.
-    secrets = {}
-    if not arguments.dry_run:
-        secrets = read_secrets(job.secrets)
     gpu = None
     if job.resources is not None:
         gpu = job.resources.gpu
-    return RequestedSweep(name=name, lines=lines, gpu=gpu, secrets=secrets)
+    return RequestedSweep(name=name, lines=lines, gpu=gpu, secret_names=job.secrets)
 
 
 def find_existing_results(

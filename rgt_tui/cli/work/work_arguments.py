@@ -175,7 +175,8 @@ class QueueArguments(ConnectedArguments):
     watches the start; status, check and reconcile change nothing (check --fix corrects line endings). With
     several boxes, run QUEUEFILE distributes its lines by the cost of such cells so far, and reconcile
     compares the cells of all boxes with the files there. run --hand-over BOX gives the unfinished cells of a
-    box that is off to the others.
+    box that is off to the others. On a box that is a Kubernetes Job, run --job FILE.toml creates it, with a
+    pod for each cell (docs/kubernetes.md).
     """
     examples = (
         "rgt queue lab new sweep --push . -- 'python train.py --config {cfg} --epochs {epochs} --out {out}'",
@@ -185,6 +186,7 @@ class QueueArguments(ConnectedArguments):
         "rgt queue a,b,c run sweep.txt --job sweep",
         "rgt queue a,b,c reconcile --json",
         "rgt queue a,b run --job job.toml --skip-existing --dry-run",
+        "rgt queue pod run --job job.toml --parallel 4",
         "rgt queue b,c run --hand-over a --job sweep",
     )
     boxes: str = positional("BOX[,BOX…]", "names of boxes in the fleet file", complete=box_names)
@@ -220,9 +222,13 @@ class QueueArguments(ConnectedArguments):
         "with a job file: without the cells that are done on a box, or whose results were pulled"
     )
     dry_run = flag(
-        "with a job file: show cards, cells and how they are shared; push and start nothing"
+        "with a job file: show cards, cells and how they are shared, or the manifest of a Kubernetes Job; push and"
+        " start nothing"
     )
     force = flag("with a job file: also on smaller cards than it asks for, or on unknown ones")
+    parallel = option(
+        "N", parse_count, "with a job file, on a Kubernetes Job: pods that run at the same time (1)"
+    )
     start = text_option("CELL", "run, check: begin with this cell", "--from")
     fix = flag("check: fix Windows line endings")
     again = list_option("CELL", "run: also run this finished cell, whose result was lost")

@@ -413,7 +413,13 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
         else:
             glue = end
         entries = ", ".join(msgspec.json.encode(one).decode() for one in wanted[key])
-        rows[line - 1] += f"{glue}{key} = [{entries}]{end}"
+        added = f"{key} = [{entries}]{end}"
+        # A box whose only table is one of its keys, such as [boxes.lm.kubectl], has no header.
+        inner = re.match(r"[ \t]*\[[ \t]*(.*\..*)\.[\w-]+[ \t]*\]", rows[line - 1])
+        if inner is None:
+            rows[line - 1] += glue + added
+        else:
+            rows[line - 1] = f"[{inner[1]}]{end}{added}{end}{rows[line - 1]}"
     result = "".join(rows)
     try:
         same = tomllib.loads(result) == {**before, "boxes": {**before["boxes"], name: wanted}}

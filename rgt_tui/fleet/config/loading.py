@@ -18,15 +18,17 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.fleet.config.pod_keys import KUBECTL, SSH_KEYS, implied_keys
 from rgt_tui.language import translate
 from rgt_tui.model import (
     IGNORED_RULE,
+    KUBECTL_CHECKS,
+    SSH_ONLY_KEYS,
     AlertSettings,
     BoxSpec,
     KubectlRoute,
     ProviderRef,
     RentalTerms,
+    implied_pod_keys,
     parse_idle_condition,
     parse_tunnel,
 )
@@ -757,20 +759,20 @@ class _FleetFileReader:
 
     def _add_pod_keys(self, where: KeyPath, table: dict[str, Any]) -> dict[str, Any]:
         """Check the key `kubectl` of a box; return its table with the keys that follow from it."""
-        for key in SSH_KEYS:
+        for key in SSH_ONLY_KEYS:
             if key in table:
                 self._raise_error(
                     (*where, key),
                     "does not apply to a box that is reached with `kubectl`: remove it",
                 )
         place = (*where, "kubectl")
-        route = self._read_table(place, table["kubectl"], KubectlRoute, KUBECTL)
+        route = self._read_table(place, table["kubectl"], KubectlRoute, KUBECTL_CHECKS)
         # Two of them could name different pods.
         given = [key for key in ("pod", "selector", "job") if getattr(route, key) is not None]
         if len(given) != 1:
             what = " and ".join(f"`{key}`" for key in given) or "none of them"
             self._raise_error(place, f"needs one of `pod`, `selector` and `job`; it has {what}")
-        more = implied_keys(route, table)
+        more = implied_pod_keys(route, table)
         return {**table, **more}
 
     def _convert_checked(

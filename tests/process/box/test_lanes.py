@@ -238,13 +238,48 @@ def test_parallel_needs_an_engine_that_can(agent: Agent, tmp_path: Path) -> None
 
 def test_an_indexed_job_has_a_pod_for_each_cell(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a", "b", "c"], parallel=2)))
-    spec = detach.fan_out(job, 3)
-    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 2)
-    actions = [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
-    assert actions == ["FailIndex", "Ignore"]
-    assert "backoffLimit" not in spec
     text = detach.kubernetes_manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1, 3)
+    assert "  completions: 3\n  parallelism: 2\n  backoffLimitPerIndex: 20\n" in text
+    assert re.findall('action: "(.*)"', text) == ["FailIndex", "Ignore"]
     assert '  completionMode: "Indexed"' in text
+
+
+def test_the_pods_of_an_indexed_job_make_it_and_run_their_own_cells(
+    agent: Agent, tmp_path: Path
+) -> None:
+    wait = "echo {name}; while [ ! -e ok ]; do sleep 0.02; done"
+    claim, image = tmp_path / "claim", tmp_path / "image"
+    image.mkdir()
+    for cell in "abc":
+        (image / f"{cell}.toml").write_text("")
+    lines = ["a.toml lm 2", "b.toml lm", "c.toml lm"]
+    asked = {"name": "sweep", "digest": "1", "words": ["sh", "-c", wait, "{out}"],
+             "workdir": str(image), "data": str(claim), "jobs": f"{claim}/jobs", "lines": lines}  # fmt: skip
+    job = claim / "jobs" / "sweep"
+    claim.mkdir()
+    (request := tmp_path / "sweep.json").write_text(json.dumps(asked))
+
+    def start_pod(index: int) -> subprocess.Popen[bytes]:
+        env = agent.env | {"JOB_COMPLETION_INDEX": str(index)}
+        with request.open("rb") as stdin:
+            return subprocess.Popen(agent.command("queue", "pod"), stdin=stdin, env=env)
+
+    pods = [start_pod(0), start_pod(1)]
+    until(lambda: (job / "lanes").is_dir())
+    until(lambda: [state for state, _ in named(status(agent, job)).values()][:2] == ["running"] * 2)
+    agent.run("queue", "take-out", "--job", str(job), "--cell", "c")
+    (image / "ok").touch()
+    assert [pod.wait(60) for pod in pods] == [0, 0]
+    assert named(status(agent, job)) == {"a": ("done", 1), "b": ("done", 1)}
+    assert start_pod(2).wait(60) == 0
+    assert "c" not in named(status(agent, job)), "a line that was taken out stays out"
+    assert (job / "logs" / "b.log").read_text().count("b") == 1
+    assert start_pod(3).wait(60) == 2
+    request.write_text(json.dumps({**asked, "digest": "2"}))
+    refused = agent.run(
+        "queue", "pod", stdin=request.read_bytes(), env={"JOB_COMPLETION_INDEX": "0"}
+    )
+    assert (refused.returncode, b"another command or other code" in refused.stderr) == (2, True)
 
 
 def test_the_volumes_of_a_pod(tmp_path: Path) -> None:

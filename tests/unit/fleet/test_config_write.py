@@ -227,6 +227,10 @@ def test_the_last_box_may_go_and_an_unknown_one_is_named(tmp_path: Path) -> None
             "[defaults]\njobs = ['/j']\n[boxes.a]\nhost = 'x'\n",
             "[defaults]\njobs = ['/j']\n[boxes.a]\nhost = 'x'\n",
         ),
+        (
+            "[boxes.a.kubectl]\ncontext='c'\nnamespace='n'\njob='j'\n",
+            "[boxes.a]\njobs = [\"/j\"]\n\n[boxes.a.kubectl]\ncontext='c'\nnamespace='n'\njob='j'\n",
+        ),
     ],
 )
 def test_an_entry_comes_first_in_a_list_of_a_box_and_nothing_else_changes(

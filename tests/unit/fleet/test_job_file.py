@@ -92,7 +92,7 @@ def test_cells_that_do_not_exist(tmp_path: Path) -> None:
 
 def test_cells_with_results_are_found_in_queues_and_in_pulled_files(tmp_path: Path) -> None:
     lines = job_of(tmp_path, f'{RUN}cells = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"]').queue_lines()
-    sweep = sweeps.RequestedSweep(name="sweep", lines=lines, gpu=None, secrets={})
+    sweep = sweeps.RequestedSweep(name="sweep", lines=lines, gpu=None, secret_names=[])
     (tmp_path / "pulled/lab/root/runs/sweep/b").mkdir(parents=True)
     (tmp_path / "pulled/lab/root/runs/sweep/b/best.pt").touch()
     (tmp_path / "pulled/lab/root/runs/sweep/c").mkdir()  # empty: nothing was pulled

@@ -8,6 +8,7 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/40
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -36,29 +37,31 @@ def end_status(code: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def schema_of(group: str, version: str, kind: str, path: str) -> dict[str, Any]:
+    """Return the part of a schema by which kubectl learns that the server checks the fields itself."""
+    validation = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    patch = {
+        "parameters": [validation],
+        "responses": {},
+        "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
+    }
+    info = {"title": "Kubernetes", "version": "v1.30.0"}
+    return {"openapi": "3.0.0", "info": info, "paths": {path: {"patch": patch}}}
+
+
 SCHEMAS: dict[str, Any] = {
     "/openapi/v3": {
-        "paths": {"apis/batch/v1": {"serverRelativeURL": "/openapi/v3/apis/batch/v1?hash=1"}}
-    },
-    "/openapi/v3/apis/batch/v1": {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.30.0"},
         "paths": {
-            "/apis/batch/v1/namespaces/{namespace}/jobs/{name}": {
-                "patch": {
-                    "parameters": [
-                        {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
-                    ],
-                    "responses": {},
-                    "x-kubernetes-group-version-kind": {
-                        "group": "batch",
-                        "version": "v1",
-                        "kind": "Job",
-                    },
-                }
-            }
-        },
+            "apis/batch/v1": {"serverRelativeURL": "/openapi/v3/apis/batch/v1?hash=1"},
+            "api/v1": {"serverRelativeURL": "/openapi/v3/api/v1?hash=1"},
+        }
     },
+    "/openapi/v3/apis/batch/v1": schema_of(
+        "batch", "v1", "Job", "/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+    ),
+    "/openapi/v3/api/v1": schema_of(
+        "", "v1", "ConfigMap", "/api/v1/namespaces/{namespace}/configmaps/{name}"
+    ),
 }
 """Of the schemas only that the server checks the fields itself, which kubectl asks before it creates anything."""
 
@@ -78,6 +81,8 @@ class LocalCluster(LocalKubernetes):
         self.commands: list[list[str]] = []
         self._sockets: set[web.WebSocketResponse] = set()
         self._processes: list[asyncio.subprocess.Process] = []
+        self._containers: dict[str, asyncio.subprocess.Process] = {}
+        self._files_came = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._url = ""
 
@@ -103,6 +108,13 @@ class LocalCluster(LocalKubernetes):
     async def stop(self) -> None:
         """End it, and everything that its pods run."""
         self.cut_streams()
+        self.objects.clear()  # no pod is started again
+        for process in self._containers.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            # A runner ends its cell, which is a group of its own.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 10)
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -114,38 +126,140 @@ class LocalCluster(LocalKubernetes):
         """Answer as the base does; also a Job that is created, and the schemas that kubectl asks for before."""
         if request.path in SCHEMAS:
             return LocalResponse(200, SCHEMAS[request.path])
-        found = re.fullmatch(r"/apis/batch/v1/namespaces/([^/]+)/jobs", request.path)
+        found = re.fullmatch(r"/apis?/.*v1/namespaces/([^/]+)/(jobs|configmaps)", request.path)
         if found is None or request.method != "POST":
             return super().handle_request(request)
-        job = request.parse_json()
-        namespace, name = found[1], job["metadata"]["name"]
-        if ("jobs", namespace, name) in self.objects:
-            refused = self.build_refusal(409, f'jobs.batch "{name}" already exists')
+        namespace, plural = found[1], found[2]
+        if (refused := self._refused("POST", namespace, [plural])) is not None:
+            return refused
+        sent = request.parse_json()
+        name = sent["metadata"]["name"]
+        if (plural, namespace, name) in self.objects:
+            group = ".batch" if plural == "jobs" else ""
+            refused = self.build_refusal(409, f'{plural}{group} "{name}" already exists')
             data = {**cast("dict[str, Any]", refused.data), "reason": "AlreadyExists"}
             return LocalResponse(409, data, refused.headers)
+        if request.query.get("dryRun") == "All":
+            return LocalResponse(201, sent)
+        if plural == "configmaps":
+            self.put(sent)
+            self._files_came.set()
+            return LocalResponse(201, sent)
         self.add_job(namespace, name)
         created = self.objects["jobs", namespace, name]
-        created["spec"] = job["spec"]
+        created["spec"] = sent["spec"]
+        created["metadata"] |= {"annotations": sent["metadata"].get("annotations", {})}
+        if sent["spec"].get("completionMode") == "Indexed":
+            del self.objects["pods", namespace, f"{name}-x7k2p"]
+            self._changes.add(asyncio.ensure_future(self._run_indexes(created)))
+            return LocalResponse(201, created)
         pod = self.objects["pods", namespace, f"{name}-x7k2p"]
-        pod["spec"] = job["spec"]["template"]["spec"]
+        pod["spec"] = sent["spec"]["template"]["spec"]
         self._changes.add(asyncio.ensure_future(self._run_job(created, pod)))
         return LocalResponse(201, created)
 
     async def _run_job(self, job: dict[str, Any], pod: dict[str, Any]) -> None:
         """Run the container of a Job's pod here, and say how it ended."""
-        container = pod["spec"]["containers"][0]
-        given = {one["name"]: one["value"] for one in container["env"]}
-        process = await asyncio.create_subprocess_exec(
-            *container["command"], cwd=self.home, start_new_session=True,
-            env=self._environment(given),
-        )  # fmt: skip
-        self._processes.append(process)
-        code = await process.wait()
-        pod["status"]["phase"] = "Failed" if code else "Succeeded"
+        code = await self._run_container(pod, {})
         kind = "Failed" if code else "Complete"
         job["status"] = {
             "conditions": [{"type": kind, "status": "True", "message": f"exit {code}"}]
         }
+
+    async def _run_container(self, pod: dict[str, Any], more: dict[str, str]) -> int:
+        """Run the container of a pod; return its exit status, which the pod's status has, too."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        container = pod["spec"]["containers"][0]
+        given = {one["name"]: one["value"] for one in container.get("env", [])}
+        words = container["command"]
+        for volume in pod["spec"].get("volumes", []):
+            if "configMap" in volume:
+                folder = await self._mount_files(namespace, volume["configMap"]["name"], name)
+                words = [word.replace("/rgt/", f"{folder}/") for word in words]
+        log = self.home.parent / f"{name}.log"
+        with log.open("wb") as file:
+            process = await asyncio.create_subprocess_exec(
+                *words, cwd=self.home, start_new_session=True, stdout=file, stderr=file,
+                env=self._environment({**given, **more}),
+            )  # fmt: skip
+        self._processes.append(process)
+        self._containers[name] = process
+        code = await process.wait()
+        pod["status"]["phase"] = "Failed" if code else "Succeeded"
+        # As with terminationMessagePolicy: FallbackToLogsOnError.
+        ended = {"reason": "Error", "exitCode": code, "message": log.read_text()[-2048:]}
+        if code == 0:
+            ended = {"reason": "Completed", "exitCode": 0}
+        status = {"name": container["name"], "state": {"terminated": ended}}
+        pod["status"]["containerStatuses"] = [status]
+        return code
+
+    async def _mount_files(self, namespace: str, name: str, pod: str) -> Path:
+        """Write a ConfigMap's files for a pod, once there is one; as the kubelet, it waits for it."""
+        while (found := self.objects.get(("configmaps", namespace, name))) is None:
+            await self._files_came.wait()
+            self._files_came.clear()
+        folder = self.home.parent / f"{pod}.files"
+        folder.mkdir()
+        for key, text in found.get("data", {}).items():
+            (folder / key).write_text(text)
+        for key, packed in found.get("binaryData", {}).items():
+            (folder / key).write_bytes(base64.b64decode(packed))
+        return folder
+
+    async def _run_indexes(self, job: dict[str, Any]) -> None:
+        """Run the pods of an indexed Job, `parallelism` at a time, as its controller does."""
+        spec = job["spec"]
+        rules = spec["podFailurePolicy"]["rules"]
+        final = [code for rule in rules for code in rule.get("onExitCodes", {}).get("values", [])]
+        room = asyncio.Semaphore(spec["parallelism"])
+        done: list[str] = []
+        failed: list[str] = []
+
+        async def run_index(index: int) -> None:
+            async with room:
+                for attempt in range(spec["backoffLimitPerIndex"] + 1):
+                    pod = self._add_index_pod(job, index, attempt)
+                    if pod is None:
+                        return
+                    code = await self._run_container(pod, {"JOB_COMPLETION_INDEX": str(index)})
+                    if code == 0 or code in final:
+                        break
+                (failed if code else done).append(str(index))
+                job["status"] = {
+                    "completedIndexes": ",".join(sorted(done, key=int)),
+                    "failedIndexes": ",".join(sorted(failed, key=int)),
+                }
+
+        await asyncio.gather(*map(run_index, range(spec["completions"])))
+        kind = "Failed" if failed else "Complete"
+        job["status"]["conditions"] = [{"type": kind, "status": "True", "message": ""}]
+
+    def _add_index_pod(
+        self, job: dict[str, Any], index: int, attempt: int
+    ) -> dict[str, Any] | None:
+        """Add the running pod of an index; None if the Job was deleted."""
+        meta, spec = job["metadata"], job["spec"]["template"]["spec"]
+        if self.objects.get(("jobs", meta["namespace"], meta["name"])) is not job:
+            return None
+        name = f"{meta['name']}-{index}-{chr(ord('a') + attempt)}7k2p"
+        self.add_pod(meta["namespace"], name, owner=("Job", meta["name"]))
+        pod = self.objects["pods", meta["namespace"], name]
+        pod["spec"] = {**spec, "nodeName": f"gpu-node-{index + 1}"}
+        pod["metadata"]["annotations"] = {"batch.kubernetes.io/job-completion-index": str(index)}
+        return pod
+
+    def _delete_job(self, namespace: str, name: str, request: LocalRequest) -> None:
+        """Delete what the Job owns, too: its pods get SIGTERM, its ConfigMap goes."""
+        uid = self.objects["jobs", namespace, name]["metadata"]["uid"]
+        super()._delete_job(namespace, name, request)
+        for key in self._pods(namespace, name):
+            process = self._containers.get(key[2])
+            if process is not None and process.returncode is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for key, one in list(self.objects.items()):
+            if any(ref["uid"] == uid for ref in one["metadata"].get("ownerReferences", [])):
+                del self.objects[key]
 
     def cut_streams(self) -> None:
         """Cut every open stream, as a load balancer does with an idle one."""

@@ -10,8 +10,10 @@ from typing import Any
 
 from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 
-CORE = {"pods": "Pod", "persistentvolumeclaims": "PersistentVolumeClaim"}
-SHORT = {"pods": ["po"], "persistentvolumeclaims": ["pvc"]}
+CORE = {
+    "pods": "Pod", "persistentvolumeclaims": "PersistentVolumeClaim", "configmaps": "ConfigMap",
+}  # fmt: skip
+SHORT = {"pods": ["po"], "persistentvolumeclaims": ["pvc"], "configmaps": ["cm"]}
 VERBS = ["delete", "get", "list", "patch"]
 
 
@@ -184,7 +186,8 @@ class LocalKubernetes(LocalServer):
 
         https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (2026-11)
         """
-        verb = {"GET": "get" if len(rest) > 1 else "list"}.get(method, method.lower())
+        verbs = {"GET": "get" if len(rest) > 1 else "list", "POST": "create"}
+        verb = verbs.get(method, method.lower())
         allowed = None if self.rights is None else self.rights.get(namespace, ())
         if allowed is None or rest[0] == "namespaces" or {verb, f"{verb} {rest[0]}"} & set(allowed):
             return None
