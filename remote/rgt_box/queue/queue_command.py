@@ -418,7 +418,11 @@ def run_pod_cell() -> int:
         print(f"queue pod: {error}", file=sys.stderr)
         return USAGE
     (line,), _ = queue_file.parse_queue(lines[index].encode(), "line")
-    return run_lane(job, {"name": line.name})
+    status = run_lane(job, {"name": line.name})
+    # A seal expires, and a pod on a lost node ends: unlike 3, 75 lets the Job try again.
+    if status == BUSY:
+        return PREEMPTED
+    return status
 
 
 def edit_queue(job: queue_file.Job, found: dict[str, Any], action: str) -> int:

@@ -267,6 +267,7 @@ def test_the_pods_of_an_indexed_job_make_it_and_run_their_own_cells(
     pods = [start_pod(0), start_pod(1)]
     until(lambda: (job / "lanes").is_dir())
     until(lambda: [state for state, _ in named(status(agent, job)).values()][:2] == ["running"] * 2)
+    assert start_pod(1).wait(60) == 75, "the Job tries again"
     agent.run("queue", "take-out", "--job", str(job), "--cell", "c")
     (image / "ok").touch()
     assert [pod.wait(60) for pod in pods] == [0, 0]
