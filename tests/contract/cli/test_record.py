@@ -125,7 +125,7 @@ def test_the_same_recording_always_ends_the_same(rgt: Rgt) -> None:
 def test_a_replay_begins_at_a_time_of_day(rgt: Rgt) -> None:
     """From its beginning it would take five minutes at this speed."""
     with gzip.open(THREE) as file:
-        late = json.loads(file.readline())["started"] + 61.0
+        late = json.loads(file.readline())["started"] + 61.9
     at = time.strftime("%H:%M:%S", time.localtime(late))
     done = rgt("replay", str(THREE), "--json", "--speed", "0.2", "--at", at)
     assert (done.returncode, done.stdout) == (0, rgt("replay", str(THREE), "--json").stdout)
