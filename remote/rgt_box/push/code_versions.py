@@ -305,14 +305,19 @@ def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> li
             os.rename(aside, row["path"])
             row["kept"] = "; ".join(why[:3])
             continue
-        push_staging.remove_folder(aside)
+        # First the record: without one, `unfinished` never takes half a version for a whole one.
         files.unlink_if_exists(record_path(place, row["version"]))
+        push_staging.remove_folder(aside)
         row["removed"] = not os.path.lexists(aside)
     return rows
 
 
 def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
-    """Return the pushes without progress for a day, and remove them on request."""
+    """Return the pushes without progress for a day, and remove them on request.
+
+    A version that a killed `remove_unused` had renamed but not checked gets its name back instead: a
+    process may have written to it.
+    """
     folder, found = os.path.join(place, FOLDER), []
     try:
         names = sorted(os.listdir(folder))
@@ -324,6 +329,12 @@ def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
             continue
         weight, newest = _size_and_newest(path)
         if now - newest < UNFINISHED:
+            continue
+        version = name.partition("-")[2]
+        back = os.path.join(place, version)
+        unchecked = name.startswith("out-") and os.path.exists(record_path(place, version))
+        if remove and unchecked and not os.path.lexists(back):
+            os.rename(path, back)
             continue
         if remove:
             push_staging.remove_folder(path)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,25 @@ def test_what_was_written_into_a_version_is_not_lost(place: Path, old: Path, nam
         (old / name).write_text("print(7)\n")
     prune(place)
     assert "not pushed" in (kept(place)[old.name] or "") and (old / name).exists()
+
+
+def test_a_version_whose_removal_was_killed_before_the_checks_gets_its_name_back(
+    place: Path, old: Path
+) -> None:
+    (old / "result.txt").write_text("by a process that had just begun")
+    aside = place / push_staging.FOLDER / f"out-{old.name}"
+    old.rename(aside)
+    later = time.time() + 2 * code_versions.UNFINISHED
+    code_versions.unfinished(str(place), later, remove=True)
+    assert (old / "result.txt").exists()
+    assert not aside.exists()
+    prune(place)
+    assert "not pushed" in (kept(place)[old.name] or "")
+    # Once it was checked, its record goes first: what is left then is removed.
+    old.rename(aside)
+    Path(push_staging.record_path(str(place), old.name)).unlink()
+    code_versions.unfinished(str(place), later, remove=True)
+    assert not aside.exists() and not old.exists()
 
 
 def test_what_is_not_known_keeps(place: Path, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
