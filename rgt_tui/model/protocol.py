@@ -587,7 +587,8 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     """The same for all jobs made by `rgt run` from one command, with any code; None = made
     otherwise."""
     code: Exact | None = None
-    """Name of the pushed version of the code that its cells run; None = none was pushed."""
+    """Version of the code that its cells run, as NAME-HASH: pushed, or the commit of a git checkout;
+    None = neither."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):

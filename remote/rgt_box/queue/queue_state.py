@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import time
+from functools import lru_cache
 
 from rgt_box import files, jsonline, procstat
 from rgt_box.queue.queue_file import Job, QueueLine
@@ -267,12 +268,44 @@ def is_runner_alive(job: Job) -> bool:
     return find_lock_owner(job) == "runner"
 
 
-def pushed_version(folder: str) -> str | None:
-    """Return the name of the pushed version of code that a directory belongs to, if it does."""
+def code_version(folder: str) -> str | None:
+    """Return the version of the code in a directory: pushed, or the commit of a git checkout.
+
+    Both are a name, a hyphen and 12 hexadecimal digits. None = neither.
+    """
     for part in reversed(folder.split(os.sep)):
         if re.fullmatch(r".+-[0-9a-f]{12}", part):
             return part
+    return _checkout_version(folder, int(time.monotonic() / 30.0))
+
+
+@lru_cache(maxsize=64)
+def _checkout_version(folder: str, _: int) -> str | None:
+    """Return the version of a git checkout; read again when the second number changes."""
+    above = os.path.realpath(folder)
+    while above != os.path.dirname(above):
+        commit = _checked_out_commit(os.path.join(above, ".git"))
+        if commit:
+            return f"{os.path.basename(above)}-{commit[:12]}"
+        above = os.path.dirname(above)
     return None
+
+
+def _checked_out_commit(folder: str) -> str:
+    """Return the commit of a ``.git`` directory; empty if it has none, or is none."""
+
+    def read_words(name: str) -> list[str]:
+        text = files.read_file(os.path.join(folder, name), 1 << 20) or b""
+        return text.decode("utf-8", "replace").split()
+
+    words = read_words("HEAD")
+    if words[:1] == ["ref:"] and len(words) == 2 and words[1].startswith("refs/"):
+        packed = read_words("packed-refs")
+        known = dict(zip(packed[1:], packed))
+        words = read_words(words[1]) or [known.get(words[1], "")]
+    if words and re.fullmatch(r"[0-9a-f]{40,64}", words[0]):
+        return words[0]
+    return ""
 
 
 def queue_frame(job: Job, path: str) -> dict[str, Any]:
@@ -317,7 +350,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             "runner_alive": alive or bool(at_work),
             "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
-            "code": pushed_version(job.workdir),
+            "code": code_version(job.workdir),
             "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get(
                 "same_command"
             ),

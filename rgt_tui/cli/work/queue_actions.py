@@ -301,7 +301,7 @@ class QueueCommand:
 
     def _has_different_code(self, queues: Mapping[str, QueueState]) -> bool:
         """Return whether the boxes would run different versions of the code, and say so."""
-        # A pushed version's directory ends in its hash; its parent differs between boxes.
+        # A version ends in its hash; its directory differs between boxes.
         if len({(queue.code or "").rpartition("-")[2] for queue in queues.values()}) < 2:
             return False
         said = ", ".join(

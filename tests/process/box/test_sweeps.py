@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,35 @@ def test_a_job_that_was_launched_from_anywhere_is_known(box: Agent, tmp_path: Pa
     assert box.run("queue", "run", "--job", str(first)).returncode == 0
     second = make_job(tmp_path / "two", ["true"], ["c"], out=shared)
     assert str(first) in box.run("queue", "check", "--job", str(second)).stdout.decode()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_code_that_was_not_pushed_has_the_version_of_its_git_checkout(
+    box: Agent, tmp_path: Path
+) -> None:
+    code = tmp_path / "lab"
+    (code / "sub").mkdir(parents=True)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+
+    def run_git(*words: str) -> str:
+        done = subprocess.run(["git", *who, *words], cwd=code, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    def version() -> str | None:
+        job = make_job(tmp_path / "job", ["true"], ["c"], workdir=str(code / "sub"))
+        frame = json.loads(box.run("queue", "status", "--job", str(job)).stdout)
+        found: str | None = frame.get("code")
+        return found
+
+    assert version() is None
+    run_git("init", "-q")
+    run_git("commit", "-q", "--allow-empty", "-m", "one")
+    assert version() == f"lab-{run_git('rev-parse', 'HEAD')[:12]}"
+    run_git("pack-refs", "--all")
+    assert version() == f"lab-{run_git('rev-parse', 'HEAD')[:12]}"
+    run_git("commit", "-q", "--allow-empty", "-m", "two")
+    run_git("checkout", "-q", "--detach", "HEAD")
+    assert version() == f"lab-{run_git('rev-parse', 'HEAD')[:12]}"
 
 
 def test_the_interpreter_is_filled_into_the_smoke_command(box: Agent, tmp_path: Path) -> None:
