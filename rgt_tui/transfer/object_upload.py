@@ -25,6 +25,7 @@ def answer_rows(url: str, folder: str, verb: str) -> None:
     """Plan or send, and print the answers."""
     rows = [json.loads(line) for line in sys.stdin.buffer]
     progress = ProgressRows()
+    # A single file was named: its row has the bare name.
     if os.path.isfile(folder):
         folder = os.path.dirname(folder)
     try:
@@ -138,6 +139,7 @@ class ObjectPlace:
         self._root, self.folder, self._progress = root.rstrip("/"), folder, progress
         if not self._root:
             raise ValueError("it names no bucket: give s3://BUCKET/PREFIX")
+        # fsspec caches listings per process and instance; an old one would hide a newer object.
         self._files.invalidate_cache()
         try:
             found = self._files.find(self._root, detail=True)
@@ -182,6 +184,7 @@ class ObjectPlace:
             return "would"
         known = self._record.get(row["path"], {})
         is_known = bool(known) and read_tag(info) == known["tag"] and info["size"] == known["size"]
+        # With a tag that has not changed, the object need not be read back.
         if is_known and known["tag"]:
             if known["sha256"] == row["sha256"]:
                 return "same"
@@ -216,6 +219,7 @@ class ObjectPlace:
         before = os.lstat(path)
         is_listed = before.st_size == row["size"]
         if is_listed and before.st_mtime != row["mtime"]:
+            # A copy through another machine has a new time and the same content.
             is_listed = hash_file(path, row["size"]) == row["sha256"]
         if not (is_listed or growing):
             raise ValueError("it changed since it was listed: --growing sends it as it is")
@@ -232,6 +236,7 @@ class ObjectPlace:
         self._files.invalidate_cache()
         size, digest = self._read_back(row["path"])
         if digest != row["sha256"] and not (growing and hash_file(path, size) == digest):
+            # Not left there: without a record it would later pass for another's object.
             self._files.rm_file(self._object_key(row["path"]))
             raise ValueError("it reads back differently, and was removed there")
         self._note_verified(row["path"], size, digest)

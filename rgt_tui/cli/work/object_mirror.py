@@ -33,8 +33,10 @@ from rgt_tui.profiles import estimate_transfer_cost, how_many, load_profile, siz
 from rgt_tui.ssh import BoxTransport, find_python_with, quote_words
 from rgt_tui.transfer.copying import PullProgress, TransferRate, destination_path, time_to_go
 
+# Only for advice: whether a library is there, its own import decides below.
 PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
 """The package that gives fsspec each kind of store."""
+# "" in sys.path is the directory of the box's login shell: a module there could shadow fsspec.
 START = "import sys; sys.path[:1] = [p for p in sys.path[:1] if p]; exec(sys.argv.pop(1))"
 """Runs the program in its argument, without importing from the current directory."""
 
@@ -70,13 +72,16 @@ class ObjectUpload:
         """
         from rgt_tui.transfer import object_upload
 
+        # Sent with each call: it runs in the box's own Python, and nothing is installed there.
         source = Path(object_upload.__file__).read_text(encoding="utf-8")
         words = ("-c", START, source, self._url, folder, verb)
+        # Over stdin: a list of thousands of files is too long for a command line.
         data = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         broken: list[str] = []
         answered: list[str] = []
 
         def apply_row(row: Row) -> None:
+            # A row without a path is about the store itself: wrong bucket, no key, no network.
             if "path" not in row:
                 broken.append(row_text(row, "error"))
                 return
@@ -97,6 +102,7 @@ class ObjectUpload:
             last = await self._send_from_here(words, data, apply_row)
         if broken:
             raise StoreFailed(self.explain_error(broken[0]))
+        # Each file has an answer, so a missing one means that the program ended early.
         if len(answered) < len(rows):
             last = translate("it ended early: {last}", last=last or "no message")
             raise StoreFailed(self.explain_error(last))
@@ -113,6 +119,7 @@ class ObjectUpload:
         )
         steps = {
             "there is no bucket": translate("create it, or correct the URL"),
+            # Without first letters: libraries write both Credentials and credentials.
             "redential": keys,
             "PermissionError": keys,
             "Forbidden": keys,
@@ -124,6 +131,7 @@ class ObjectUpload:
         for needle, step in steps.items():
             if needle in error:
                 return f"{error}: {step}"
+        # The name of an exception: the store's library failed, which the next run may not.
         if error.partition(": ")[0].isidentifier():
             error += translate(": the same command continues")
         return error
@@ -241,6 +249,7 @@ class MirrorProgress:
             files += 1
             problems += row["status"] == "failed"
         else:
+            # A file under way counts by its own position, which replaces the last one.
             self._open = self._bytes_done(row, self._sizes.get(path, 0))
         done = self._finished + self._open
         rate = self._rate.add_reading(self._clock(), done)
@@ -258,6 +267,7 @@ class MirrorProgress:
     def _bytes_done(self, row: Row, total: int) -> int:
         """Return how much of a file is done: to send it is half of the work, to read it back the rest."""
         read = min(row_count(row, "read"), total)
+        # Then the object is only read back, so that is all of the work.
         if self._look.phase == "comparing":
             return read
         if "read" in row:
@@ -292,6 +302,7 @@ async def mirror_to_store(
         )
         raise
     except (StoreFailed, PullFailed) as error:
+        # Also after a failure: these files were answered, and are in the store.
         for row in progress.answers:
             show(row)
         print_error(f"{place}: {error}")
@@ -309,9 +320,12 @@ async def _send_results(arguments: MirrorArguments, spec: BoxSpec, progress: Mir
     accept = arguments.accept_new_host_key
     async with connected_agent(spec, accept_new_host_keys=accept) as (connection, deployed):
         scheme = arguments.target.partition("://")[0]
+        # Imports the store's package, too: fsspec alone is installed by many libraries.
         code = f"import fsspec; fsspec.get_filesystem_class({scheme!r})"
         python = None
         if arguments.through != "laptop":
+            # The agent's own Python is often the system's, while fsspec is in the training's
+            # environment.
             pythons = tuple(name for name in (spec.python, deployed.python) if name)
             python = await find_python_with(connection, pythons, code)
         if python is None and (arguments.through == "box" or not await _runs_here(code)):
@@ -326,6 +340,8 @@ async def _send_results(arguments: MirrorArguments, spec: BoxSpec, progress: Mir
         answer = await query_agent(
             connection,
             deployed,
+            # Hashes first: by them, objects that are the same are recognised, and read-backs
+            # compared.
             ["manifest", "--", arguments.source],
             seconds=arguments.timeout,
             each=count_listed,
@@ -373,10 +389,12 @@ async def _send_listed(
     python: str | None,
     progress: MirrorProgress,
 ) -> Row:
+    # The agent has resolved ~ and links of the directory that was named.
     root = next((row_text(row, "root") for row in listed if "root" in row), arguments.source)
     files: dict[str, Row] = {}
     for row in listed:
         path = row_text(row, "path")
+        # A name that is not UTF-8 cannot be the key of an object.
         if "sha256" in row and "path_b64" not in row:
             names = ("path", "size", "sha256", "mtime")
             files[path] = {name: row[name] for name in names}
@@ -394,6 +412,7 @@ async def _send_listed(
     await upload.send_rows(verb, root, list(files.values()), progress.apply_row)
     planned = [row for row in progress.answers if row.get("status") == "would"]
     todo = [files[row_text(row, "path")] for row in planned]
+    # The price of the traffic is only that of files which the store lacks.
     count = sum(row_count(row, "size") for row in todo)
     _say_plan(spec, python, len(files), len(todo), count)
     if todo and not arguments.dry_run:
@@ -445,6 +464,7 @@ def _say_plan(spec: BoxSpec, python: str | None, files: int, count: int, total: 
         total=size(total),
         route=route,
     )
+    # On stderr: stdout has a row per file.
     print_error(told)
     if count:
         traffic = estimate_transfer_cost(load_profile(spec.profile), total).words
@@ -459,6 +479,7 @@ async def _pull_first(
     progress: MirrorProgress,
 ) -> str:
     """Pull the files to where `rgt pull` puts them; return the directory's copy here."""
+    # The same place as `rgt pull`, so that files that are here already are not fetched again.
     destination = (Path("pulled") / spec.name).absolute()
     paths = tuple(f"{root}/{row_text(row, 'path')}" for row in todo)
     is_long = sum(map(len, paths)) > 50_000  # a longer command line may be refused
@@ -470,6 +491,7 @@ async def _pull_first(
         accept_new_host_keys=arguments.accept_new_host_key,
     )
     report = await pull_box(spec, request, progress.show_progress)
+    # Sent anyway as far as it got: a file that is missing here fails as a row of its own.
     for refused in report.incomplete[:5]:
         print_error(f"{spec.name}: not pulled: {refused.path}: {refused.reason}")
     return str(destination_path(destination, root))
