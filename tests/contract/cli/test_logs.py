@@ -317,7 +317,7 @@ def test_exit_statuses(rgt: Rgt, lab: BoxSpec) -> None:
     assert (none.returncode, "no log was found" in none.stderr) == (1, True)
     assert rgt.on("logs", "lob").returncode == 2
     rgt.describe([replace(lab, port=free_port())])
-    dead = rgt.on("logs", "lab", "/x", "--timeout", "8")
+    dead = rgt.on("logs", "lab", "/x", "--timeout", "3")
     assert (dead.returncode, "refused the connection" in dead.stderr) == (3, True)
 
 
