@@ -97,8 +97,10 @@ def find_fault(path: Path, status: os.stat_result, handle: int | None = None) ->
         status: Status of the open file, so that the checked file is the one that is read.
         handle: The open file, whose access list is checked; None to skip that.
     """
+    # The effective user: it is the one whose rights a program in the file would get.
     me, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     shown = shlex.quote(str(path))
+    # The owner first, who can change the mode at any time.
     if status.st_uid not in (0, me):
         return FileFault(
             f"{path} belongs to {_user_name(status.st_uid)}, not to you",
@@ -127,6 +129,7 @@ def _has_list(handle: int | None) -> bool:
     if handle is None or not hasattr(os, "getxattr"):
         return False
     try:
+        # Any list counts: its entries are not read, so it may let others write.
         return bool(os.getxattr(handle, "system.posix_acl_access"))
     except OSError:
         return False
@@ -157,10 +160,12 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     Raises:
         OSError: It is not a regular file, cannot be opened, or is a link and `follow` is False.
     """
+    # O_NONBLOCK: opening a pipe without a writer would otherwise wait.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
         handle = os.open(path, flags)
     except OSError as error:
+        # A socket cannot be opened at all: the same answer as for a pipe below.
         if error.errno != errno.ENXIO:
             raise
     else:
@@ -231,6 +236,7 @@ def find_in_env_files(names: Iterable[str], most: int = 65536) -> tuple[str, str
         except NotOurs as error:
             refused = str(error)
             continue
+        # Not read in part: the last line could be half of a key.
         lines = data.decode("utf-8", "replace").splitlines() if len(data) <= most else ()
         found = dict(filter(None, map(_read_assignment, lines)))
         for name in wanted:
@@ -303,6 +309,7 @@ def note_written(
             for path in paths
             if (note := _fingerprint_file(path, grows)) is not None
         }
+        # Without the lock first: most pulls note nothing new.
         known = written_notes(env)
         if all(known.get(path) == note for path, note in seen.items()):
             return
@@ -311,6 +318,7 @@ def note_written(
                 path: row for path, row in written_notes(env).items() if path not in seen
             } | seen
             most_notes = 5000
+            # The newest notes: paths that were noted again have moved to the end.
             replace_file(notes, json.dumps(dict(list(rows.items())[-most_notes:])).encode())
 
 
@@ -359,6 +367,7 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
         *(path.with_name(f"{path.stem}-{number}{path.suffix}") for number in numbers),
     ):
         try:
+            # O_EXCL decides and creates in one step: a test before it could be outdated.
             handle = os.open(found, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError:
             continue
@@ -378,6 +387,7 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
     Raises:
         OSError: It cannot be written; the file is unchanged.
     """
+    # In the same directory, since a rename is atomic only within one file system.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

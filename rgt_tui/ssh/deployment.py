@@ -123,6 +123,7 @@ async def deploy_agent(
         # A login that runs no commands must be reported even if no agent is wanted.
         await run_first_script(connection)
         raise NoPython(translate('nothing is put on this box, because `python` is "none"'))
+    # The digest, too: a file of this name may have been cut off by a full disk.
     words = [bundle.filename, bundle.digest, "1" if spare else ""]
     script = _PROBE.format(
         candidates=candidates(pythons),
@@ -133,6 +134,7 @@ async def deploy_agent(
         spare=shlex.quote(words[2]),
     )
     probe = await run_first_script(connection, script, most_bytes=MOST_BYTES)
+    # Python's answer, not the exit status: start-up files may change that.
     row = _find_answer(probe.out)
     if row is None:
         named = "".join(f"{python}, " for python in pythons)
@@ -146,6 +148,7 @@ async def deploy_agent(
         )
     python, path, said = row
     exists, _, why = said.partition(" ")
+    # The usual case: nothing is sent.
     if exists == "1":
         return DeployedAgent(python, path, _describe_fallback(path, "", why), ALONE)
     # The number of bytes goes before: Python reads exactly the script, and the rest is the agent.
@@ -188,6 +191,7 @@ def _find_answer(out: bytes) -> tuple[str, str, str] | None:
         for line in out.decode(errors="replace").splitlines()
         if line.startswith("RGT\t")
     ]
+    # Other lines with this beginning are of start-up files, or cut off.
     found = next(
         (row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))), None
     )

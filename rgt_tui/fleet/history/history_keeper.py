@@ -121,6 +121,7 @@ class HistoryRecorder:
         self._state = state
         for box in state.boxes:
             self._newest[box.spec.name] = box
+        # At the first state, not before: only then the boxes and a running loop are known.
         if self._timer is None:
             self._history.adopt_boxes([box.spec for box in state.boxes])
             self._record_event(
@@ -131,6 +132,7 @@ class HistoryRecorder:
             )
             self._timer = asyncio.get_running_loop().create_task(keeping, name="history")
         for old, new in changed:
+            # The oldest change counts, so that a box that changes all the time is saved, too.
             self._changed.setdefault(new.spec.name, state.at)
             if new.past is not old.past:
                 told = unwatched(old.past, new.past, state.at)
@@ -145,6 +147,7 @@ class HistoryRecorder:
     def receive_events(self, events: tuple[FleetEvent, ...]) -> None:
         """Receive events. Events of the history itself are not stored in it."""
         mine = [event for event in events if event.about != OWN]
+        # Without the history's own: a full disk would report itself into the full file.
         self._events += mine
         if mine and self._state is not None and self._extra > 0:
             self._extra -= 1
@@ -159,9 +162,11 @@ class HistoryRecorder:
         if timer is not None:
             timer.cancel()
             await asyncio.gather(timer, return_exceptions=True)
+        # Only a recorder that began has something to end.
         if timer is not None:
             self._record_event(f"rgt stopped watching, process {os.getpid()}")
         try:
+            # Costs up to this moment, or the last seconds of each session would be missing.
             self._meter_boxes(self._clock())
             self._history.put_batch(self._build_batch(None))
         finally:
@@ -191,6 +196,7 @@ class HistoryRecorder:
         return found
 
     def _add_moment(self, state: FleetState) -> None:
+        # An unchanged state is stored once: the moments in between have it as well.
         if state is not self._taken:
             self._taken = state
             self._moments.append(state)
@@ -212,6 +218,7 @@ class HistoryRecorder:
         costs, sums = self._metering.take_new_costs()
         recorded, self._recorded = self._recorded, {}
         kept = self._take_moments(last=now is None)
+        # Events and moments are of all boxes, and follow below under a key of their own.
         batch = {
             name: BoxWrites(
                 runs=runs.get(name),

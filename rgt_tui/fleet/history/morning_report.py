@@ -83,6 +83,7 @@ def morning_report(
     # Money counted from a time this far from the start of the night is labelled with that time.
     late_seconds = 600.0
     late = counted_from is not None and counted_from > night.since + late_seconds
+    # Hours without an rgt are not in the sum, though the machines were billed.
     at_least = night.at_least or unwatched > 0 or late
     spent, idle = _sum_spent(night.before, night.after, at_least)
     if counted_from is None:
@@ -95,6 +96,7 @@ def morning_report(
         and box.self_stop.off_at is not None
         and night.since <= box.self_stop.off_at <= night.until
     ]
+    # Only outcomes that are no failure have a receipt to show.
     ended_by_person = [
         row.box for row in night.happened if row.about == ENDED and row.level == "info"
     ]
@@ -138,6 +140,7 @@ def _count_errors(rows: Iterable[Happening]) -> tuple[int, int]:
     for row in rows:
         key = (row.box, row.about)
         if row.level == "error":
+            # An error that is reported again while it lasts is one error.
             if not row.about or key not in holds:
                 errors += 1
             if row.about:
@@ -152,6 +155,7 @@ async def add_costs(
     book: ReceiptBook, receipt: Receipt | None, chronicle: Chronicle | None
 ) -> Receipt | None:
     """Add to a box's receipt, once, the costs that the history has of it, and their idle part."""
+    # Once: later the history may have dropped the hours in question.
     if receipt is None or chronicle is None or receipt.watched or not receipt.is_settled:
         return receipt
     until = receipt.ended_at or receipt.begun_at
@@ -175,6 +179,7 @@ def _sum_spent(
     spent: list[MoneyAmount] = []
     idle: list[MoneyAmount] = []
     for now in after:
+        # A currency that began within the night.
         then = old.get(now.currency, CostTally(now.currency, 0.0, 0.0))
         estimated = now.estimated - then.estimated >= CENT
         for into, value, is_estimate in (
@@ -194,6 +199,7 @@ def _sum_saved(stopped: Iterable[BoxState], until: float) -> tuple[MoneyAmount, 
         if stop is None or stop.off_at is None:
             continue
         price = next((one for one in stop.armed if one.per_hour is not None), None)
+        # The box's own figure first: it knows when it went off.
         value = stop.saved
         if value is None and price is not None and price.per_hour is not None:
             value = max(0.0, until - stop.off_at) / 3600.0 * price.per_hour
