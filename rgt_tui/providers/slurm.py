@@ -393,7 +393,7 @@ def parse_line(row: str) -> SqueueJob:
     cells = row.split("\t", len(FIELDS) - 1)
     if (
         len(cells) != len(FIELDS)
-        # "4711_[1-9]" are tasks that wait, together in one line.
+        # "4711_[1-9]" are tasks that wait, if they are printed as one line.
         or not _ID.fullmatch(cells[0].partition("_[")[0])
         or not cells[0].isprintable()
     ):

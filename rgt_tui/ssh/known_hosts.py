@@ -37,7 +37,7 @@ _BITS = {
 
 @functools.lru_cache(maxsize=4096)
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    # Not fnmatch: known_hosts has no brackets, and "[host]:22" contains them.
+    # Not fnmatch, in which brackets are a pattern: here "[host]:2222" means itself.
     parts = {"*": ".*", "?": "."}
     # Several stars in a row mean one; more would only slow down matching of a long name.
     text = re.sub(r"\*+", "*", pattern)
