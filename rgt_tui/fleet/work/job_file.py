@@ -253,7 +253,7 @@ def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
         if wrong:
             raise JobFileError(f"{path}: {key}: {hint}")
     for kind in job.candidates:
-        # A profile without an API is a candidate, too: its boxes of the fleet are used.
+        # A platform without an API is no mistake, either: renting names it and leaves it out.
         if kind not in KINDS and kind not in all_profiles():
             raise JobFileError(
                 translate(
