@@ -28,7 +28,7 @@ from rgt_tui.handbook.line_search import (
     states_of,
     writer_of,
 )
-from rgt_tui.handbook.outlived import drop_outlived
+from rgt_tui.handbook.outlived import drop_outlived, find_stated_ends
 from rgt_tui.handbook.page_search import TextIndex, build_page_index, find_pages
 from rgt_tui.handbook.pages import (
     ACTION_WORDS,
@@ -70,6 +70,7 @@ __all__ = [
     "drop_outlived",
     "find_last_exception",
     "find_pages",
+    "find_stated_ends",
     "hits_of",
     "in_order",
     "killed_by",

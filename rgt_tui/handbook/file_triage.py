@@ -26,7 +26,13 @@ from rgt_tui.handbook.line_search import (
     find_quoted_rows,
     writer_of,
 )
-from rgt_tui.handbook.outlived import LOSS_BROKEN, RAISED, drop_outlived, split_outlived
+from rgt_tui.handbook.outlived import (
+    LOSS_BROKEN,
+    RAISED,
+    drop_outlived,
+    find_stated_ends,
+    split_outlived,
+)
 from rgt_tui.handbook.pages import HandbookPage, PageRole, choose_fixes
 from rgt_tui.model import FixStep, Severity
 
@@ -99,6 +105,12 @@ _ON_CPU = re.compile(
 _CELLS = re.compile(r"[ \t]*[|,\t][ \t]*")
 _LOSS_CELL = re.compile(r"(?i)(?:train(?:ing)?|total)?[_/ ]?loss")
 _NO_NUMBER = ("nan", "inf", "-inf", "+inf")
+_COMPUTED = re.compile(
+    r"(?i)(?<![\w/.-])([a-z][\w/.-]{0,40}?)['\"]?[ \t]{0,12}[:=|][ \t]{0,12}['\"]?(?:tensor\()?"
+    r"([-+]?(?:nan|inf\b|\d))"
+)
+_OF_THE_LOSS = re.compile(r"(?i)loss|kl|entropy|grad|nll|elbo|perplexity|ppl|objective|cost")
+"""Names of figures that are computed from a loss or its gradient: NaN in one is NaN in the weights."""
 
 
 class Unreadable(Exception):
@@ -196,6 +208,7 @@ def triage_file(
 def _judge_log(
     hits: Sequence[LineHit], pages: Mapping[str, HandbookPage], text: str, last: int
 ) -> list[FileFinding]:
+    hits = [*hits, *find_stated_ends(text, last, pages, hits)]
     if hits and not any(pages[hit.id].passing for hit in hits):
         return rank_findings(hits, pages)
     newest = went_on(text, last)
@@ -431,8 +444,9 @@ class LogJudge:
         if not at:
             return told
         likely = self._guess_page(told[at - 1], lines)
-        # a match of its own pattern is surer
-        if not causes or any(one.page.role == PageRole.UNKNOWN for one in likely):
+        # a match of its own pattern is surer, except for pages of unknown failures
+        unsure = all(one.page.role == PageRole.UNKNOWN for one in told[at:])
+        if not (causes or unsure) or any(one.page.role == PageRole.UNKNOWN for one in likely):
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
 
@@ -449,7 +463,7 @@ class LogJudge:
         sure = self.rate_confidence(page)
         if level == POINTS:
             sure = min(sure, SYMPTOM)
-        elif level:
+        elif level or all(hit.by_end_words for hit in near.values()):
             sure = min(sure, GENERAL)
         last = page.role in (PageRole.CONSEQUENCE, PageRole.UNKNOWN)
         told = JudgedPage(page, _find_proving_line(near, last=last), sure, len(found))
@@ -615,8 +629,9 @@ def curve_findings(
         whole: No line is missing, so indexes are line numbers.
         line_of: Returns the line of the file that a line came from.
     """
-    known = {one.gotcha for one in found}
-    if any(one.severity == Severity.FATAL for one in found):
+    unknown = [one for one in found if pages[one.gotcha].role == PageRole.UNKNOWN]
+    sure = [one for one in found if one not in unknown and one.confidence > SYMPTOM]
+    if any(one.severity == Severity.FATAL for one in sure):
         return [*found]
     more = [
         FileFinding.from_page(
@@ -626,9 +641,14 @@ def curve_findings(
             line_no=line_of(sign.place + 1) if whole else 0,
         )
         for sign in find_numeric_evidence(lines)
-        if sign.page in pages and sign.page not in known
+        if sign.page in pages
     ]
-    return [*found, *more]
+    known = {one.gotcha for one in found}
+    # A failure without a page of its own is probably due to the NaN.
+    first = [one for one in more if unknown and one.gotcha == LOSS_BROKEN]
+    if any(one.severity == Severity.FATAL for one in found):
+        return [*first, *(one for one in found if not first or one.gotcha != LOSS_BROKEN)]
+    return [*found, *(one for one in more if one.gotcha not in known)]
 
 
 def find_numeric_evidence(lines: Sequence[str]) -> Iterator[NumericEvidence]:
@@ -640,7 +660,9 @@ def find_numeric_evidence(lines: Sequence[str]) -> Iterator[NumericEvidence]:
         and (match := _LOSS.search(line[:LONGEST_LINE])) is not None
     ]
     yield from _check_loss_curve(lines, losses)
-    if (place := _broken_in_table(lines)) is not None:
+    if (place := _broken_in_table(lines)) is None:
+        place = _find_broken_figure(lines)
+    if place is not None:
         yield NumericEvidence(LOSS_BROKEN, lines[place], place)
     if (place := _find_restarted_count(lines)) is not None:
         yield NumericEvidence(COUNT_RESTARTS, lines[place], place)
@@ -691,6 +713,26 @@ def _broken_in_table(lines: Sequence[str]) -> int | None:
                 return place
             finite = finite or cells[column][:1].isdigit()
     return None
+
+
+def _find_broken_figure(lines: Sequence[str]) -> int | None:
+    """Return the first line where a figure becomes NaN or infinite and remains so to the end."""
+    finite: dict[str, int] = {}
+    broken: dict[str, int] = {}
+    # Some figures are NaN in the first steps.
+    least = 3
+    for place, line in enumerate(lines):
+        if ":" not in line and "=" not in line and "|" not in line:
+            continue
+        for match in _COMPUTED.finditer(line[:LONGEST_LINE]):
+            name = match[1]
+            if not match[2][-1].isdigit():
+                if finite.get(name, 0) >= least and _OF_THE_LOSS.search(name):
+                    broken.setdefault(name, place)
+            else:
+                finite[name] = finite.get(name, 0) + 1
+                broken.pop(name, None)
+    return min(broken.values(), default=None)
 
 
 def _find_restarted_count(lines: Sequence[str]) -> int | None:

@@ -57,7 +57,7 @@ _QUOTED = re.compile(
     r"|[^\n]{0,200}(?:^|[\s;|&($])(?:[zef]?grep|rg|awk|sed|jq)\s[^\n]{0,200}['\"]"
     r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]"
     r"|print\(|echo +[\"']|trap +[\"']|log\w*\.\w+\(|warnings\.warn\()"
-    r"|\s*['\"]?(?!(?:error|message|msg|reason|exception|detail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
+    r"|\s*['\"]?(?!\w{0,30}(?:[Ee]rror|[Mm]essage|msg|[Rr]eason|[Ee]xception|[Dd]etail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
     r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
 )
 """A line that quotes errors: a trace of the shell (set -x), a search for them, code, a list of settings."""
@@ -79,6 +79,8 @@ class LineHit(msgspec.Struct, frozen=True, kw_only=True):
     """First group of the pattern, e.g. the missing module."""
     frame: str = ""
     """For a match over several lines, the innermost traceback frame in it."""
+    by_end_words: bool = False
+    """Found by `HandbookPage.end_words`, which is less certain than a pattern."""
 
 
 class LineState(NamedTuple):
@@ -565,15 +567,17 @@ def _iterate_matches(
             yield rows[place], name, match[0]
     if page.word_groups:
         for row in rows:
-            if _matches_words(page, row.text.lower()):
+            if matches_words(row.text.lower(), page.word_groups, page.unless):
                 yield row, None, ""
 
 
-def _matches_words(page: HandbookPage, low: str) -> bool:
-    """Return whether a line in lower case has one word of each group of some list of the page."""
-    return any(
-        all(_has_any_word(low, group) for group in groups) for groups in page.word_groups
-    ) and not any(word in low for word in page.unless)
+def matches_words(
+    low: str, lists: Iterable[Iterable[Iterable[str]]], unless: Iterable[str]
+) -> bool:
+    """Return whether a line in lower case has one word of each group of some list, and none of `unless`."""
+    return any(all(_has_any_word(low, group) for group in groups) for groups in lists) and not any(
+        word in low for word in unless
+    )
 
 
 def _has_any_word(low: str, words: Iterable[str]) -> bool:

@@ -10,7 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from rgt_tui.handbook.line_search import LineHit, states_of, writer_of
+from rgt_tui.handbook.line_search import (
+    LineHit,
+    find_quoted_rows,
+    matches_words,
+    states_of,
+    writer_of,
+)
 from rgt_tui.handbook.pages import AdvisedAction, HandbookPage, PageRole
 from rgt_tui.model import Severity
 
@@ -40,6 +46,18 @@ _NUMBER = re.compile(r"[-+]?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 _DIGITS = re.compile(r"\d+")
 _TRIES_ON = re.compile(
     r"(?i)\bretr(?:y|ies|ying)\b|\btr(?:y|ying)\b|\battempt \d|\bskip|\bfall(?:ing)? ?back|\bcontinu(?:e|ing)\b|\bignor"
+)
+_REPORTS_FAILURE = re.compile(
+    r"(?i)err(?:or|no)|exception|fail|fatal|abort|assert|panic|\bcan(?:no|')t\b|could ?n[o']t|unable|invalid|illegal"
+    r"|denied|refuse|\blost\b|terminated|exceed|insufficient|\bno more\b|\bout of\b|unavailable|mismatch|corrupt"
+    r"|truncated|premature|missing|\bnot (?:found|available|enough|enabled)|\bd(?:o|oes|id)(?: not|n't)\b|previous xid"
+)
+_MILD_WORDS = re.compile(
+    r"(?i)\b(?:warn(?:ings?)?|info|debug|\w*deprecat\w*|ignor\w*|skip\w*|retry\w*|suggestion)\b"
+)
+_GRAVE_WORDS = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|\w(?:Error|Exception)\b[:(]")
+_NO_FAILURE = re.compile(
+    r"(?i)(?<![\w.])(?:0|no) (?:\w+ )?(?:corrupt\w*|missing|errors?|fail\w*)|\btruncated (?:to|at|after) \w"
 )
 SAVED_BY = ("U6", "U7", "U33", "CKPT1")
 """Pages about what could not be stored: over once a checkpoint was saved."""
@@ -174,3 +192,56 @@ def _is_far_behind(lines: Sequence[str], start: int, stop: int) -> bool:
     """Return whether more stands between two lines than a program holds back in its buffer."""
     buffer = 8192
     return sum(len(line) + 1 for line in lines[max(0, start) : stop + 1]) > 2 * buffer
+
+
+def find_stated_ends(
+    end: str, last: int, pages: Mapping[str, HandbookPage], hits: Sequence[LineHit]
+) -> list[LineHit]:
+    """Return the pages' `end_words` matches among the lines that report a failure at the end of a log.
+
+    Messages of any program and form count: an exception's text, glog's failed checks, C++'s message
+    about an uncaught exception. Empty if a line names a cause already.
+
+    Args:
+        end: End of the log.
+        last: Number of its last line.
+        pages: The handbook.
+        hits: The matches of the pages' patterns that count.
+    """
+    if any(
+        pages[hit.id].role == PageRole.CAUSE and pages[hit.id].severity == Severity.FATAL
+        for hit in hits
+    ):
+        return []
+    worded = [page for page in pages.values() if page.end_words]
+    passed = max((mark.number for mark in find_progress(end, last)), default=-1)
+    lines = end.rstrip().split("\n")
+    first = last - end[len(end.rstrip()) :].count("\n") - len(lines) + 1
+    # Lines at the end of a log in which programs say why they end; a C++ stack may follow.
+    last_words = 60
+    start = max(0, len(lines) - last_words)
+    quoted = find_quoted_rows(lines[start:])
+    found: list[LineHit] = []
+    for place, line in enumerate(lines[start:]):
+        state = states_of(line)[-1]
+        said = _NO_FAILURE.sub("", writer_of(state)[1][:1000])
+        if quoted[place] or not _REPORTS_FAILURE.search(said):
+            continue
+        # The loop continued, except that losses after an exception may have been held back.
+        if first + start + place < passed and RAISED.match(said) is None:
+            continue
+        if _MILD_WORDS.search(said) and not _GRAVE_WORDS.search(said):
+            continue
+        low = said.lower()
+        found.extend(
+            LineHit(
+                id=page.id,
+                line=state.strip(),
+                line_no=first + start + place,
+                text=said.strip(),
+                by_end_words=True,
+            )
+            for page in worded
+            if matches_words(low, page.end_words, page.unless)
+        )
+    return list(drop_outlived(found, pages, end, last))

@@ -106,8 +106,12 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Each a list of groups of words, in lower case: it matches a line that has one of each group.
     A word may continue in the line, but not begin within another one.
     """
+    end_words: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    """The same for lines that report a failure at the end of a log of which no line names a cause:
+    wider words, which in the middle of a log would often mean nothing.
+    """
     unless: tuple[str, ...] = ()
-    """Words of lines that `word_groups` do not match."""
+    """Words of lines that `word_groups` and `end_words` do not match."""
     needle_pattern: str | None = None
     """A cheap RE2 expression used instead of literals that would be too common."""
     hints: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from rgt_tui.handbook import (
     choose_fixes,
     drop_outlived,
     find_last_exception,
+    find_stated_ends,
     killed_by,
     shipped_pages,
     went_on,
@@ -55,12 +56,17 @@ def _hits_that_apply(case: LogCase, full: Finding | None) -> tuple[WindowHit, ..
 
 
 @functools.lru_cache(MOST_JUDGED)
-def _hits_not_outlived(
-    hits: tuple[WindowHit, ...], window: tuple[str, ...]
-) -> tuple[WindowHit, ...]:
+def _hits_of_ended(
+    hits: tuple[WindowHit, ...], window: tuple[str, ...], whole: bool
+) -> tuple[LineHit, ...]:
+    """Return the hits that explain the end of a run; if `whole`, also by the words at the end."""
     text = "\n".join(window)
-    kept = drop_outlived(hits, shipped_pages(), text, text.count("\n"))
-    return tuple(hit for hit in hits if hit in kept or hit.id in STORAGE_IDS)
+    last = text.count("\n")
+    kept = drop_outlived(hits, shipped_pages(), text, last)
+    told = [hit for hit in hits if hit in kept or hit.id in STORAGE_IDS]
+    if whole:
+        return (*told, *find_stated_ends(text, last, shipped_pages(), told))
+    return tuple(told)
 
 
 def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
@@ -73,20 +79,17 @@ def _first_valid_row(case: LogCase, hit: WindowHit) -> int:
 def _from_log(case: LogCase, full: Finding | None) -> list[Finding]:
     """Return the findings from a log, the best first; `full` replaces those about a full disk."""
     window = searched_window(case.view.lines)
-    if case.scan.hits:
-        hits = _hits_that_apply(case, full)
-        if not case.goes_on:
-            # No `passed` for an ended run: see `_hits_that_apply` about buffered losses.
-            hits = _hits_not_outlived(hits, window)
-        told = _recall_findings(hits, case.scan.went_on)
-    else:
-        told = ()
-    # Nothing of the handbook: then the last exception, if the end of this attempt is in the window.
-    if not told and full is None and not case.goes_on and case.scan.resume < 0:
+    hits: tuple[LineHit, ...] = _hits_that_apply(case, full)
+    # Whether the end of this attempt alone is in the window, and no full disk has ended it.
+    whole = not case.goes_on and full is None and case.scan.resume < 0
+    if not case.goes_on:
+        # No `passed` for an ended run: see `_hits_that_apply` about buffered losses.
+        hits = _hits_of_ended(hits, window, whole)
+    told = _recall_findings(hits, case.scan.went_on)
+    # Nothing of the handbook: then the last exception.
+    if not told and whole:
         text = "\n".join(window)
         last = text.count("\n")
-        # Nothing of the handbook: then the last exception, if the end of this attempt is in the
-        # window.
         ends = tuple(find_last_exception(text, last, went_on(text, last)))
         told = _recall_findings(tuple(drop_outlived(ends, shipped_pages(), text, last)), -1)
     found = [

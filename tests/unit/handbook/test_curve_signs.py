@@ -21,6 +21,10 @@ TABLE = [
     "| 2 | nan | 0.1 |",
     "| 3 | nan | 0.1 |",
 ]
+BROKEN = [
+    *(f"update {n} - kl: 0.1{n} - return: 4.1" for n in range(1, 5)),
+    *(f"update {n} - kl: nan - return: 4.1" for n in range(5, 7)),
+]
 RESUMED = "Resumed from checkpoint w.pt"
 
 
@@ -56,6 +60,10 @@ def told(lines: Sequence[str]) -> list[tuple[str, int]]:
         ([TABLE[0], *TABLE[3:]], []),
         ([line.replace("train_loss", "val_loss") for line in TABLE], []),
         (["loss, and what it means | a page", "nan | inf"], []),
+        (BROKEN, [("P8", 4)]),
+        (BROKEN[3:], []),
+        ([*BROKEN, "update 7 - kl: 0.11 - return: 4.2"], []),
+        ([line.replace("kl", "return_of_all") for line in BROKEN], []),
         (["torch 2.13.0+cpu, using device: cpu", *FALLS], [("U31", 0)]),
         (["Using device: cpu"], [("U31", 0)]),
         (["device=cpu"], [("U31", 0)]),
@@ -83,6 +91,14 @@ def test_figures_are_told_behind_what_only_warned_and_never_beside_what_ended_th
     assert curve_findings(FLAT, PAGES, [same]) == [same]
     (far,) = curve_findings(FLAT, PAGES, [], whole=False)
     assert far.line_no == 0
+
+
+def test_figures_that_are_none_explain_an_exception_that_no_page_knows() -> None:
+    unknown = FileFinding.from_page(PAGES["PY1"], "ValueError: depth must be positive", 0.5)
+    found = curve_findings(BROKEN, PAGES, [unknown])
+    assert [one.gotcha for one in found] == ["P8", "PY1"]
+    full = FileFinding.from_page(PAGES["U7"], "no space", 0.7)
+    assert [one.gotcha for one in curve_findings(BROKEN, PAGES, [full, unknown])] == ["U7", "PY1"]
 
 
 def test_both_ends_of_a_long_log_have_their_last_states_and_say_that_they_were_cut() -> None:

@@ -144,6 +144,37 @@ def test_the_innermost_frame_of_an_unknown_exception_tells_what_a_library_was_do
     ] == ["PY1"]
 
 
+@pytest.mark.parametrize(
+    ("line", "page"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 45, pid=77, Ch 00000010", "ILL1"),
+        (
+            "NVRM: Xid (PCI:0000:3b:00): 45, pid=77, Ch 10, errorString caused by previous Xid 74",
+            "U22",
+        ),
+        ("Overflow: reducing loss scale from 1e-30 to 5e-31", "P10"),
+        ("the loss_scale goes from 0.1 to 0.0", "P10"),
+        ("Overflow: reducing loss scale from 65536 to 32768", None),
+        (
+            '{"status": "FAILED", "statusReason": "[rank1] RuntimeError: CUDA out of memory."}',
+            "U10",
+        ),
+    ],
+)
+def test_what_an_earlier_failure_caused_and_how_low_a_figure_is_decides(
+    line: str, page: str | None
+) -> None:
+    assert [hit.id for hit in search_text(f"{line}\n", PAGES.values())][:1] == (
+        [page] if page else []
+    )
+
+
+def test_a_hint_about_an_unknown_exception_stands_before_what_its_script_says() -> None:
+    log = f"{ENDED}ValueError: depth must be positive\nerror: the recipe of the training gave up\n"
+    found = rank_findings(search_text(log, PAGES.values()), PAGES)
+    assert [one.gotcha for one in found] == ["PY1", "CFG1", "SH1"]
+
+
 def test_no_hint_takes_long_for_a_long_line() -> None:
     said = (
         "ValueError: "

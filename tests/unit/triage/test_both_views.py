@@ -160,6 +160,63 @@ RETRIED = [
 ]
 
 
+STEPS = [f"Iter {n}: cost {9.0 / n:.3f}" for n in range(1, 9)]
+"""Of a program whose progress rgt does not know."""
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("U10", "FATAL tower.cc:88 GPU allocator: could not allocate 812 MB"),
+        ("ILL1", "terminate called: hip stream error, misaligned address"),
+        ("U28", "Check failed: e == cudaSuccess (48 vs. 0)  no kernel image for this device"),
+        ("DNN1", "Error: could not create a handle of rocBLAS"),
+        ("DEV1", "[fatal] assertion a.context() == b.context() failed: gpu(1) and cpu(0)"),
+        ("IMG1", "Fatal: cannot decode the picture scans/0042.webp"),
+        ("AUTH1", "upload failed (403): signature rejected, the secret key is unknown"),
+        ("SEG1", "malloc_consolidate(): invalid chunk size"),
+        ("COMP1", "Internal compiler error while lowering the module"),
+        ("PATH1", "Error: folder 'frames/left' does not exist"),
+        ("CUT1", "Fatal: archive part-3.tar is truncated"),
+    ],
+)
+def test_where_no_line_names_a_cause_the_words_of_failures_at_the_end_do(
+    page: str, said: str, tmp_path: Path
+) -> None:
+    lines = [*STEPS, said, "    @ 0x7f21 main", "done waiting"]
+    live, file = shown(as_live(lines, random.Random(2))), as_file(lines, tmp_path / "train.log")
+    assert [one[0] for one in file][:1] == [page]
+    assert file[0][1] == 0.7  # wide words are less certain than a pattern
+    assert (file[0][3], file[0][4]) == (said, len(STEPS) + 1)
+    assert live == file
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [*STEPS, "warning: could not allocate 812 MB on the GPU, using less"],
+        [*STEPS, "GPU memory allocation: 812 MB", "image 0042.webp: truncated to 512 px"],
+        [*STEPS, "found 900 images, 0 corrupt, no missing files"],
+        ["shard 7 is corrupt", *(f"step {n} loss 0.{n}" for n in (1, 2))],
+        ["Fatal: archive part-3.tar is truncated", *["next, please"] * 90],
+    ],
+    ids=["a warning", "no failure", "none of them", "before progress", "far from the end"],
+)
+def test_such_words_say_nothing_elsewhere(lines: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    assert triage_file(path, RUN_PAGES) == []
+
+
+def test_nor_behind_a_line_that_names_the_cause(tmp_path: Path) -> None:
+    lines = [
+        *STEPS,
+        "OSError: [Errno 28] No space left on device",
+        "Fatal: archive a.tar is truncated",
+    ]
+    assert [one[0] for one in as_file(lines, tmp_path / "train.log")] == ["U7"]
+
+
 @pytest.mark.parametrize("before", ["", "[rank3]: "])
 def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about(
     before: str,
