@@ -221,11 +221,13 @@ def find_stated_ends(
     last_words = 60
     start = max(0, len(lines) - last_words)
     quoted = find_quoted_rows(lines[start:])
+    # After the same line the program continued before.
+    survived = {_shape_of(states_of(line)[-1]) for line in lines[: max(0, passed - first)]}
     found: list[LineHit] = []
     for place, line in enumerate(lines[start:]):
         state = states_of(line)[-1]
         said = _NO_FAILURE.sub("", writer_of(state)[1][:1000])
-        if quoted[place] or not _REPORTS_FAILURE.search(said):
+        if quoted[place] or not _REPORTS_FAILURE.search(said) or _shape_of(state) in survived:
             continue
         # The loop continued, except that losses after an exception may have been held back.
         if first + start + place < passed and RAISED.match(said) is None:

@@ -199,8 +199,20 @@ def test_where_no_line_names_a_cause_the_words_of_failures_at_the_end_do(
         [*STEPS, "found 900 images, 0 corrupt, no missing files"],
         ["shard 7 is corrupt", *(f"step {n} loss 0.{n}" for n in (1, 2))],
         ["Fatal: archive part-3.tar is truncated", *["next, please"] * 90],
+        [
+            line
+            for n in (1, 2, 3)
+            for line in (f"step {n} loss 0.{n}", f"mixer.c:{n}: cannot find the file")
+        ],
     ],
-    ids=["a warning", "no failure", "none of them", "before progress", "far from the end"],
+    ids=[
+        "a warning",
+        "no failure",
+        "none of them",
+        "before progress",
+        "far from the end",
+        "survived",
+    ],
 )
 def test_such_words_say_nothing_elsewhere(lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "train.log"
