@@ -19,6 +19,7 @@ from rgt_tui.model import (
     TrainingProcess,
     memory,
     moment,
+    pct,
     time_of_day,
     training_of,
 )
@@ -183,14 +184,14 @@ def _hung_text(run: RunState, process: TrainingProcess, held: list[GpuReading], 
     )
     return translate(
         "{name}, pid {pid}, lives and holds {cards}, but makes no progress: {position} for {still}, "
-        "GPU {util:.0f}%, CPU {cpu:.1f}%",
+        "GPU {util}, CPU {cpu}",
         name=run.name,
         pid=process.pid,
         cards=cards,
         position=run.position,
         still=still,
-        util=max(gpu.util or 0.0 for gpu in held),
-        cpu=process.cpu_pct or 0.0,
+        util=pct(max(gpu.util or 0.0 for gpu in held)),
+        cpu=pct(process.cpu_pct or 0.0),
     )
 
 

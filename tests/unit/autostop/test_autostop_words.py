@@ -114,7 +114,7 @@ def hung(**changes: object) -> BoxState:
 def test_a_process_that_lives_and_does_nothing_is_named_with_its_evidence() -> None:
     assert describe_hung_runs(hung(), NOW) == (
         "train.py, pid 7, lives and holds GPU 1 (38.0 GiB), but makes no progress: step 800 for "
-        "41m00, GPU 0%, CPU 0.5%",
+        "41m00, GPU 0%, CPU <1%",
     )
 
 
