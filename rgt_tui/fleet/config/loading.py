@@ -772,6 +772,8 @@ class _FleetFileReader:
         if len(given) != 1:
             what = " and ".join(f"`{key}`" for key in given) or "none of them"
             self._raise_error(place, f"needs one of `pod`, `selector` and `job`; it has {what}")
+        if route.image is not None and route.job is None:
+            self._raise_error((*place, "image"), "needs `job`: the Job that rgt creates with it")
         more = implied_pod_keys(route, table)
         return {**table, **more}
 

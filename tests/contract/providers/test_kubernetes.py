@@ -158,6 +158,11 @@ async def test_without_the_right_to_list_a_box_is_read_by_name(
         None,
     )
     assert "1 pods by the Job (its pods may not be listed)" in (job.native_status or "")
+    assert not job.others
+    server.objects["jobs", "ml", "train-a"]["status"]["active"] = 3
+    several = await control(server, tmp_path).read(JOB)
+    assert several.others == {"unlisted": "2 pods besides the box, which may not be listed"}
+    server.objects["jobs", "ml", "train-a"]["status"]["active"] = 1
     assert (pod.lifecycle, pod.error) == (Lifecycle.RUNNING, None)
     steps = await carried_out(control(server, tmp_path), BillingVerb.PARK)
     assert steps[-1].phase is StopPhase.METER_OFF

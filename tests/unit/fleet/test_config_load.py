@@ -305,6 +305,7 @@ def test_a_pod_is_a_box_without_a_host() -> None:
         ),
         (POD + 'selector = "-lx"', "is not a label selector"),
         ('[boxes.lm.kubectl]\nnamespace = "ml"\npod = "a"', "lacks `context`"),
+        (POD + 'pod = "a"\nimage = "i"', "boxes.lm.kubectl.image: needs `job`"),
     ],
 )
 def test_a_pod_that_is_not_described_well_is_refused(text: str, words: str) -> None:

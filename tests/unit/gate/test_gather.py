@@ -240,6 +240,18 @@ def test_a_verb_that_leaves_the_meter_running_has_to_be_wanted_by_name() -> None
         )
 
 
+def test_each_other_machine_that_the_verb_ends_is_an_item_that_a_person_gives_up_by_name() -> None:
+    others = {"lm-1-x": "cell b, Running, 1 GPU", "lm-2-x": "cell c, Running, 1 GPU"}
+    meter = replace(METER, others=others, chosen="lm-0-x is the box")
+    found = evidence(meter=meter)
+    box_item, *rest = items(found, "pods")
+    assert (box_item.ok, box_item.text) == (True, "lm-0-x is the box")
+    assert [item.key for item in rest] == ["pods:lm-1-x", "pods:lm-2-x"]
+    assert all(item.is_blocking and item.forfeitable for item in rest)
+    given = evidence(meter=meter, forfeits=frozenset({"pods:lm-1-x"}))
+    assert [item.key for item in items(given, "pods") if item.is_blocking] == ["pods:lm-2-x"]
+
+
 @pytest.mark.parametrize(
     ("typed", "why"),
     [

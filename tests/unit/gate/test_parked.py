@@ -130,6 +130,11 @@ def test_only_what_was_proved_and_sealed_is_kept() -> None:
         forfeits=frozenset({"results:/root/x"}),
     )
     assert worth_keeping(lone, "nonce", "g1")
+    meter = replace(METER, others={"lm-1-x": "cell b, Running"})
+    pods = evidence(
+        verb=BillingVerb.PARK, meter=meter, forfeits=frozenset({"pods:lm-1-x"}), action="stop"
+    )
+    assert not worth_keeping(pods, "nonce", "g1"), "what another pod held was never listed"
 
 
 def test_the_file_is_read_as_it_was_written_and_only_for_its_own_instance(tmp_path: Path) -> None:
