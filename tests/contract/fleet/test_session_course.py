@@ -27,8 +27,8 @@ from rgt_tui.fleet import (
 from rgt_tui.model import BoxSpec, BoxState, Frame, LinkState, Sample, SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxStream, build_agent, start_watch
-from tests.contract.ssh.conftest import RealSshd
-from tests.contract.ssh.servers import spec_of, sshd
+from tests.contract.cli.conftest import stop_recorder
+from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 replace = msgspec.structs.replace
 
@@ -190,9 +190,11 @@ async def test_a_try_that_fails_is_no_life_of_the_one_before(
     tmp_path: Path, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(box_session, "CONNECT_PACES", replace(CONNECT_PACES, lived_s=0.1))
-    with contextlib.ExitStack() as stack:
-        port = stack.enter_context(sshd(tmp_path))
-        async with course(replace(spec_of(tmp_path, port), interval=0.2)) as (one, _):
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as afterwards:
+        # With a home of its own: a recorder in that of whoever runs the tests would go on there.
+        box = stack.enter_context(running_sshd(tmp_path))
+        afterwards.callback(stop_recorder, box)
+        async with course(replace(box.spec, interval=0.2)) as (one, _):
             hasty(one)
             state = await one.live(3)
             assert state.hello is not None
