@@ -76,6 +76,8 @@ TEXTS_OF_TABLES = {
     "_BEGINNINGS": "values",
     "NOT_MOUNTED": "values",
     "ON_ROOT": "values",
+    "OURS": "values",
+    "PLACE": "values",
     "UNITS": "values",
     "page_parts": "values",
     "DONE": "values",

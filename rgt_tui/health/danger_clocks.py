@@ -427,7 +427,7 @@ def _read_span_clock(clock: DangerClock, span: EventSpan, now: float) -> ClockRe
             event=event,
         )
     else:
-        said = f"{_about_prefix(clock)}{format_duration(left)} left"
+        said = translate("{time} left", time=_about_prefix(clock) + format_duration(left))
         if bound is ClockBound.AT_MOST:
             said = translate("at most {said}; unknown when {event}", said=said, event=event)
         elif bound is ClockBound.AT_LEAST:
@@ -459,7 +459,7 @@ def _from_end_date(
         left,
         left,
         ClockBound.EXACT,
-        f"{_about_prefix(clock)}{format_duration(left)} left",
+        translate("{time} left", time=_about_prefix(clock) + format_duration(left)),
         box.meter.source,
     )
 
@@ -496,7 +496,12 @@ def _from_walltime(
     # Slurm's value is of the sample's moment.
     left = max(0.0, min(limits) + (clock.after_s or 0.0) - (now - at))
     return _build_countdown(
-        clock, left, left, ClockBound.EXACT, f"{format_duration(left)} left", "Slurm"
+        clock,
+        left,
+        left,
+        ClockBound.EXACT,
+        translate("{time} left", time=format_duration(left)),
+        "Slurm",
     )
 
 
@@ -630,7 +635,7 @@ def _may_be_running(box: BoxState) -> bool:
 
 def _about_prefix(clock: DangerClock) -> str:
     if clock.is_approximate:
-        return "about "
+        return translate("about ")
     return ""
 
 

@@ -13,6 +13,8 @@ import enum
 # missing fact about money looks like "unknown".
 import msgspec
 
+from rgt_tui.language import translate
+
 
 class FactSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The source of a fact."""
@@ -208,7 +210,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         # Sources that name the same figure in other words do not disagree.
         if len({claim.after_s for claim in self.claims}) < 2 or len(said) < 2:
             return None
-        return "; another source: ".join(said)
+        return translate("; another source: ").join(said)
 
 
 class LaunchMethod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -36,6 +36,7 @@ from rgt_tui.ui.widgets.fleet_rows import (
     Unreadable,
     can_sort,
     choose_columns,
+    clock_cell,
     clock_cells,
     draw_heading,
     filter_rows,
@@ -430,6 +431,9 @@ def test_the_clock_is_as_wide_as_what_it_says_and_the_alerts_have_the_rest() -> 
         text="",
     )
     assert clock_cells(without._replace(clocks=(reading,))) == len("5d 0h auto-release")
+    later = msgspec.structs.replace(reading, seconds_left=18 * 86400.0 + 22 * 3600.0)
+    shown = clock_cell(without._replace(clocks=(later,)), BY_KEY["clock"].width)
+    assert text_of(shown) == "   18d", "what does not fit is left out, and not cut"
 
 
 def _by_key(columns: Sequence[tuple[FleetColumn, int]]) -> list[tuple[str, int]]:

@@ -133,4 +133,4 @@ async def test_the_entry_is_in_sight_however_small_the_terminal(size: tuple[int,
 
 async def test_without_a_question_the_key_says_so() -> None:
     async with running(keys=("A",)) as (app, _, _):
-        assert "no box is asking for anything" in screen_text(app)
+        assert "no question is open" in screen_text(app)

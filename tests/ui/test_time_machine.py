@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -336,3 +337,10 @@ def test_the_moment_is_one_that_screens_know_as_past() -> None:
     assert not fleet.shows_past_moment
     assert MomentFleet(fleet, FleetHistory(Path("/nowhere")), print).shows_past_moment
     assert ScreenPosition(at=1.0).at == 1.0
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+async def test_the_hours_below_the_day_never_touch(width: int, tmp_path: Path) -> None:
+    async with machine(tmp_path / "history.db", size=(width, 24)) as (app, _, _):
+        hours = next(line for line in screen_text(app).splitlines() if "00:00 " in line[:8])
+        assert not re.search(r"\d\d:\d\d ?\d\d:\d\d", hours), hours

@@ -240,18 +240,22 @@ def _how_many_over(report: NightReport) -> str:
 def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
     """Return the report as entries, the most important first."""
     span_s = report.until - report.since
-    span = f"{day_and_clock(report.since, now)} to {day_and_clock(report.until, now)}"
+    span = translate(
+        "{first} to {last}",
+        first=day_and_clock(report.since, now),
+        last=day_and_clock(report.until, now),
+    )
     level = "info"
     if report.errors:
         level = "warn"
     if report.errors > report.ended:
         level = "error"
     found = [
-        ReportEntry("night" if span_s <= NIGHT_SECONDS else "", span),
+        ReportEntry(translate("night") if span_s <= NIGHT_SECONDS else "", span),
         ReportEntry("", f"{how_many(report.errors, 'error')}{_how_many_over(report)}", level),
-        ReportEntry("spent", _format_amounts(report.spent)),
+        ReportEntry(translate("spent"), _format_amounts(report.spent)),
         ReportEntry(
-            "wasted",
+            translate("wasted"),
             _format_amounts(report.idle),
             "warn" if any(each.value > CENT for each in report.idle) else "info",
         ),
@@ -263,12 +267,12 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
     if report.stopped:
         found.append(ReportEntry(translate("saved by autostop"), _format_amounts(report.saved)))
     if report.lost:
-        found.append(ReportEntry("lost", "; ".join(report.lost), "error"))
+        found.append(ReportEntry(translate("lost"), "; ".join(report.lost), "error"))
     else:
         found.append(ReportEntry("", translate("nothing known to be lost")))
     if report.receipts:
         commands = ", ".join(f"rgt receipt {name}" for name in report.receipts)
-        found.append(ReportEntry("receipts", commands))
+        found.append(ReportEntry(translate("receipts"), commands))
     if report.unwatched > 0:
         found.append(
             ReportEntry(translate("not watched for"), format_duration(report.unwatched), "warn")
@@ -280,4 +284,4 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
 def _format_amounts(amounts: tuple[MoneyAmount, ...]) -> str:
     if amounts:
         return prices.format_sums(amounts)
-    return "unknown"
+    return translate("unknown")

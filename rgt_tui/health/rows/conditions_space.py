@@ -67,7 +67,9 @@ def read_inodes(view: BoxFacts) -> Sequence[Reading] | None:
 def say_inodes(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the share and the numbers."""
     disk: DiskReading = reading.about
-    detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
+    detail = translate(
+        "{used:,} of {total:,}", used=disk.inodes_used or 0, total=disk.inodes_total or 0
+    )
     return translate(
         "{mount} {pct} of its inodes used ({detail})",
         mount=disk.mount,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 WHY_NOT = {
     "box": "no box selected",
     "replay": "this is not a replay",
-    "question": "no box is asking for anything",
+    "question": "no question is open",
 }
 """Reasons why a command does not work, by what it needs."""
 MARKED = "marked_moment"
@@ -383,7 +383,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
 
     def on_mount(self) -> None:
         """Show the path of the screen before there is data."""
-        self.query_one(HeaderLine).show_parts(self.build_crumbs(), [])
+        self.query_one(HeaderLine).show_parts(self.shown_crumbs(), [])
 
     def compose_body(self) -> Iterable[Widget]:
         """Return the widgets between the header and the event line."""
@@ -403,8 +403,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             self._judged = self._ahead
         elif not self._judged.is_current(state, now):
             self._judged = StateAssessments(state, now, {})
-        crumbs = self.build_crumbs()
-        self.query_one(HeaderLine).show_parts(crumbs, self.header_parts(state, now))
+        self.query_one(HeaderLine).show_parts(self.shown_crumbs(), self.header_parts(state, now))
         self.query_one(EventLine).show_events(
             state.events, now, self.resting_hint(), getattr(self.app, "seen_at", -math.inf)
         )
@@ -483,6 +482,12 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if self.PLACE == "box":
             return ("fleet", self.box_name)
         return ("fleet", self.box_name, self.PLACE)
+
+    def shown_crumbs(self) -> tuple[str, ...]:
+        """Return the path of the screen in the person's language; a box's name stays as it is."""
+        return tuple(
+            crumb if crumb == self.box_name else translate(crumb) for crumb in self.build_crumbs()
+        )
 
     def header_parts(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: the banner of an earlier moment, and the summary."""

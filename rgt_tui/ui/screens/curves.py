@@ -349,7 +349,7 @@ class CurvesScreen(FleetAwareScreen):
         super().redraw_now()
         if self.fleet_state is not None:
             self.query_one(HeaderLine).show_parts(
-                self.build_crumbs(), self.header_parts(self.fleet_state, self.now)
+                self.shown_crumbs(), self.header_parts(self.fleet_state, self.now)
             )
 
     def clear_on_escape(self) -> bool:

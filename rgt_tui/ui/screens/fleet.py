@@ -672,7 +672,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def action_answer(self) -> None:
         """Open the oldest question."""
         if not cast("Dashboard", self.app).show_next_question(again=True):
-            self.hint(translate("no box is asking for anything"))
+            self.hint(translate("no question is open"))
 
     def action_sort(self) -> None:
         """Offer the columns to sort by."""

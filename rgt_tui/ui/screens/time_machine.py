@@ -402,8 +402,8 @@ def strip_line(
 
 def hours_line(width: int) -> Line:
     """Draw the hours below a day of `width` cells."""
-    # Minimum cells per label.
-    label_limit = 6
+    # Minimum cells per label, which has 5: labels must not touch.
+    label_limit = 8
     count, hours = next(
         ((count, hours) for count, hours in EVERY if width // count >= label_limit), (1, 24)
     )

@@ -644,7 +644,8 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
         usable = cpu.cores
     share = ""
     if usable:
-        share = f" {current_glyphs().dot} {(own + theirs) / usable:.1f} a core"
+        each = translate("{count:.1f} a core", count=(own + theirs) / usable)
+        share = f" {current_glyphs().dot} {each}"
     crowd = ""
     if forked:
         crowd = f", {how_many(forked, 'worker')}"

@@ -497,6 +497,9 @@ def clock_cell(row: FleetRow, width: int) -> Line:
         text = reading.what
     else:
         text = clock_left(reading, left)
+        if len(text) > width:
+            # Days alone: "18d 2…" could be 2 or 22 hours.
+            text = text.partition(" ")[0]
     if left is not None and width - len(text) > CLOCK_WORDS:
         text = f"{text} {fit_text(reading.what, width - len(text) - 1)}"
         return (Span(fit_text(text, width), level_tone(reading.level)),)

@@ -410,7 +410,7 @@ def verb_label(state: ConfirmState, setting: DialogSetting) -> str:
 
 def verb_with_native(verb: BillingVerb, native: str) -> str:
     """Return a verb with the platform's name, ``Stop (关机)``; only ours if both are the same."""
-    ours, word = OURS[verb], native_word(native)
+    ours, word = translate(OURS[verb]), native_word(native)
     if word.casefold() in {"", ours.casefold(), verb.value}:
         return ours
     return f"{ours} ({word})"
