@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import asyncssh
@@ -272,6 +272,14 @@ def has_begun(channel: BoxChannel) -> bool:
     return started is None or (started.done() and started.result())
 
 
+async def wait_for_begin(channel: BoxChannel, patience_s: float) -> bool:
+    """Return whether the command of a channel begins within some seconds, or has ended after it began."""
+    started: asyncio.Future[bool] | None = channel.get_extra_info("rgt_started")
+    if started is not None:
+        await asyncio.wait({started}, timeout=patience_s)
+    return has_begun(channel)
+
+
 def set_stdin_shell(connection: BoxTransport, patience_s: float | None) -> None:
     """Choose how commands are started on this connection.
 
@@ -326,20 +334,38 @@ _ENDS = tuple(
         rf"(?:command\s+)?{_TAKES_TERMINAL}(?:\s|$)",
         rf"(?:(?:newgrp|sg|su)\s+\S|{_SHELLS}(?:\s+-l|\s+--login|\s+-i)*\s*(?:$|[;&|)}}]))",
         r"(?:exit|logout)\b",
+        r"(?:read\s|select\s+\w+\s+in\b|cat\s*(?:$|[|>;]))(?!.*<)",
+        r"set\s+(?:-[a-zA-Z]*[eu]|-o\s+(?:errexit|nounset))",
     )
 )
-"""Commands that end or replace a shell, the least doubtful first."""
+"""Commands that end or replace a shell, or read its input, the least doubtful first."""
+WAITS = tuple(
+    re.compile(_START + pattern)
+    for pattern in (
+        r"(?:while|until)\s(?!.*\bread\b)",
+        r"(?:yes|tail\s+-\w*[fF]|wait)\b",
+        r"sleep\s",
+        r"(?:ping|curl|wget|nc|ssh|rsync|mount|conda|mamba|pip3?|git)\s",
+    )
+)
+"""Commands that may take without an end, the least doubtful first."""
+_READS_INPUT = re.compile(r"(?:read|select) |cat$")
+"""A traced command that reads the input, if something has read it."""
 _GUARDS = re.compile(
     r"\$-|\$\{-\}|\bPS1\b|\[\[?\s+(?:!\s+)?-t\s+[0-2]|status\s+(?:is-|--is-)interactive|\$\?prompt"
 )
 """A test of whether the shell is interactive; what it guards does not run for commands."""
 
 
-def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
+def find_ending_line(
+    files: Iterable[tuple[str, str]], patterns: Sequence[re.Pattern[str]] = _ENDS
+) -> StartUpLine | None:
     """Return the line of a start-up file that most probably ends or replaces the shell.
 
     Args:
         files: Name and content of each file.
+        patterns: What such a line contains, the least doubtful first; `WAITS` for one that never
+            ends.
     """
     kept: list[tuple[int, int, StartUpLine]] = []
     for order, (name, content) in enumerate(files):
@@ -355,7 +381,7 @@ def find_ending_line(files: Iterable[tuple[str, str]]) -> StartUpLine | None:
                 if not re.search(r"\bexit\b", following):
                     continue
             # The least doubtful command of all files wins, not the first one.
-            for rank, pattern in enumerate(_ENDS):
+            for rank, pattern in enumerate(patterns):
                 if pattern.search(code):
                     found = StartUpLine(name, number, clean_text(code.strip())[:120])
                     kept.append((rank, order, found))
@@ -386,18 +412,51 @@ START_UP_FILES = (
 )  # fmt: skip
 """In the order in which they matter for a command."""
 _FILE_MARKER = "\nRGT-FILE "
-PRINT_START_UP_FILES = quote_words(
-    "sh",
-    "-c",
-    f'for f in {" ".join(START_UP_FILES)}; do if [ -f "$f" ] && [ -r "$f" ]; then n=$f; '
-    'case $f in "$HOME"/*) n="~${f#"$HOME"}";; esac; '
-    'echo; echo "RGT-FILE $n"; head -c 65536 "$f"; fi; done',
+_SOURCED = re.compile(
+    r"(?:^|[;&|({]|\b(?:then|else|do)\s)[ \t]*(?:source|\.)[ \t]+[\"']?"
+    r"(?:~|\$HOME|\$\{HOME\})(/[^\s\"'`$;&|()<>]{1,200})",
+    re.MULTILINE,
 )
-"""Prints the readable start-up files, each below its name."""
+
+
+def print_files_command(names: str) -> str:
+    """Return the command that prints those files that are readable, each below its name.
+
+    Args:
+        names: Words for ``sh``, such as `quote_file_name` returns.
+    """
+    script = (
+        f'for f in {names}; do if [ -f "$f" ] && [ -r "$f" ]; then n=$f; '
+        'case $f in "$HOME"/*) n="~${f#"$HOME"}";; esac; '
+        'echo; echo "RGT-FILE $n"; head -c 65536 "$f"; fi; done'
+    )
+    return quote_words("sh", "-c", script)
+
+
+def quote_file_name(name: str) -> str:
+    """Return a name that begins with ``~/`` as a word for ``sh``."""
+    return f'"$HOME"/{shlex.quote(name.removeprefix("~/"))}'
+
+
+def list_sourced_files(files: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the other files in the home directory that start-up files of it source.
+
+    Args:
+        files: Name and content of each start-up file.
+    """
+    most_files = 20
+    found = [
+        f"~{match[1]}"
+        for name, text in files
+        if name.startswith("~/")
+        for match in _SOURCED.finditer(text)
+    ]
+    others = [name for name in dict.fromkeys(found) if name not in START_UP_FILES]
+    return others[:most_files]
 
 
 def split_start_up_files(printed: str) -> list[tuple[str, str]]:
-    """Return name and content of each file in the output of `PRINT_START_UP_FILES`."""
+    """Return name and content of each file in the output of `print_files_command`."""
     found = []
     for part in f"\n{printed}".split(_FILE_MARKER)[1:]:
         name, _, text = part.partition("\n")
@@ -434,7 +493,8 @@ async def read_start_up_files(
         return found
     with contextlib.suppress(asyncssh.Error, OSError, TimeoutError):
         async with asyncio.timeout(seconds), connection.start_sftp_client() as client:
-            for name in START_UP_FILES:
+            names = list(START_UP_FILES)
+            for name in names:
                 paths: list[str] = [name]
                 if "*" in name:
                     with contextlib.suppress(asyncssh.SFTPError):
@@ -446,6 +506,8 @@ async def read_start_up_files(
                         ) as file:
                             text = str(await file.read(most_bytes))
                         found.append((path, text))
+                if name == START_UP_FILES[-1]:  # what they source comes after them
+                    names += list_sourced_files(found)
     return found
 
 
@@ -536,7 +598,7 @@ def read_trace(text: str, home: str = "") -> StartUpTrace:
     if ended and ending is None and named:
         ending = named[-1]
     elif is_eaten and ending is None:
-        ending = next((step for step in reversed(named) if step.text.startswith("read ")), None)
+        ending = next(filter(lambda step: _READS_INPUT.match(step.text), reversed(named)), None)
     spans = [
         (later - at, step)
         for (step, at), (_, later) in itertools.pairwise(steps)

@@ -16,19 +16,24 @@ from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.login_shell import (
     GUARD,
-    PRINT_START_UP_FILES,
+    START_UP_FILES,
+    WAITS,
     StartUpLine,
     drop_unread_files,
     find_ending_line,
     has_begun,
+    list_sourced_files,
     name_replacing_program,
     open_in_login_shell,
+    print_files_command,
+    quote_file_name,
     read_start_up_files,
     reads_commands_from_stdin,
     set_plain_commands,
     set_stdin_shell,
     split_start_up_files,
     start_up_cost,
+    wait_for_begin,
 )
 from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, CommandNotRun, NoCommands, Unreachable
 
@@ -308,6 +313,7 @@ async def run_command(
     seconds: float = SECONDS,
     most_bytes: int = MOST_BYTES,
     name: str = "a command",
+    patience_s: float | None = None,
 ) -> RemoteCommandResult:
     """Run a command and wait for its end.
 
@@ -318,6 +324,9 @@ async def run_command(
         seconds: Time limit, after which it is disconnected.
         most_bytes: Maximum output, separately for stdout and stderr.
         name: Its name in messages.
+        patience_s: Send `data` once the command has begun, within these seconds, and else only the
+            end of the input: a shell that has replaced the login shell would run it. None = at
+            once.
 
     Raises:
         CommandFailed: it took too long or printed too much.
@@ -335,7 +344,8 @@ async def run_command(
             except (asyncssh.Error, OSError) as error:
                 raise connection_lost_error(connection) from error
             try:
-                channel.write(data)
+                if patience_s is None or await wait_for_begin(channel, patience_s):
+                    channel.write(data)
                 # Also without data: a command that reads stdin would wait for it.
                 channel.write_eof()
             except BrokenPipeError:
@@ -417,8 +427,17 @@ async def run_first_script(
         if not needs_sh and await _runs_without_sh(connection, error):
             return RemoteCommandResult(0, b"", "")
         first = error
+    except CommandFailed as error:
+        if start_up_cost(connection) is not None:  # a command has begun
+            raise
+        line = find_ending_line(await read_start_up_files(connection), WAITS)
+        if line is None:
+            raise
+        raise CommandFailed(
+            translate("{error}: probably {line}", error=error, line=line.place_text)
+        ) from None
     # As long as the start-up files have just taken, and some.
-    set_stdin_shell(connection, 5.0 + 2.0 * (asyncio.get_running_loop().time() - began))
+    set_stdin_shell(connection, 3.0 + asyncio.get_running_loop().time() - began)
     try:
         return await _run_checked(connection, script, most_bytes)
     except (CommandNotRun, CommandFailed):
@@ -427,9 +446,8 @@ async def run_first_script(
         line = await find_replacing_line(connection)
         unknown = "a start-up file (~/.bashrc, ~/.bash_profile, ~/.profile)"
         if line is not None:
-            cause = (
-                f"{line.place_text} ends or replaces the login shell: put {GUARD} in front of it"
-            )
+            does = "ends or replaces the login shell, or reads its input"
+            cause = f"{line.place_text} {does}: put {GUARD} in front of it"
         elif program := name_replacing_program(str(first)):
             cause = f"{unknown} starts {program}: put {GUARD} in front of that line"
         elif "its output" not in str(first):
@@ -446,12 +464,16 @@ async def find_replacing_line(connection: BoxTransport) -> StartUpLine | None:
     """
     files = await read_start_up_files(connection)
     if not files:
-        files = split_start_up_files(await _print_start_up_files(connection))
+        names = " ".join(START_UP_FILES)
+        files = split_start_up_files(await _print_start_up_files(connection, names))
+        if sourced := list_sourced_files(files):
+            names = " ".join(map(quote_file_name, sourced))
+            files += split_start_up_files(await _print_start_up_files(connection, names))
     return find_ending_line(drop_unread_files(files))
 
 
-async def _print_start_up_files(connection: BoxTransport, seconds: float = 8.0) -> str:
-    """Return what a login shell prints that reads `PRINT_START_UP_FILES` and then the end of its input.
+async def _print_start_up_files(connection: BoxTransport, names: str, seconds: float = 8.0) -> str:
+    """Return what a login shell prints that reads `print_files_command` and then the end of its input.
 
     fish runs nothing from its standard input before that end, so it can run no other command.
     """
@@ -460,7 +482,7 @@ async def _print_start_up_files(connection: BoxTransport, seconds: float = 8.0) 
         async with asyncio.timeout(seconds):
             channel = await open_session(connection, lambda: collector, None)
             try:
-                channel.write(f" exec {PRINT_START_UP_FILES}\n".encode())
+                channel.write(f" exec {print_files_command(names)}\n".encode())
                 channel.write_eof()
                 await asyncio.shield(collector.ended)
             finally:
@@ -493,9 +515,24 @@ async def _run_checked(
     """Run the script; make sure that ``sh`` has read it from standard input."""
     # A line feed first: start-up files may print without one at their end.
     data = f"printf '\\n{SHELL_ANSWERS}\\n'\n{script}".encode()
-    done = await run_command(
-        connection, "sh -s", data=data, most_bytes=most_bytes, name="the first look"
-    )
+    known = start_up_cost(connection)
+    patience_s = 2.0
+    if known is not None:
+        patience_s += 2.0 * known.seconds
+    for last_try in (False, True):
+        done = await run_command(
+            connection,
+            "sh -s",
+            data=data,
+            most_bytes=most_bytes,
+            name="the first look",
+            patience_s=patience_s,
+        )
+        cost = start_up_cost(connection)
+        if last_try or cost is None or cost.seconds < patience_s:
+            break
+        # Slow start-up files, or some that read their input to its end: it came without the script.
+        patience_s = 1.0 + 1.25 * cost.seconds
     # Anything may be printed around it; only the whole line proves that sh has run.
     if SHELL_ANSWERS.encode() not in done.out.splitlines():
         # A shell's codes for "cannot execute" and "not found".

@@ -35,6 +35,7 @@ from rgt_tui.ssh import (
 )
 from rgt_tui.ssh.login_shell import (
     MARKER,
+    WAITS,
     mark_command,
     name_replacing_program,
 )
@@ -50,6 +51,7 @@ BASHRC = {
     "exit": "# quiet\ncase $- in *i*) ;; *) exit ;; esac\n",
     "nested": '# again\n[ -n "$AGAIN" ] || { export AGAIN=1; bash; }\n',
     "reads": "# asks\nread -r answer\n",
+    "selects": "# asks\nselect env in a b; do break; done\n",
 }
 """What ends or replaces the shell is in line 2 of each."""
 SOURCES_BASHRC = '[ -n "$BASH_VERSION" ] && . "$HOME/.bashrc"\n'
@@ -121,7 +123,7 @@ async def test_a_replaced_shell_is_no_obstacle(
     assert "$- == *i*" in finding.advice
 
 
-@pytest.mark.parametrize("name", ["tmux", "exit"])
+@pytest.mark.parametrize("name", ["tmux", "exit", "reads"])
 async def test_a_command_that_did_not_run_never_succeeds(name: str, tmp_path: Path) -> None:
     with box(tmp_path, bashrc=BASHRC[name], profile=SOURCES_BASHRC) as spec:
         async with await connect(spec) as connection:
@@ -152,15 +154,9 @@ LOGIN_FILES = {
 """Start-up files of a login shell, and which one replaces it, in line 2."""
 
 
-# Only a shell that runs commands can be traced into a file that is sourced elsewhere.
 @pytest.mark.parametrize(
     ("name", "program"),
-    [
-        (name, program)
-        for name in LOGIN_FILES
-        for program in ("fish -l", "dash")
-        if (name, program) != ("sourced elsewhere", "fish -l")
-    ],
+    [(name, program) for name in LOGIN_FILES for program in ("fish -l", "dash")],
 )
 async def test_a_login_shell_is_replaced_in_the_file_that_it_reads(
     name: str, program: str, tmp_path: Path
@@ -172,6 +168,26 @@ async def test_a_login_shell_is_replaced_in_the_file_that_it_reads(
     with box(tmp_path, wrapper=LOGIN_WRAPPER, bashrc="alias a=b\n", **texts) as spec:
         finding = await shell_finding(spec)
     assert f"~/.{cause} line 2 (" in finding.text and program in finding.text, finding.text
+
+
+async def test_no_script_is_run_by_a_program_that_replaces_the_shell(tmp_path: Path) -> None:
+    eats = f"# eats\nexec sh -c 'cat >>{tmp_path}/eaten'\n"
+    with box(tmp_path, wrapper=LOGIN_WRAPPER, bash_profile=eats) as spec:
+        async with await connect(spec) as connection:
+            with pytest.raises(CommandNotRun):
+                await deploy_agent(connection, build_agent())
+    # Of the marked lines for a shell's standard input it may have read some.
+    eaten = (tmp_path / "eaten").read_text(errors="replace")
+    assert " exec sh -c " in eaten
+    assert "RGT-SHELL" not in eaten
+
+
+async def test_a_file_that_is_sourced_is_searched_for_the_line_too(tmp_path: Path) -> None:
+    files = {"bashrc": "A=1\nsource ~/.my_env\n", "my_env": "B=2\nexit 0\n"}
+    with box(tmp_path, profile=SOURCES_BASHRC, **files) as spec:
+        finding = await shell_finding(spec)
+    assert finding.status is DoctorStatus.FAIL
+    assert "~/.my_env line 2 (exit 0)" in finding.text, finding.text
 
 
 async def test_the_slow_line_of_a_login_shell_is_named(tmp_path: Path) -> None:
@@ -284,6 +300,27 @@ def test_the_ending_line_of_start_up_files() -> None:
     assert line_of("[ -t 1 ] && exec zsh\n") is None, "guarded"
     assert line_of("[[ $- != *i* ]] && exit\n") == 1
     assert line_of("module load cuda\nscreen -RR\n") == 2
+    assert line_of("a=1\nset -eu\nfalse\n") == 2
+    assert line_of("a=1\nset -o nounset\necho $B\n") == 2
+    assert line_of("set -o vi\nset -x\n") is None
+    assert line_of("set -e\nexec zsh\n") == 2, "exec is less doubtful"
+    assert line_of("a=1\nread -p 'Which env? ' env\n") == 2
+    assert line_of("a=1\nselect env in a b; do break; done\n") == 2
+    assert (
+        line_of("read -r a </proc/loadavg\ncat /etc/motd\nls | while read -r b; do :; done\n")
+        is None
+    )
+
+
+def test_the_line_of_start_up_files_that_never_ends() -> None:
+    def line_of(text: str) -> int | None:
+        found = find_ending_line([("~/.bashrc", text)], WAITS)
+        return found.line if found is not None else None
+
+    assert line_of("alias a=b\nuntil [ -e /mnt/x ]; do sleep 1; done\n") == 2
+    assert line_of("sleep 1\nyes\n") == 2
+    assert line_of("a=1\nmount /data\n") == 2
+    assert line_of("ls | while read -r a; do :; done\nexport PATH=/opt/ssh/bin:$PATH\n") is None
 
 
 def test_a_program_that_replaced_the_shell_is_known_by_its_words() -> None:
