@@ -30,7 +30,7 @@ from rgt_tui.fleet.work.agent_answers import (
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import estimate_transfer_cost, how_many, load_profile, size
-from rgt_tui.ssh import BoxTransport, find_python_with, quote_words
+from rgt_tui.ssh import BoxTransport, CommandFailed, find_python_with, quote_words
 from rgt_tui.transfer.copying import PullProgress, TransferRate, destination_path, time_to_go
 
 # Only for advice: whether a library is there, its own import decides below.
@@ -90,14 +90,17 @@ class ObjectUpload:
             each(row)
 
         if self._python is not None:
-            _, last = await stream_rows(
-                self._connection,
-                quote_words(self._python, *words),
-                apply_row,
-                data=data,
-                seconds=self._seconds,
-                name=translate("sending to the object store"),
-            )
+            try:
+                _, last = await stream_rows(
+                    self._connection,
+                    quote_words(self._python, *words),
+                    apply_row,
+                    data=data,
+                    seconds=self._seconds,
+                    name=translate("sending to the object store"),
+                )
+            except CommandFailed as error:
+                raise StoreFailed(str(error) + translate(": the same command continues")) from error
         else:
             last = await self._send_from_here(words, data, apply_row)
         if broken:
@@ -161,7 +164,7 @@ class ObjectUpload:
                     await child.wait()
             except TimeoutError:
                 said = translate("not done within {seconds:g} s (--timeout)", seconds=self._seconds)
-                raise StoreFailed(said) from None
+                raise StoreFailed(said + translate(": the same command continues")) from None
             finally:
                 if child.returncode is None:
                     await _stop_upload(child)

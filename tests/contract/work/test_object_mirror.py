@@ -250,6 +250,19 @@ class SlowStore:
         self._listener.close()
 
 
+def test_a_store_that_hangs_ends_at_the_time_limit(
+    rgt: Rgt, box: BoxSpec, home: Path, results: Path, s3: dict[str, str]
+) -> None:
+    rgt.describe([msgspec.structs.replace(box, python=str(frameworks.PYTHON))])
+    slow = SlowStore(s3["AWS_ENDPOINT_URL"], 100)
+    write_keys(home, {**s3, "AWS_ENDPOINT_URL": slow.url})
+    failed = rgt.on("mirror", "lab", "~/results", "s3://box/hangs", "--timeout", "3")
+    slow.go_on.set()
+    slow.close()
+    assert failed.returncode == 1, failed.stdout
+    assert "did not end within 3 s on the box: the same command continues" in failed.stderr
+
+
 @pytest.mark.parametrize("end", ["its caller is gone", "SIGTERM"])
 def test_a_stopped_upload_leaves_nothing_that_bills(
     s3: dict[str, str], tmp_path: Path, end: str
