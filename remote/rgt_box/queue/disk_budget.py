@@ -83,7 +83,7 @@ def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
 def largest_cell(job: Job) -> tuple[str, int, int] | None:
     """Return (path, bytes, inodes) of the finished cell that wrote most; None without one.
 
-    What was removed of it since is counted.
+    Bytes that were removed since are counted, too.
     """
     found: list[tuple[str, int, int]] = []
     for cell in queue_state.load_state(job)["cells"]:

@@ -292,7 +292,7 @@ def _checkout_version(folder: str, _: int) -> str | None:
 
 
 def _checked_out_commit(folder: str) -> str:
-    """Return the commit of a ``.git`` directory; empty if it has none, or is none."""
+    """Return the commit of a ``.git`` directory; empty without one."""
 
     def read_words(name: str) -> list[str]:
         text = files.read_file(os.path.join(folder, name), 1 << 20) or b""
