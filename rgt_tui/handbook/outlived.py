@@ -25,7 +25,7 @@ LOSS_BROKEN = "P8"
 RAISED = re.compile(
     r"(?:\[[^]\n]{1,40}\]: ?|\([^)\n]{1,80}\) |\d{1,6}: )?[\w.]*(?:Error|Exception)\b"
 )
-"""The line of an exception, behind the prefix of its writer."""
+"""The line of an exception, after the prefix of its writer."""
 _ADVANCES = re.compile(
     r"((?<![\d/])\d{1,9}/\d{1,9} \[(?:[\d:]{2,10}<|=)|\d{1,9}/\d{1,9} +[\u2501\u2588=]{4})"
     r"|(?i:(?:\b|_)loss(?:[_/]\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})['\"]?(?:tensor\()?[-+]?\d)"

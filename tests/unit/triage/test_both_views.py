@@ -178,6 +178,9 @@ STEPS = [f"Iter {n}: cost {9.0 / n:.3f}" for n in range(1, 9)]
         ("COMP1", "Internal compiler error while lowering the module"),
         ("PATH1", "Error: folder 'frames/left' does not exist"),
         ("CUT1", "Fatal: archive part-3.tar is truncated"),
+        ("CAP1", "Error: the region has not enough instances of that size"),
+        ("SCREEN1", "Fatal: failed to open a GL context"),
+        ("LOCK1", "Error: could not lock the file runs.db"),
     ],
 )
 def test_where_no_line_names_a_cause_the_words_of_failures_at_the_end_do(
