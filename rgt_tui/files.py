@@ -339,6 +339,28 @@ def _fingerprint_file(path: Path, grows: bool) -> list[object] | None:
     return [len(content), sha256(content).hexdigest(), grows and bool(content)]
 
 
+def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
+    """Yield the directories of a project, from `start` up to its git root, otherwise up to `home`.
+
+    Outside both, only `start` itself is yielded: a stranger's file in ``/tmp`` must not be found.
+    """
+    chain = [start, *start.parents]
+    # `.git` may be a file, as in a work tree or a submodule.
+    root = next((folder for folder in chain if (folder / ".git").exists()), home)
+    end = 0
+    if root in chain:
+        end = chain.index(root)
+    yield from chain[: end + 1]
+
+
+def working_directory() -> Path | None:
+    """Return the working directory, or None if it has been removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
 def real_place(path: Path) -> str:
     """Return a path with the links in its parent directories resolved, but not the last part."""
     return f"{os.path.realpath(path.absolute().parent)}/{path.name}"

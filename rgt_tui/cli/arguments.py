@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from rgt_tui.cli.commands import COMMANDS, GROUPS, OK, Subparsers, build_epilog
 from rgt_tui.language import translate
-from rgt_tui.model import parse_seconds
 
 T = TypeVar("T")
 Completer: TypeAlias = Callable[..., list[str]] | None
@@ -220,6 +219,8 @@ def parse_duration(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: It is not a duration.
     """
+    from rgt_tui.model import parse_seconds  # late: --help needs no model
+
     try:
         return parse_seconds(text)
     except ValueError as error:
@@ -356,14 +357,15 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the box names for shell completion; empty without a usable fleet file."""
     import os
 
-    from rgt_tui.fleet.config import FleetFileError, find_fleet_file, load_fleet, working_directory
+    from rgt_tui.files import working_directory
+    from rgt_tui.fleet.config import FleetFileError, find_place, load_fleet
 
     # Completion runs at every TAB: no host is asked, and any error means no suggestions.
-    path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, working_directory())
+    place = find_place(getattr(parsed_args, "fleet", None), os.environ, working_directory())
     try:
-        if path is None:
+        if place is None:
             return []
-        return [spec.name for spec in load_fleet(path)]
+        return [spec.name for spec in load_fleet(place.path)]
     except FleetFileError:
         return []
 

@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from rgt_tui.cli.arguments import BoxArguments, FleetArguments
 from rgt_tui.cli.commands import NotOpened
 from rgt_tui.cli.printing import print_error
+from rgt_tui.files import working_directory
 from rgt_tui.fleet.config import (
     FleetConfig,
     FleetFileError,
     FleetFilePlace,
     find_place,
     open_place,
-    working_directory,
 )
 from rgt_tui.fleet.config.following import FleetFileFollower
 from rgt_tui.language import translate

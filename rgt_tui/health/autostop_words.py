@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from rgt_tui.health.facts import facts_of
-from rgt_tui.health.rows.conditions_queue import read_stalled
 from rgt_tui.language import translate
 from rgt_tui.model import (
     ArmedRecord,
@@ -131,6 +129,10 @@ def describe_hung_runs(box: BoxState, now: float) -> tuple[str, ...]:
         box: The state.
         now: Client clock.
     """
+    # Late: the first frame shows only clocks of this module, and these load profiles.
+    from rgt_tui.health.facts import facts_of
+    from rgt_tui.health.rows.conditions_queue import read_stalled
+
     # Seconds without progress, and percent of a GPU and of a core that count as work: the box's own
     # limits, see `rgt_box.autostop.idle_clock`.
     least_s, busy_gpu, busy_core = 300.0, 3.0, 2.0

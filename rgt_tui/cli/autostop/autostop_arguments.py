@@ -18,7 +18,6 @@ from rgt_tui.cli.arguments import (
     text_option,
     timeout_option,
 )
-from rgt_tui.model import parse_idle_condition
 
 
 def parse_idle_if(text: str) -> float:
@@ -27,6 +26,8 @@ def parse_idle_if(text: str) -> float:
     Raises:
         argparse.ArgumentTypeError: It is something else.
     """
+    from rgt_tui.model import parse_idle_condition  # late: --help needs no model
+
     try:
         return parse_idle_condition(text)
     except ValueError as error:

@@ -17,14 +17,13 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_lines
 from rgt_tui.cli.set_up.set_up_arguments import AddArguments, ImportArguments, InitArguments
-from rgt_tui.files import note_written
+from rgt_tui.files import note_written, working_directory
 from rgt_tui.fleet.config import (
     FleetFileError,
     FleetFilePlace,
     find_place,
     load_fleet,
     loading,
-    working_directory,
 )
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, FleetFileSource

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from rgt_tui.files import add_env_file
+from rgt_tui.files import add_env_file, working_directory
 from rgt_tui.fleet.config import trusted
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import (
@@ -15,12 +15,10 @@ from rgt_tui.fleet.config.loading import (
     FleetFileError,
     FleetFilePlace,
     FleetFileSource,
-    find_fleet_file,
     find_place,
     parse_fleet,
     read_fleet,
     read_source,
-    working_directory,
 )
 from rgt_tui.model import BoxSpec
 
@@ -29,13 +27,11 @@ __all__ = [
     "FleetFileError",
     "FleetFilePlace",
     "dump_fleet",
-    "find_fleet_file",
     "find_place",
     "load_fleet",
     "open_place",
     "read_fleet",
     "read_whole_file",
-    "working_directory",
 ]
 
 

@@ -200,28 +200,6 @@ def xdg_path(env: Mapping[str, str]) -> Path:
     return files.config_directory(env) / "fleet.toml"
 
 
-def iterate_upwards(start: Path, home: Path) -> Iterator[Path]:
-    """Yield the directories of a project, from `start` up to its git root, otherwise up to `home`.
-
-    Outside both, only `start` itself is yielded: a stranger's file in ``/tmp`` must not be found.
-    """
-    chain = [start, *start.parents]
-    # `.git` may be a file, as in a work tree or a submodule.
-    root = next((folder for folder in chain if (folder / ".git").exists()), home)
-    end = 0
-    if root in chain:
-        end = chain.index(root)
-    yield from chain[: end + 1]
-
-
-def working_directory() -> Path | None:
-    """Return the working directory, or None if it has been removed."""
-    try:
-        return Path.cwd()
-    except OSError:
-        return None
-
-
 class FleetFilePlace(NamedTuple):
     """Path of the fleet file, and whether it was merely found in the working tree."""
 
@@ -229,14 +207,6 @@ class FleetFilePlace(NamedTuple):
     lies_there: bool = False
     """It was found in the working tree: neither named nor the person's own, so a stranger may have
     written it."""
-
-
-def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
-    """Return the path of `find_place`, or None."""
-    place = find_place(named, env, start)
-    if place is None:
-        return None
-    return place.path
 
 
 def find_place(
@@ -259,7 +229,7 @@ def find_place(
         home = Path(env["HOME"])
     else:
         home = Path.home()
-    for folder in () if start is None else iterate_upwards(start, home):
+    for folder in () if start is None else files.iterate_upwards(start, home):
         if (folder / FILE_NAME).is_file():
             return FleetFilePlace(folder / FILE_NAME, lies_there=True)
     own = xdg_path(env)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from rgt_tui import health
-from rgt_tui.health import describe_resource, describe_self_stop
+from rgt_tui.health import describe_self_stop
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxHealth,
@@ -304,7 +304,7 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
     age = ""
     if finding.since:
         age = translate("{now} ago", now=compact_time(now - finding.since))
-    name = make_line(Span(f"{glyph} {describe_resource(finding.resource)}", tone))
+    name = make_line(Span(f"{glyph} {health.describe_resource(finding.resource)}", tone))
     reading = finding.reading or translate(finding.title)
     tail = make_line(
         dim_span(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.config import find_fleet_file, find_place
+from rgt_tui.fleet.config import find_place
 
 
 @pytest.fixture
@@ -22,7 +22,8 @@ def put(path: Path) -> Path:
 
 
 def find(home: Path, start: Path, named: str | None = None, **env: str) -> Path | None:
-    return find_fleet_file(named, {"HOME": str(home), **env}, start)
+    place = find_place(named, {"HOME": str(home), **env}, start)
+    return place and place.path
 
 
 def test_what_is_named_counts_first_and_need_not_exist(home: Path) -> None:
