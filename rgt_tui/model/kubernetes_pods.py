@@ -116,7 +116,8 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
 
     containers: tuple[PodContainer, ...] = ()
     volumes: tuple[PodVolume, ...] = ()
-    node_name: str = ""
+    node_name: str | None = None
+    """None = not on a node yet."""
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):

@@ -183,7 +183,8 @@ def test_one_instruction_without_an_end_ends(
 
 def test_what_waits_without_end_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs takes no time of a core."""
-    (tmp_path / "rgt_box").symlink_to(place.code_root() + "/rgt_box")
+    for package in ("rgt_box", "rgt_wire"):
+        (tmp_path / package).symlink_to(f"{place.code_root()}/{package}")
     (tmp_path / "waiting.py").write_text(
         "import time\nanswer = lambda request: time.sleep(request['s']) or {}\n"
     )
