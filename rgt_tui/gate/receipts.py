@@ -363,14 +363,10 @@ class ReceiptBook:
         found = self._read_receipt(self.folder / f"{action}.json")
         if found is None:
             return None
-        found = msgspec.structs.replace(
+        if spent is None:
             # Without a newer sum, the one before the call stays.
-            found,
-            state=state,
-            ended_at=at,
-            said=said,
-            spent=spent or found.spent,
-        )
+            spent = found.spent
+        found = msgspec.structs.replace(found, state=state, ended_at=at, said=said, spent=spent)
         with contextlib.suppress(OSError):
             self.save_receipt(found)
         return found

@@ -303,11 +303,10 @@ async def _run_pull(
     unconfirmed = ""
     try:
         await asyncio.to_thread(_finish_pull, fetched, ledger, listing, exact)
-        refused = (*todo.refused, *fetched.problems)
         pulled = FinishedPull(
             listing=listing,
             exact=exact is not None,
-            refused=refused,
+            refused=(*todo.refused, *fetched.problems),
             destination=destination,
             instance=instance,
         )
@@ -330,7 +329,8 @@ async def _run_pull(
         unconfirmed=unconfirmed,
         landed=len(fetched.landed),
         landed_bytes=sum(row.there.size for row in fetched.landed),
-        refused=refused,
+        # Not kept from above: closing the files may have ended in a time limit of a network disk.
+        refused=(*todo.refused, *fetched.problems),
         beside=tuple(fetched.notes),
         carrier=connection.no_ssh if fetched.landed else "",
         packed_bytes=sum(pipe.data_bytes for pipe in connection.packed),

@@ -715,3 +715,21 @@ def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
 
     monkeypatch.setattr(pulling, "_finish_pull", close)
     assert asyncio.run(alone())
+
+
+def test_a_time_limit_while_the_files_are_closed_is_reported_and_hides_no_refusal(
+    lab: BoxSpec,
+    source: Source,
+    env: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a network disk: ETIMEDOUT is a TimeoutError."""
+
+    def close(*_: object) -> None:
+        raise TimeoutError("the disk did not answer")
+
+    monkeypatch.setattr(pulling, "_finish_pull", close)
+    report = pulled(lab, source.folder, to=tmp_path / "out")
+    assert (report.unconfirmed, report.is_complete) == ("the disk did not answer", False)
+    assert report.landed > 0

@@ -121,6 +121,15 @@ def test_as_markdown_a_name_cannot_break_the_table(tmp_path: Path) -> None:
     assert [one.box for one in ReceiptBook(tmp_path).list_receipts()] == ["lab"]
 
 
+def test_a_newer_sum_of_zero_replaces_the_older_one_and_none_keeps_it(tmp_path: Path) -> None:
+    book = ReceiptBook(tmp_path)
+    book.save_receipt(park_receipt(spent=1.5))
+    kept = book.finish_receipt("a1", ActionState.OFF, 9.0, "off", None)
+    assert kept is not None and kept.spent == 1.5
+    free = book.finish_receipt("a1", ActionState.OFF, 9.0, "off", 0.0)
+    assert free is not None and free.spent == 0.0
+
+
 def test_a_box_that_parked_itself_has_one_too() -> None:
     made = receipt_of_self_stop(BOX, load_profile("vastai"), 100.0 + HOUR)
     assert made.is_settled
