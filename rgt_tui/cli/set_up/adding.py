@@ -34,7 +34,7 @@ from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.ssh import ConfigError, HostRequest, resolve_host, scan_config, surroundings
 
 # From ssh(1) of OpenSSH 9: needed to skip the values of options that rgt ignores.
-VALUED = "BbcDEeFIiJLlmOopQRSWw"
+VALUED = "BbcDEeFIiJLlmOoPpQRSWw"
 """Options of OpenSSH's ssh that take a value."""
 # Of ssh -o; all others belong into ssh_config.
 OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname": "host"}

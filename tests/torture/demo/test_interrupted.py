@@ -58,7 +58,9 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> 
         code, _ = running.finish(120)
     # Python itself ends with 1 where it is interrupted before it has come to any program.
     not_yet_ours = any(words in line for line in running.progress for words in BEFORE_OURS)
-    assert code in ENDED_BY_US or (code == 1 and not_yet_ours), running.progress
+    # Python 3.11 can crash where a signal meets its initialisation: no line of ours has run then.
+    crashed_before = code == -signal.SIGSEGV and not running.progress
+    assert code in ENDED_BY_US or (code == 1 and not_yet_ours) or crashed_before, running.progress
     assert leftovers(tmp_path) == []
 
 
