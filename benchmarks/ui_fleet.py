@@ -96,7 +96,7 @@ class Wave(ReadOnlyFleet):
             await asyncio.sleep(1.0)
             self.tick += 1
             boxes: list[BoxState] = []
-            # Real frames come one by one: making all boxes at once would stop the keys for 10 ms
+            # Real frames come one by one: making all boxes at once would stop the keys for 5 to 10 ms
             # that the product never spends.
             for number in range(BOXES):
                 boxes.append(self._box(number, time.time()))

@@ -44,6 +44,16 @@ def test_nothing_heavy_is_imported_with_the_app() -> None:
     assert done.stdout.strip() == "[]"
 
 
+async def test_threads_take_short_turns_while_it_runs_and_their_usual_ones_afterwards() -> None:
+    """The thread that writes to the terminal waits for no screen that is still busy."""
+    before = sys.getswitchinterval()
+    app = RgtApp(FakeFleet)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert sys.getswitchinterval() == pytest.approx(0.0005) != before
+    assert sys.getswitchinterval() == before
+
+
 async def test_a_fleet_that_cannot_be_made_is_explained_and_can_be_tried_again() -> None:
     calls = 0
 

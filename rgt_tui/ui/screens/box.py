@@ -248,8 +248,8 @@ class BoxScreen(LogKeys):
             rows = queue_lines(box, width, now)
             return [PaneSection(make_line(translate("queue")), rows, queue_hint(box))]
 
-        # Cached, because the height is asked for before the lines: each was made four times for
-        # one opening.
+        # Cached, because the height is asked for before the lines: one opening made the vitals
+        # four times.
         self.query_one("#vitals", Pane).show_sections(cache(make_vitals), SURVIVAL_LEGEND)
         self.query_one("#queue", Pane).show_sections(cache(make_queue))
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come

@@ -717,7 +717,7 @@ def test_a_pull_that_cannot_write_down_what_came_leaves_nobody_looking(
     assert asyncio.run(alone())
 
 
-def test_a_time_limit_while_the_files_are_closed_is_reported_and_hides_no_refusal(
+def test_a_time_limit_while_the_files_are_closed_is_reported(
     lab: BoxSpec,
     source: Source,
     env: dict[str, str],
