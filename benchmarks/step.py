@@ -1,7 +1,9 @@
-"""What `rgt_train` adds to a training step: the call `run.step`, and a save at every step.
+"""What `rgt_train` adds to a training: the call `run.step`, a save at every step, the way back after a kill.
 
 A step is a small model's (the call) or 200 ms of waiting (the saves, as a GPU would keep the processor free). Beside
 the call stands a loop that writes one JSON line and one console line a step, beside the saves the same run without any.
+Beside the way back, from the built model to the end of its first step, stands `torch.load` and `load_state_dict` of
+the same state: each in a process of its own, because memory that an earlier load has freed makes a later one faster.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +92,55 @@ with tempfile.TemporaryDirectory() as folder:
 print(json.dumps(took / (steps - 3) * 1000))
 """
 
+RESUME = """
+import json, sys, time
+import torch
+from rgt_train import Options, Run
+
+folder, layers, width, kind = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers)))
+optimizer = torch.optim.AdamW(model.parameters())
+
+def train():
+    optimizer.zero_grad()
+    model(torch.ones(1, width)).sum().backward()
+    optimizer.step()
+
+if kind == "write":
+    options = Options(save_every=1, background=False)
+    run = Run(folder + "/run", model=model, optimizer=optimizer, samples=9, batch_size=1, epochs=1, options=options)
+    with run:
+        for _ in run.epochs():
+            for _ in run.batches():
+                train()
+                run.step(1.0)
+                if run.step_now == 2:
+                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                    torch.save(state, folder + "/plain.pt")
+                    import os
+                    print(0.0, flush=True)
+                    os._exit(0)
+begin = time.perf_counter()
+if kind == "plain":
+    state = torch.load(folder + "/plain.pt", weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    train()
+    print(json.dumps((time.perf_counter() - begin) * 1000))
+else:
+    options = Options(save_every=10**9)
+    run = Run(folder + "/run", model=model, optimizer=optimizer, samples=9, batch_size=1, epochs=1, options=options)
+    with run:
+        for _ in run.epochs():
+            for _ in run.batches():
+                train()
+                run.step(1.0)
+                took = (time.perf_counter() - begin) * 1000
+                import os
+                print(json.dumps(took), flush=True)
+                os._exit(0)
+"""
+
 
 def _measure(script: str, arguments: Sequence[object]) -> float:
     """Run a training in a process of its own, its console going to a pipe; return what it measured."""
@@ -102,6 +154,28 @@ def _measure(script: str, arguments: Sequence[object]) -> float:
     if done.returncode != 0:
         raise BenchmarkError(f"the measurement ended with {done.returncode}: {done.stderr[-500:]}")
     return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _resume(layers: int, width: int, rounds: int) -> Row:
+    """Compare the time to the first step after a kill with that of `torch.load`, in turn."""
+    ours, plain = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        _measure(RESUME, (folder, layers, width, "write"))
+        megabytes = Path(folder, "plain.pt").stat().st_size / 1e6
+        for number in range(rounds):
+            for kind in ("ours", "plain") if number % 2 else ("plain", "ours"):
+                (ours if kind == "ours" else plain).append(
+                    _measure(RESUME, (folder, layers, width, kind))
+                )
+    ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, plain, strict=True))
+    return Row(
+        f"first_step_after_kill_{megabytes:.0f}mb",
+        statistics.median(ours),
+        "ms from the built model on",
+        ratio,
+        "torch.load and load_state_dict",
+        ratio_goal=1.2,
+    )
 
 
 def run(quick: bool) -> list[Row]:
@@ -119,6 +193,7 @@ def run(quick: bool) -> list[Row]:
         order = (1, never) if number % 2 else (never, 1)
         took = {every: _measure(SAVES, (saves, every)) for every in order}
         ratios.append(took[1] / took[never])
+    back = [_resume(layers, 1024, 3 if quick else 7) for layers in (1, 2, 24)]
     middle = {kind: statistics.median(values) for kind, values in calls.items()}
     return [
         Row(
@@ -138,6 +213,7 @@ def run(quick: bool) -> list[Row]:
             "the same run without saves",
             ratio_goal=goal_ratio,
         ),
+        *back,
     ]
 
 

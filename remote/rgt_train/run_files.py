@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 import torch
 
@@ -91,6 +91,7 @@ class RunFiles:
         self.restored: Optional[RestoredState] = None
         self.proof: Optional[StepProof] = None
         self._prepared = False
+        self._git_state: Callable[[], Optional[Dict[str, Any]]] = lambda: None
 
     def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -208,6 +209,8 @@ class RunFiles:
         Returns the facts that the other ranks need.
         """
         self._lock_directory()
+        # Four commands, which would take longer than loading a small checkpoint: beside it.
+        self._git_state = run_log.begin_git_state(os.getcwd())
         o, p = self._options, self._state.progress
         self.report = RunReport(self.out)
         logged, at = last_logged_point(self.out)
@@ -313,12 +316,10 @@ class RunFiles:
         o, step, settings = self._options, self._state.progress.step, self._state.settings
         launch = SinkLaunch(self.out, step, settings, o.project, o.tracker_group, o.tags)
         self.report.add_sinks(open_sinks(o.loggers, launch, self.report.print_line))
-        # Not in a thread: the workers of a DataLoader that are forked meanwhile keep git's pipes
-        # open, and the thread would wait for them.
         facts = run_log.launch_facts(
             seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
             world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings,
-            overrides=o.overrides,
+            overrides=o.overrides, git=self._git_state(),
         )  # fmt: skip
         complaint = run_log.write_launch_record(self.out, facts)
         if complaint:

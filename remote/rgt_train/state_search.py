@@ -279,7 +279,20 @@ class StateSearch:
         """Examine the loop at the end of each of the first steps."""
         self._steps += 1
         if self._steps == 1:
-            self._examine_parts(self._find_counts, self._compare_loop, self._find_objects)
+            # One walk through the process for both: it takes longer than a small step.
+            counters: List[Any] = []
+            stateful: List[Any] = []
+
+            def list_both() -> None:
+                for each in _list_objects(lambda kind: kind is enumerate or _has_state(kind)):
+                    (counters if type(each) is enumerate else stateful).append(each)
+
+            self._examine_parts(
+                list_both,
+                lambda: self._find_counts(counters),
+                self._compare_loop,
+                lambda: self._find_objects(stateful),
+            )
         elif self._steps == 2:
             self._examine_parts(self._compare_loop, self._find_optimizers)
         elif self._steps == 3:
@@ -440,21 +453,26 @@ class StateSearch:
         for path in self._changed_paths("attributes", 0, survey.found):
             self._note_found("attribute", re.split(r"\[", path)[0])
 
-    def _find_counts(self) -> None:
-        """Find ``enumerate`` objects that number batches or epochs of the run."""
-        counters = _list_objects(lambda kind: kind is enumerate)
+    def _find_counts(self, counters: Sequence[Any]) -> None:
+        """Find the ``enumerate`` objects among `counters` that number batches or epochs of the run."""
         numbered = {name for name in map(_source_of, counters) if name}
         if not numbered:
             self.found.pop("count", None)  # of an earlier launch, whose code was another
         for name in sorted(numbered):
             self._note_found("count", f"enumerate({name})")
 
-    def _find_objects(self) -> None:
-        """Find objects with state, and modules, that change or that belong to the optimizers."""
+    def _find_objects(self, stateful: Optional[Sequence[Any]] = None) -> None:
+        """Find objects with state, and modules, that change or that belong to the optimizers.
+
+        Args:
+            stateful: The objects of the process that have state, if they are listed already.
+        """
+        if stateful is None:
+            stateful = _list_objects(_has_state)
         given = self._given_ids()
         objects: List[Any] = []
         survey = StateSurvey(given)
-        for each in _list_objects(_has_state):
+        for each in stateful:
             if type(each) is not torch.utils.data.DataLoader:
                 if id(each) not in given:
                     objects.append(each)

@@ -41,7 +41,7 @@ class TrainingRecorder:
         out: The run directory; created if missing.
         step: The step from which the other trainer continues.
         total_steps: Its last step.
-        facts: Keyword arguments of `rgt_train.tracking.run_log.launch_facts` besides attempt and step.
+        facts: Keyword arguments of `rgt_train.tracking.run_log.launch_facts` besides attempt, step and git.
         mirror: Place of a second copy of each checkpoint: an absolute path or an fsspec URL;
             empty for none.
         keep: How many checkpoints stay there, besides the best.
@@ -77,9 +77,10 @@ class TrainingRecorder:
         if mirror:
             store = CheckpointStore(self.out, attempt, KeepPolicy(keep))
             self._mirror = CheckpointMirror(mirror, store, self._report, lambda pid: None)
-        complaint = run_log.write_launch_record(
-            self.out, run_log.launch_facts(**facts, attempt=attempt, step=step)
+        record = run_log.launch_facts(
+            **facts, attempt=attempt, step=step, git=run_log.git_state(os.getcwd())
         )
+        complaint = run_log.write_launch_record(self.out, record)
         if complaint:
             print_line(f"rgt: {complaint}")
         if logged is None and step == 0:

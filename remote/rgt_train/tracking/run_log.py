@@ -13,10 +13,11 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rgt_train.cadence import AssumedMtbf, FailureRate
 from rgt_train.checkpoint.diskio import LineAppender, StrPath, replace_file
@@ -236,6 +237,7 @@ def launch_facts(
     step: int,
     settings: Mapping[str, Any],
     overrides: Optional[Mapping[str, Any]] = None,
+    git: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, Any]:
     """Return the record of one launch.
 
@@ -248,6 +250,7 @@ def launch_facts(
         step: Its starting step.
         settings: The run's settings.
         overrides: The settings that the person gave, as known so far.
+        git: The state of the work tree, as `git_state` returns it.
     """
     return {
         "time": time.time(),
@@ -263,7 +266,7 @@ def launch_facts(
         "settings": dict(settings),
         "overrides": dict(overrides or {}),
         "versions": library_versions(),
-        "git": git_state(os.getcwd()),
+        "git": git,
     }
 
 
@@ -329,6 +332,25 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
         "untracked": len(names),
     }
+
+
+def begin_git_state(folder: str) -> Callable[[], Optional[Dict[str, Any]]]:
+    """Start `git_state` beside other work; return the function that waits for its result.
+
+    Call that before anything is forked, such as the workers of a DataLoader: they would keep git's
+    pipes open, and it would wait for them.
+    """
+    found: List[Optional[Dict[str, Any]]] = []
+    thread = threading.Thread(
+        target=lambda: found.append(git_state(folder)), name="rgt-git", daemon=True
+    )
+    thread.start()
+
+    def wait_for_state() -> Optional[Dict[str, Any]]:
+        thread.join()
+        return found[0] if found else None
+
+    return wait_for_state
 
 
 def _run_git(folder: str, words: Sequence[str]) -> Optional[bytes]:
