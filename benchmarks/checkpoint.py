@@ -137,15 +137,42 @@ def _loop(
     return found
 
 
-def in_turn(works: dict[str, Callable[[], Any]], times: int) -> dict[str, list[float]]:
-    """Seconds of each of `works`, in rounds that they take turns in, after one to warm up."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
+LOADS = """
+import sys, time
+import torch
+from rgt_train.checkpoint import LoadedCheckpoint, manifest
+
+kind, path = sys.argv[1:]
+work = {
+    "torch": lambda: torch.load(path, weights_only=True),
+    "verify": lambda: manifest.verify_checkpoint(path),
+    "alone": lambda: manifest.verify_checkpoint(path, threads=1),
+    "load": lambda: LoadedCheckpoint(path),
+}[kind]
+begin = time.perf_counter()
+loaded = work()
+print(time.perf_counter() - begin)
+"""
+
+
+def time_loads(paths: dict[str, Path], times: int) -> dict[str, list[float]]:
+    """Seconds of each way to load, in rounds that they take turns in, after one to warm up the page cache.
+
+    Each is the first load of a process, as after a kill. In one process the memory of an earlier load is sometimes
+    used again, for which the kernel need not give pages, and sometimes not: the same load then differs severalfold.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in paths}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
     for number in range(times + 1):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
+        for name, path in paths.items():
+            command = [sys.executable, "-c", LOADS, name, str(path)]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise BenchmarkError(f"{name} ended with {done.returncode}: {done.stderr[-2000:]}")
             if number:
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append(float(done.stdout))
     return taken
 
 
@@ -184,7 +211,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
     import torch
 
     sys.path.insert(0, str(ROOT / "remote"))
-    from rgt_train.checkpoint import LoadedCheckpoint, manifest
+    from rgt_train.checkpoint import manifest
     from rgt_train.checkpoint.safetensors import MODEL_FILE, STATE_FILE, write_tensors
 
     state = {f"weight{n}": torch.rand(1_000_000) for n in range(megabytes // 4)}
@@ -205,15 +232,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
         for file in (tensors / MODEL_FILE, tensors / STATE_FILE)
     }
     (tensors / "manifest.json").write_bytes(manifest.build_manifest(1, both, {}))
-    taken = in_turn(
-        {
-            "torch": lambda: torch.load(plain, weights_only=True),
-            "verify": lambda: manifest.verify_checkpoint(ours),
-            "alone": lambda: manifest.verify_checkpoint(ours, threads=1),
-            "load": lambda: LoadedCheckpoint(str(tensors)),
-        },
-        times,
-    )
+    taken = time_loads({"torch": plain, "verify": ours, "alone": ours, "load": tensors}, times)
 
     def compared(case: str, name: str, goal: float | None = None) -> Row:
         pairs = zip(taken[name], taken["torch"], strict=True)
