@@ -158,19 +158,18 @@ def _measure(script: str, arguments: Sequence[object]) -> float:
 
 def _resume(layers: int, width: int, rounds: int) -> Row:
     """Compare the time to the first step after a kill with that of `torch.load`, in turn."""
-    ours, plain = [], []
+    taken: dict[str, list[float]] = {"ours": [], "plain": []}
     with tempfile.TemporaryDirectory() as folder:
         _measure(RESUME, (folder, layers, width, "write"))
         megabytes = Path(folder, "plain.pt").stat().st_size / 1e6
         for number in range(rounds):
-            for kind in ("ours", "plain") if number % 2 else ("plain", "ours"):
-                (ours if kind == "ours" else plain).append(
-                    _measure(RESUME, (folder, layers, width, kind))
-                )
-    ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, plain, strict=True))
+            for kind in sorted(taken, reverse=bool(number % 2)):
+                taken[kind].append(_measure(RESUME, (folder, layers, width, kind)))
+    pairs = zip(taken["ours"], taken["plain"], strict=True)
+    ratio = statistics.median(mine / theirs for mine, theirs in pairs)
     return Row(
         f"first_step_after_kill_{megabytes:.0f}mb",
-        statistics.median(ours),
+        statistics.median(taken["ours"]),
         "ms from the built model on",
         ratio,
         "torch.load and load_state_dict",
