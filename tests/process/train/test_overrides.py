@@ -40,7 +40,11 @@ class Made:
         """Train up to a step; return the learning rates of the steps."""
         rates: list[float] = []
         run = Run(
-            out, **self.parts, samples=STEPS, epochs=1, options=Options(save_every=100, **options)
+            out,
+            **self.parts,
+            samples=STEPS,
+            epochs=1,
+            options=Options(save_every=100, background=False, **options),
         )
         with run:
             for _ in run.epochs():
@@ -115,7 +119,7 @@ def test_a_rate_that_the_loop_has_lowered_is_not_raised_by_an_old_override(tmp_p
         **made.parts,
         samples=STEPS,
         epochs=1,
-        options=Options(save_every=100, override=("lr",)),
+        options=Options(save_every=100, background=False, override=("lr",)),
     )
     with run:
         for _ in run.epochs():
@@ -227,7 +231,13 @@ def test_an_override_of_nothing_is_a_mistake(tmp_path: Path) -> None:
 def test_a_checkpoint_that_does_not_say_what_was_declared_is_loaded(tmp_path: Path) -> None:
     made = Made()
     made.train(tmp_path, 3)
-    run = Run(tmp_path, **Made().parts, samples=STEPS, epochs=1, options=Options(log_every=0))
+    run = Run(
+        tmp_path,
+        **Made().parts,
+        samples=STEPS,
+        epochs=1,
+        options=Options(log_every=0, background=False),
+    )
     assert run._state.apply_overrides({}) == ([], [])
     run._state.refuse_other_classes({"sampler": run._state.sampler}, "there")
     run.close()

@@ -195,7 +195,7 @@ def steps_of(
     """Train on an order whose epochs differ in length up to step `last`; return epoch and batch of each step."""
     seen = []
     facts = {"samples": 0, "sampler": lambda epoch: range(LENGTHS[kind][epoch % 3]), "epochs": 3}
-    with made(out, options=Options(save_every=1), **{**facts, **given}) as run:
+    with made(out, options=Options(save_every=1, background=False), **{**facts, **given}) as run:
         for epoch in run.epochs():
             for batch in run.batches():
                 seen.append((epoch, batch))

@@ -26,7 +26,7 @@ def make_run(out: Path, **given: Any) -> Run:
         "samples": SAMPLES,
         "batch_size": BATCH,
         "epochs": 3,
-        "options": Options(log_every=0),
+        "options": Options(log_every=0, background=False),
         **given,
     }
     return Run(out, **facts)
