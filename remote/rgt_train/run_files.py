@@ -209,7 +209,7 @@ class RunFiles:
         Returns the facts that the other ranks need.
         """
         self._lock_directory()
-        # Four commands, which would take longer than loading a small checkpoint: beside it.
+        # Four commands take longer than loading a small checkpoint, so both run at the same time.
         self._git_state = run_log.begin_git_state(os.getcwd())
         o, p = self._options, self._state.progress
         self.report = RunReport(self.out)

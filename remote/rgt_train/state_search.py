@@ -285,7 +285,10 @@ class StateSearch:
 
             def list_both() -> None:
                 for each in _list_objects(lambda kind: kind is enumerate or _has_state(kind)):
-                    (counters if type(each) is enumerate else stateful).append(each)
+                    if type(each) is enumerate:
+                        counters.append(each)
+                    else:
+                        stateful.append(each)
 
             self._examine_parts(
                 list_both,

@@ -335,7 +335,7 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
 
 
 def begin_git_state(folder: str) -> Callable[[], Optional[Dict[str, Any]]]:
-    """Start `git_state` beside other work; return the function that waits for its result.
+    """Start `git_state` in a thread; return the function that waits for its result.
 
     Call that before anything is forked, such as the workers of a DataLoader: they would keep git's
     pipes open, and it would wait for them.
@@ -348,7 +348,9 @@ def begin_git_state(folder: str) -> Callable[[], Optional[Dict[str, Any]]]:
 
     def wait_for_state() -> Optional[Dict[str, Any]]:
         thread.join()
-        return found[0] if found else None
+        if found:
+            return found[0]
+        return None
 
     return wait_for_state
 
