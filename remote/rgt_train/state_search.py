@@ -573,8 +573,10 @@ def _list_objects(wanted: Callable[[type], bool]) -> List[Any]:
     objects are gone through without Python code. The list of all of them is dropped at once.
     """
     everything = gc.get_objects()
-    kinds = {kind for kind in {*map(type, everything)} if wanted(kind)}
-    return list(compress(everything, map(kinds.__contains__, map(type, everything))))
+    # Kept, because each look at an object costs a cache miss, and there are half a million of them.
+    types_of = [*map(type, everything)]
+    kinds = {kind for kind in {*types_of} if wanted(kind)}
+    return [*compress(everything, map(kinds.__contains__, types_of))]
 
 
 def _has_state(kind: type) -> bool:
