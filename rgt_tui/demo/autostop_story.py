@@ -252,6 +252,7 @@ class AutostopStory:
         except TimeoutError:
             # A hang would else outlive the story, and hold the sandbox's disks.
             process.kill()
+            await process.wait()
             raise StoryFailed(f"`{line}` took more than {COMMAND_SECONDS:g} s") from None
         assert process.returncode is not None
         ended = CommandResult(

@@ -269,6 +269,7 @@ class TeardownStory:
             out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
         except TimeoutError:
             process.kill()
+            await process.wait()
             raise StoryFailed(
                 f"{what}: `rgt {shlex.join(words)}` took more than {COMMAND_SECONDS:g} s"
             ) from None

@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         list_quarter_paces,
         run_cost,
         seconds_per_step,
+        stalled_seconds,
     )
     from rgt_tui.profiles.seen import before_renting, mark_seen, seen_at, shown_path
     from rgt_tui.profiles.survival import (
@@ -212,6 +213,7 @@ __all__ = [
     "size",
     "stale_after",
     "stall_after",
+    "stalled_seconds",
     "step_time",
     "stopped_by_person",
     "storage_of",
@@ -247,7 +249,7 @@ __getattr__ = imported_later(
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
-        "run_cost seconds_per_step is_version_in_range list_quarter_paces",
+        "run_cost seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
             "is_cluster "

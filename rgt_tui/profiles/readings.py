@@ -213,8 +213,13 @@ def step_time(cell: QueueCell, run: RunState) -> float | None:
     return None
 
 
-def stall_after(cell: QueueCell, run: RunState) -> float:
-    """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps."""
+def stall_after(cell: QueueCell | None, run: RunState) -> float:
+    """Return the seconds without progress from which `run` is stalled: 30, or ten usual steps.
+
+    Ten minutes without a cell, because then no plan says what a step usually takes.
+    """
+    if cell is None:
+        return 600.0
     stall_steps = 10.0
     # Ten steps, because evaluations and saves come between steps.
     return max(STALL_MIN_S, stall_steps * (step_time(cell, run) or 0.0))

@@ -30,7 +30,15 @@ from rgt_tui.model import (
 )
 from rgt_tui.model.run import TIME
 from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
-from rgt_tui.profiles.readings import IN_MEMORY, disk_of, format_duration, how_many, pct, size
+from rgt_tui.profiles.readings import (
+    IN_MEMORY,
+    disk_of,
+    format_duration,
+    how_many,
+    pct,
+    size,
+    stall_after,
+)
 
 # Two gaps: with one, a pause in the training would count as the interval.
 LEAST_SAVES = 3
@@ -372,7 +380,7 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
 
     per_1000_steps: MoneyAmount
     left_s: float | None = None
-    """Seconds to its last step at the current pace; None = the number of steps is unknown."""
+    """Seconds to its last step at the current pace; None = the number of steps is unknown, or it is stalled."""
     to_end: MoneyAmount | None = None
     """Cost of the box for `left_s`."""
 
@@ -389,6 +397,15 @@ class RunCost(msgspec.Struct, frozen=True, kw_only=True):
             words=text,
             value=format_money(end.value, end.currency, end.at_least),
         )
+
+
+def stalled_seconds(box: BoxState, run: RunState, now: float) -> float | None:
+    """Return the seconds without progress of a stalled run; None while it moves, or it is unknown."""
+    cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
+    still = now - (run.progressed_at or now)
+    if still < stall_after(cells.get(run.name), run):
+        return None
+    return still
 
 
 def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
@@ -412,7 +429,8 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     if pace is None or run is None or run.step is None:
         return None
     left = None
-    if run.total_steps is not None and run.total_steps >= run.step:
+    moves = stalled_seconds(box, run, now) is None
+    if moves and run.total_steps is not None and run.total_steps >= run.step:
         # The newest quarter: an average with start-up would promise too late an end.
         left = (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
     return RunCost(

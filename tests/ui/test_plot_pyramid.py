@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+import time
+from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -336,3 +339,18 @@ def test_a_long_run_is_thinned_out_and_keeps_its_ends() -> None:
     long = (np.arange(5000.0), np.arange(5000.0))
     found = summarize_seeds([long, long])
     assert (len(found.steps), found.steps[0], found.steps[-1]) == (400, 0.0, 4999.0)
+
+
+@pytest.mark.parametrize("day", ["2026-10-24", "2027-03-27"])
+def test_the_ticks_of_days_are_midnights_although_the_clocks_change(
+    monkeypatch: pytest.MonkeyPatch, day: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    begin = datetime.fromisoformat(day).timestamp()
+    days = clock_labels(time_ticks(begin, begin + 96 * HOUR, 5, by_clock=True))
+    assert len(days) >= 4 and all(":" not in label for label in days), days
+    hours = time_ticks(begin, begin + 48 * HOUR, 12, by_clock=True)
+    assert {time.localtime(tick).tm_hour % 6 for tick in hours} == {0}, clock_labels(hours)
+    night = time_ticks(begin + 24 * HOUR, begin + 30 * HOUR, 12, by_clock=True)
+    assert {after - before for before, after in pairwise(night)} == {1800.0}

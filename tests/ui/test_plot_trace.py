@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Series
-from rgt_tui.ui.plot import MOST_LOST, CurveTrace
+from rgt_tui.model import EPOCH, RunState, Series
+from rgt_tui.ui.plot import (
+    MOST_LOST,
+    Board,
+    CurveTrace,
+    PlotSettings,
+    RunKey,
+    ShownRun,
+    XAxis,
+    board,
+)
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(-(10**6), 10**6), VALUES), max_size=60)
@@ -155,3 +164,29 @@ def test_any_series_gives_a_curve(
     )
     if points:
         assert trace.xs[-1] == points[-1][0]
+
+
+def test_a_resume_refilled_to_the_same_length_is_drawn_again() -> None:
+    def runs_with(values: dict[str, Series]) -> list[ShownRun]:
+        return [
+            ShownRun("box", RunState(name, series={"loss": one, EPOCH: one}))
+            for name, one in values.items()
+        ]
+
+    settings = PlotSettings(axis=XAxis.EPOCH)
+    series = {name: Series().with_points([(s, 1.0 + s) for s in range(9)]) for name in "ab"}
+    shown, averaged = Board(), board.AveragedRuns()
+    shown.update(runs_with(series), settings, None)
+    before = shown.find_knots(RunKey("box", "a"))
+    assert before is not None and before.x_of(8) == 9.0
+    averaged.summarize(runs_with(series), settings, "box")
+    assert averaged.summary is not None and averaged.summary.mean[-1] == 9.0
+    # Both went back to step 5 and made the same steps again, with other values.
+    resumed = {
+        name: one.with_points([(s, 20.0 + s) for s in range(5, 9)]) for name, one in series.items()
+    }
+    shown.update(runs_with(resumed), settings, None)
+    after = shown.find_knots(RunKey("box", "a"))
+    assert after is not None and after.x_of(8) == 28.0
+    averaged.summarize(runs_with(resumed), settings, "box")
+    assert averaged.summary.mean[-1] == 28.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from rgt_tui.fleet.history.moment_fleet import MomentFleet
 from rgt_tui.model import BoxSpec, FleetState, LinkState, ScreenPosition
 from rgt_tui.store import FLEET, BoxWrites, FleetHistory, HistoryError
 from rgt_tui.ui import RgtApp
+from rgt_tui.ui.notation import current_glyphs
 from rgt_tui.ui.screens import (
     BoxScreen,
     CurvesScreen,
@@ -27,7 +30,9 @@ from rgt_tui.ui.screens import (
     JournalScreen,
     LogScreen,
     TimeMachineScreen,
+    time_machine,
 )
+from rgt_tui.ui.widgets import text_of
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from tests.ui.fakes import NOW, FakeFleet, demo_state
 from tests.ui.kept import HOUR, STORY, as_then, keep_night
@@ -344,3 +349,15 @@ async def test_the_hours_below_the_day_never_touch(width: int, tmp_path: Path) -
     async with machine(tmp_path / "history.db", size=(width, 24)) as (app, _, _):
         hours = next(line for line in screen_text(app).splitlines() if "00:00 " in line[:8])
         assert not re.search(r"\d\d:\d\d ?\d\d:\d\d", hours), hours
+
+
+def test_the_hours_below_a_day_on_which_the_clocks_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    for noon, seconds in (("2026-10-25T12:00", 25 * HOUR), ("2027-03-28T12:00", 23 * HOUR)):
+        at = datetime.fromisoformat(noon).timestamp()
+        day = time_machine.day_around(at)
+        assert day[1] - day[0] == seconds
+        hours = text_of(time_machine.hours_line(day, 250))
+        strip = text_of(time_machine.strip_line(day, (), (), at, 250))
+        assert hours.index("12:00") == strip.index(current_glyphs().cursor), noon

@@ -389,13 +389,20 @@ def _address_status(address: SinkAddress | None) -> dict[str, Any]:
 
 
 def _store_address(folder: str) -> int:
-    lines = sys.stdin.buffer.read(MOST_ADDRESS).decode("utf-8", "replace").split("\n")
+    data = sys.stdin.buffer.read(MOST_ADDRESS + 1)
+    # Never a part of it: a cut token would be refused only when the box needs to call.
+    if len(data) > MOST_ADDRESS:
+        print(
+            f"sink: the address is longer than {MOST_ADDRESS} bytes with its token", file=sys.stderr
+        )
+        return USAGE
+    lines = data.decode("utf-8", "replace").split("\n")
     address = SinkAddress(lines[0].strip(), lines[1].strip() if len(lines) > 1 else "")
     try:
         check_address(address.url)
         ownership.ensure_private_folder(folder)
-        data = jsonline.encode_line({"url": address.url, "token": address.token})
-        files.replace_file(os.path.join(folder, FILE), data, sync=True)
+        line = jsonline.encode_line({"url": address.url, "token": address.token})
+        files.replace_file(os.path.join(folder, FILE), line, sync=True)
     except Undelivered as error:
         print(f"sink: {error}", file=sys.stderr)
         return USAGE

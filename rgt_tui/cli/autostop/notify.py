@@ -51,7 +51,13 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
                 ).strip()
             )
         else:
-            lines.append(sys.stdin.readline(longest).strip())
+            line = sys.stdin.readline(longest)
+            # The rest of a longer line must not be read as the token.
+            if len(line) == longest and not line.endswith("\n"):
+                raise ValueError(
+                    f"the {what} on standard input is longer than {longest:,} characters"
+                )
+            lines.append(line.strip())
     address = lines[0]
     if (
         not address.startswith(("https://", "http://"))

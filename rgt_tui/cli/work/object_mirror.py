@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -177,9 +178,14 @@ async def _stop_upload(child: asyncio.subprocess.Process, patience_s: float = 10
     """Ask the program to end, which removes unfinished uploads; kill it if it does not."""
     child.terminate()
     try:
-        await asyncio.wait_for(child.communicate(), patience_s)
-    except TimeoutError:
-        child.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(child.communicate(), patience_s)
+    # Also at a second Ctrl-C, which cancels this wait.
+    finally:
+        if child.returncode is None:
+            child.kill()
+            # Until then it may still write, and the same command started again would meet it.
+            await child.wait()
 
 
 class MirrorProgress:

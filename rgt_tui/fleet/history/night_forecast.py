@@ -8,12 +8,13 @@ from __future__ import annotations
 import statistics
 import textwrap
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 import msgspec
 
 from rgt_tui.fleet.autostop import propose_hang_stop, propose_self_stop
+from rgt_tui.fleet.history.spoken_times import local_time
 from rgt_tui.health import clock_readings
 from rgt_tui.language import translate
 from rgt_tui.model import (
@@ -30,11 +31,13 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import (
     byte_pct,
+    format_duration,
     format_sums,
     how_many,
     inode_pct,
     list_quarter_paces,
     seconds_per_step,
+    stalled_seconds,
     sum_amounts,
 )
 from rgt_tui.store.spending import has_live_run, hourly_price
@@ -111,7 +114,7 @@ class NightForecast(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_morning(now: float) -> tuple[float, float]:
     """Return the next seven o'clock and the noon after it, by the local clock."""
-    here = datetime.fromtimestamp(now).astimezone()
+    here = local_time(now)
     morning_hour = 7
     morning = here.replace(hour=morning_hour, minute=0, second=0, microsecond=0)
     if morning <= here:
@@ -157,6 +160,8 @@ def forecast_end(box: BoxState, run: RunState, now: float) -> ForecastTime | Non
     pace = seconds_per_step(box, run.name, now)
     # A step beyond the planned last one: the plan is not what the run does.
     if pace is None or run.step is None or run.total_steps is None or run.step > run.total_steps:
+        return None
+    if stalled_seconds(box, run, now) is not None:
         return None
     paces = list_quarter_paces(run)
     # Start-up is in this pace, so only the early side is widened.
@@ -285,24 +290,33 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
         if run is not None:
             end = forecast_end(box, run, now)
         if run is None or end is None:
-            return None, translate(
-                "the end of {name}: its pace or its last step is unknown", name=cell.name
-            )
+            return None, _why_no_end(box, cell.name, run, now)
         return _add_waiting_cells(queue, run, end, now)
     alive = {one.name for one in box.found if one.alive}
     ends = [(run, forecast_end(box, run, now)) for run in box.runs if run.name in alive]
     # One unknown end makes the last end unknown.
     for run, end in ends:
         if end is None:
-            return None, translate(
-                "the end of {name}: its pace or its last step is unknown", name=run.name
-            )
+            return None, _why_no_end(box, run.name, run, now)
     known = [(run, end) for run, end in ends if end is not None]
     if not known:
         return None, translate("the end of its work: no run reports steps")
     # The last of several trainings: before it the box still works.
     run, end = max(known, key=lambda pair: pair[1].likely)
     return end, f"{run.name} ends"
+
+
+def _why_no_end(box: BoxState, name: str, run: RunState | None, now: float) -> str:
+    still = None
+    if run is not None:
+        still = stalled_seconds(box, run, now)
+    if still is None:
+        return translate("the end of {name}: its pace or its last step is unknown", name=name)
+    return translate(
+        "the end of {name}: it has made no step for {still}",
+        name=name,
+        still=format_duration(still),
+    )
 
 
 def _add_waiting_cells(
@@ -585,7 +599,7 @@ def _span_text(when: ForecastTime, now: float) -> str:
     """Return a time with its spread: ``02:31 (02:10–03:00)``."""
 
     def format_clock(at: float) -> str:
-        shown = datetime.fromtimestamp(at).astimezone()
+        shown = local_time(at)
         if at - now < 86400.0:
             return shown.strftime("%H:%M")
         return shown.strftime("%m-%d %H:%M")
@@ -606,17 +620,17 @@ def _find_column(at: float, forecast: NightForecast, room: int) -> int:
 
 def _hour_labels(forecast: NightForecast, room: int) -> str:
     cells = [" "] * room
-    hour = (
-        datetime.fromtimestamp(forecast.now).astimezone().replace(minute=0, second=0, microsecond=0)
-    )
+    # In epoch seconds, because an hour of the local clock may be missing or come twice.
+    at = local_time(forecast.now).replace(minute=0, second=0, microsecond=0).timestamp()
     hours = (forecast.until - forecast.now) / 3600.0
     # A label is 5 cells wide, and needs some blank ones before the next.
     every = next(step for step in (1, 2, 3, 6, 12) if room / hours * step >= 8 or step == 12)
-    while hour.timestamp() < forecast.until:
-        hour += timedelta(hours=1)
-        at = _find_column(hour.timestamp(), forecast, room)
-        if hour.hour % every == 0 and hour.timestamp() <= forecast.until and at + 5 <= room:
-            cells[at : at + 5] = hour.strftime("%H:%M")
+    while at + 3600.0 <= forecast.until:
+        at += 3600.0
+        hour, column = local_time(at), _find_column(at, forecast, room)
+        is_free = not "".join(cells[max(0, column - 1) : column + 5]).strip()
+        if hour.hour % every == 0 and column + 5 <= room and is_free:
+            cells[column : column + 5] = hour.strftime("%H:%M")
     return "".join(cells)
 
 

@@ -37,7 +37,7 @@ def parse_past_time(text: str, now: float) -> float:
     if back is not None and any(back.groups()):
         days, hours, minutes = (int(part or 0) for part in back.groups())
         return now - (86400.0 * days + 3600.0 * hours + 60.0 * minutes)
-    here = _local_time(now)
+    here = local_time(now)
     try:
         return _parse_dated(words, here).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -55,7 +55,7 @@ def coming_time(text: str, now: float) -> float:
     Raises:
         ValueError: it has none of the forms, or is past; the message lists them.
     """
-    words, here = text.strip().casefold(), _local_time(now)
+    words, here = text.strip().casefold(), local_time(now)
     span = _BACK.fullmatch(words)
     if span is not None and any(span.groups()) and words[0].isdigit() and not words.endswith("ago"):
         days, hours, minutes = (int(part or 0) for part in span.groups())
@@ -99,7 +99,7 @@ def _parse_dated(words: str, here: datetime) -> datetime:
     return _at_clock_time(here - timedelta(days=1), words)
 
 
-def _local_time(at: float) -> datetime:
+def local_time(at: float) -> datetime:
     """Return a local time without its zone, because another day may have another UTC offset."""
     return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
 
@@ -121,7 +121,7 @@ def night_began(now: float, looked: float | None = None) -> float:
         now: Client clock.
         looked: When a person last looked; None = unknown.
     """
-    here = _local_time(now)
+    here = local_time(now)
     night_hour = 23
     evening = here.replace(hour=night_hour, minute=0, second=0, microsecond=0)
     if evening > here:
@@ -134,7 +134,7 @@ def night_began(now: float, looked: float | None = None) -> float:
 
 def day_and_clock(at: float, now: float) -> str:
     """Format a past time: ``02:31`` within the last day, otherwise with its date."""
-    then = _local_time(at)
+    then = local_time(at)
     near = abs(now - at) < 86400.0
     return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
 
@@ -144,7 +144,7 @@ def night_or_day(at: float, now: float) -> str:
 
     That is ``today``, ``last night``, ``yesterday``, ``on Friday`` or ``on 2026-11-21``.
     """
-    then, here = _local_time(at), _local_time(now)
+    then, here = local_time(at), local_time(now)
     days = (here.date() - then.date()).days
     if days == 0:
         if then.hour < 6 <= here.hour:

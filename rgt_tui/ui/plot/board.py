@@ -125,11 +125,11 @@ class Board:
             return None
         # Made again only for new points, because it reads all of them.
         known = self._knots.get(key)
-        if known is None or known[:3] != (axis, trace, len(trace.xs)):
+        if known is None or known[:3] != (axis, trace, trace.revision):
             known = (
                 axis,
                 trace,
-                len(trace.xs),
+                trace.revision,
                 AxisKnots.from_trace(trace, from_zero=axis is XAxis.SINCE),
             )
             self._knots[key] = known
@@ -249,7 +249,7 @@ class Board:
 
 
 class AveragedRuns:
-    """Average and band of several runs, kept until one of them gains a point."""
+    """Average and band of several runs, kept until one of them changes."""
 
     def __init__(self) -> None:
         self._source = Board()
@@ -268,7 +268,7 @@ class AveragedRuns:
         self._source.update(runs, settings, None)
         keys = self._source.shown_runs
         traces = [self._source.find_trace(key) for key in keys]
-        known = (settings.metric, keys, [len(trace.xs) for trace in traces if trace])
+        known = (settings.metric, keys, [trace.revision for trace in traces if trace])
         # Only for new points: the band takes a thousand samples.
         if known != self._known:
             self._known = known

@@ -22,7 +22,6 @@ from rgt_tui.ui.plot.curve_stats import ExtremesPyramid, Floats
 from rgt_tui.ui.plot.ticks import (
     clock_labels,
     duration_labels,
-    find_utc_offset,
     format_labels,
     linear_ticks,
     log_ticks,
@@ -461,10 +460,7 @@ def axis_ticks(
     # A label has up to twelve cells, and needs space around it.
     most = max(2, columns // 14)
     if axis in (XAxis.SINCE, XAxis.CLOCK):
-        ahead = 0.0
-        if axis is XAxis.CLOCK:
-            ahead = find_utc_offset(window[1])
-        ticks = time_ticks(*window, most, offset=ahead)
+        ticks = time_ticks(*window, most, by_clock=axis is XAxis.CLOCK)
         return ticks, (clock_labels if axis is XAxis.CLOCK else duration_labels)(ticks)
     ticks = linear_ticks(*window, most, whole=axis is not XAxis.EPOCH)
     return ticks, format_labels(ticks)

@@ -141,14 +141,14 @@ _SECONDS = (
 _DAY = 86400
 
 
-def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> list[float]:
+def time_ticks(low: float, high: float, most: int, *, by_clock: bool = False) -> list[float]:
     """Return evenly spaced times within ``[low, high]`` in units of time, at most about `most`.
 
     Args:
         low: Seconds.
         high: Seconds.
         most: Number of ticks.
-        offset: Seconds of local time ahead of UTC, so that days begin at midnight.
+        by_clock: They are round by the local clock, also where it changes: days begin at midnight.
     """
     raw = (high - low) / max(1, most)
     if not (raw > 0 and math.isfinite(raw)):
@@ -159,11 +159,20 @@ def time_ticks(low: float, high: float, most: int, *, offset: float = 0.0) -> li
     step = next((float(nice) for nice in _SECONDS if nice >= raw), None)
     if step is None:
         step = nice_step((high - low) / _DAY, most, whole=True) * _DAY
-    first = math.ceil((low + offset) / step - 1e-9)
-    count = math.floor((high + offset) / step + 1e-9) - first + 1
-    return list(
-        dict.fromkeys((first + i) * step - offset for i in range(max(0, min(count, 2 * most + 2))))
-    )
+    hour = 3600.0
+    ahead = behind = 0.0
+    if by_clock:
+        ahead, behind = _find_utc_offset(low), _find_utc_offset(high)
+        # Clocks change by whole hours: shorter steps stay round, and no repeated hour is left out.
+        if step <= hour:
+            behind = ahead
+    first = math.ceil((low + ahead) / step - 1e-9)
+    count = math.floor((high + behind) / step + 1e-9) - first + 1
+    ticks = [(first + i) * step - ahead for i in range(max(0, min(count, 2 * most + 2)))]
+    if ahead != behind:
+        ticks = [tick + ahead - _find_utc_offset(tick) for tick in ticks]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+    return list(dict.fromkeys(ticks))
 
 
 def duration_labels(ticks: Sequence[float]) -> list[str]:
@@ -218,7 +227,7 @@ def clock_labels(ticks: Sequence[float]) -> list[str]:
     return format_labels(ticks)
 
 
-def find_utc_offset(at: float) -> float:
+def _find_utc_offset(at: float) -> float:
     """Return the UTC offset of the local time at a time, in seconds; 0 for an invalid time."""
     try:
         return float(time.localtime(at).tm_gmtoff)

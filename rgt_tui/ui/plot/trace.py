@@ -91,6 +91,8 @@ class CurveTrace:
     """
 
     def __init__(self) -> None:
+        self.revision = 0
+        """Rises with each change; the number of points may be the same again after a resume."""
         self._reset_points(None)
 
     def _reset_points(self, source: list[int] | None) -> None:
@@ -125,7 +127,9 @@ class CurveTrace:
             emptied = self._size > 0
             self._reset_points(xs)
         if n == self._fed:
+            self.revision += anew and emptied
             return anew and emptied
+        self.revision += 1
         steps, values = _to_floats(xs[self._fed : n]), _to_floats(ys[self._fed : n])
         self._fed = n
         known = np.isfinite(steps)

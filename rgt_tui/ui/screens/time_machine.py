@@ -400,17 +400,18 @@ def strip_line(
     return merge_spans(cells)
 
 
-def hours_line(width: int) -> Line:
-    """Draw the hours below a day of `width` cells."""
+def hours_line(day: tuple[float, float], width: int) -> Line:
+    """Draw the hours below a day of `width` cells; one with a change of the clocks has 23 or 25."""
     # Minimum cells per label, which has 5: labels must not touch.
     label_limit = 8
-    count, hours = next(
-        ((count, hours) for count, hours in EVERY if width // count >= label_limit), (1, 24)
-    )
+    hours = next((hours for count, hours in EVERY if width // count >= label_limit), 24)
+    begin, end = day
+    here = time.localtime(begin)
     text = [" "] * width
-    for number in range(count):
-        label = f"{number * hours:02d}:00"
-        start = number * width // count
+    for hour in range(0, 24, hours):
+        at = time.mktime((here.tm_year, here.tm_mon, here.tm_mday, hour, 0, 0, 0, 0, -1))
+        label = time.strftime("%H:%M", time.localtime(at))
+        start = int(at - begin) * width // int(end - begin)
         # A label at the right edge is cut.
         text[start : start + len(label)] = label[: max(0, width - start)]
     return (dim_span("".join(text)[:width]),)
@@ -448,5 +449,5 @@ class DayStrip(LineWidget):
         day = day_around(self._at)
         return [
             make_line(" ", *strip_line(day, self._watched, self._rows, self._at, room)),
-            make_line(" ", *hours_line(room)),
+            make_line(" ", *hours_line(day, room)),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.cli.work import object_mirror
 from rgt_tui.fleet import read_notes
 from rgt_tui.model import BoxSpec
 from rgt_tui.transfer import object_upload
@@ -216,6 +218,27 @@ import boto3, json, os
 store = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
 print(json.dumps([part["Key"] for part in store.list_multipart_uploads(Bucket="box").get("Uploads", [])]))
 """
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_upload_that_does_not_end_has_ended_when_the_command_goes_on(
+    cancelled: bool,
+) -> None:
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", stubborn, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None and await child.stdout.readline() == b"\n"
+    if cancelled:
+        stopping = asyncio.create_task(object_mirror._stop_upload(child, 600.0))
+        # One turn of the loop: the stop has begun to wait.
+        await asyncio.sleep(0)
+        stopping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stopping
+    else:
+        await object_mirror._stop_upload(child, 0.01)
+    assert child.returncode == -signal.SIGKILL
 
 
 class SlowStore:

@@ -80,7 +80,15 @@ def test_an_address_is_kept_by_itself_and_never_shown(agent: Agent, hook: Hook) 
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"\n", b"ftp://x/y\n", b"http://ntfy.example/topic\n", b"https://\n", b"https://a b/\n"],
+    [
+        b"",
+        b"\n",
+        b"ftp://x/y\n",
+        b"http://ntfy.example/topic\n",
+        b"https://\n",
+        b"https://a b/\n",
+        b"https://a/\n" + b"t" * 5000,
+    ],
 )
 def test_what_is_no_address_is_refused(agent: Agent, line: bytes) -> None:
     done = agent.run("sink", stdin=line)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -14,6 +16,7 @@ from rgt_tui.model import (
     AutostopMode,
     BoxState,
     EndAction,
+    FoundRun,
     MeterKind,
     ProviderRef,
     ReducedHistory,
@@ -39,6 +42,16 @@ HOUR = 3600.0
 replace = msgspec.structs.replace
 
 
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Use a zone whose clocks change."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 def training_box(*, step: int = 1200, total: int | None = 3600, waiting: int = 0) -> BoxState:
     """Return a box with a run of a step a second since `step` seconds, at $1 per hour."""
     box = running_box("lab", at=NOW)
@@ -49,6 +62,7 @@ def training_box(*, step: int = 1200, total: int | None = 3600, waiting: int = 0
         step=step,
         total_steps=total,
         last_at=NOW,
+        progressed_at=NOW,
         series={"loss": Series().with_points(points), "@time": Series().with_points(times)},
         resumes=(),
     )
@@ -314,3 +328,38 @@ def test_the_labels_of_the_axis_never_touch(width: int, minutes: int) -> None:
     labels = axis.split()
     assert labels and all(len(label) == 5 for label in labels), axis
     assert not any(f"{one} {other}" in axis for one, other in itertools.pairwise(labels)), axis
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("evening", "hours", "ninth"),
+    [("2026-10-24T23:00", 9.0, "07:00"), ("2027-03-27T23:00", 7.0, "09:00")],
+)
+def test_morning_is_at_seven_although_the_clocks_change_at_night(
+    evening: str, hours: float, ninth: str
+) -> None:
+    now = datetime.fromisoformat(evening).timestamp()
+    morning, noon = night_forecast.find_morning(now)
+    assert (morning - now, noon - morning) == (hours * HOUR, 5 * HOUR)
+    for width in (60, 80, 100, 120, 200):
+        night = night_forecast.forecast_night([(training_box(), profile())], now)
+        axis = night_forecast.night_lines(night, width)[0].text
+        labels = axis.split()
+        assert labels == sorted(labels) and all(len(label) == 5 for label in labels), axis
+        at = night_forecast._find_column(now + 9 * HOUR, night, width - 6)
+        assert ninth not in labels or axis.index(ninth) == 5 + at, axis
+    assert ninth in labels, "the widest has all hours"
+
+
+def test_a_run_that_makes_no_progress_has_no_end() -> None:
+    hung = training_box()
+    hung = replace(hung, runs=(replace(hung.runs[0], progressed_at=NOW - 41 * 60),))
+    night = night_of(hung).boxes[0]
+    assert (night.works, night.end, night.wasted) == (True, None, None)
+    assert "the end of lstm-a: it has made no step for 41m00" in night.unknown
+    process = FoundRun(name="lstm-a", pid=7, started=NOW - 9000, command="train.py", alive=True)
+    night = night_of(replace(hung, queues=(), found=(process,))).boxes[0]
+    assert (night.works, night.end) == (True, None)
+    assert "the end of lstm-a: it has made no step for 41m00" in night.unknown
+    cost = run_cost(hung, "lstm-a", NOW)
+    assert cost is not None and (cost.left_s, cost.to_end) == (None, None), "nor anywhere else"
