@@ -629,6 +629,10 @@ RECEIPT_OF = Receipt(
 class WithReceipt(ParkFleet):
     """The call ends with a sentence that is longer than any line."""
 
+    def __init__(self, receipt: Receipt = RECEIPT_OF) -> None:
+        super().__init__()
+        self.made = receipt
+
     async def execute_action(self, *arguments: Any, **given: Any) -> AsyncIterator[StopProgress]:
         async for step in super().execute_action(*arguments, **given):
             yield (
@@ -636,7 +640,7 @@ class WithReceipt(ParkFleet):
                 if step.phase is StopPhase.METER_OFF
                 else step
             )
-        self.receipts[BOX] = RECEIPT_OF
+        self.receipts[BOX] = self.made
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -683,6 +687,29 @@ async def test_it_ends_with_a_receipt_and_what_still_bills_is_not_cut_off(
         assert copied is not None and copied.text.startswith(f"# {BOX}: destroyed")
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is not screen)
+
+
+async def test_after_a_park_d_reviews_destroying_as_the_receipt_offers() -> None:
+    fleet = WithReceipt(msgspec.structs.replace(RECEIPT_OF, verb=BillingVerb.PARK))
+    app = app_of(fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await pilot.press("D")
+        assert screen.state.typed == "D", "in the review it is a letter of the name"
+        await pilot.press("backspace")
+        await type_name(pilot, screen)
+        screen.query_one("#ok").focus()
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.receipt is not None)
+        await until(pilot, lambda: "D end what still bills" in screen_text(app))
+        fleet.change(BOX, meter=Meter(lifecycle=Lifecycle.STOPPED, kind=MeterKind.STORAGE_ONLY))
+        await pilot.press("D")
+        await until(pilot, lambda: app.screen is not screen)
+        review = app.screen
+        assert isinstance(review, TeardownScreen)
+        assert (review.state.stage, review.state.verb) == (DialogStage.REVIEW, BillingVerb.DESTROY)
+        assert screen not in app.screen_stack
 
 
 async def test_at_80_by_24_the_first_reason_and_the_keys_are_in_sight() -> None:

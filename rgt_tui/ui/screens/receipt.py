@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.screen import ModalScreen
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.gate import Receipt, receipt_markdown, receipt_rows, receipt_title
@@ -23,11 +24,12 @@ from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 
 STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
 """Labels of texts that must not be missed."""
+END_CHARGES = Command("receipt.tear-down", ("D",), "end what still bills",
+            "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True)  # fmt: skip
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
     Command("receipt.copy", ("y",), "copy", "Copy the receipt as Markdown.", "copy"),
-    Command("receipt.tear-down", ("D",), "end what still bills",
-            "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True),
+    END_CHARGES,
     Command("receipt.scroll-down", ("down", "pagedown"), "scroll down", "See the rest.", "scroll(1)"),
     Command("receipt.scroll-up", ("up", "pageup"), "scroll up", "See the start.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),
@@ -71,6 +73,17 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
         for number, piece in enumerate(wrap_text(text, room, Tone.STRONG if strong else Tone.TEXT)):
             lines.append(make_line(dim_span(f"{label if number == 0 else '':<{NAMES}}"), piece))
     return lines
+
+
+def review_destroying(dialog: ModalScreen[None], receipt: Receipt | None) -> bool:
+    """Replace a dialog by the review of destroying a parked box; return whether its receipt is of a park."""
+    if receipt is None or receipt.verb is not BillingVerb.PARK:
+        return False
+    open_screen = getattr(dialog.app, "open_screen", None)
+    dialog.dismiss()
+    if open_screen is not None:
+        open_screen("teardown", receipt.box)
+    return True
 
 
 class ReceiptScreen(TextDialog):
@@ -158,10 +171,5 @@ class ReceiptScreen(TextDialog):
 
     def action_tear_down(self) -> None:
         """Review destroying a parked box; the receipt gives way to the dialog."""
-        if self.receipt is None or self.receipt.verb is not BillingVerb.PARK:
+        if not review_destroying(self, self.receipt):
             self.hint(translate("nothing that rgt can end: see the row 'to end that'"))
-            return
-        open_screen = getattr(self.app, "open_screen", None)
-        self.dismiss()
-        if open_screen is not None:
-            open_screen("teardown", self.box_name)

@@ -21,7 +21,7 @@ from textual.worker import Worker
 from rgt_tui.fleet import FleetSource, GateClosed, NoControlPlane
 from rgt_tui.gate import GENERIC, Receipt, receipt_markdown, receipt_rows
 from rgt_tui.language import translate
-from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, RiskLevel
+from rgt_tui.model import BillingAction, BillingVerb, FleetState, Meter, MeterKind, RiskLevel
 from rgt_tui.profiles import (
     action_for,
     describe_check_months,
@@ -35,7 +35,7 @@ from rgt_tui.ui.commands import APP, Command, build_bindings, key_for, keys_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import current_glyphs, make_displayable
-from rgt_tui.ui.screens.receipt import receipt_lines
+from rgt_tui.ui.screens.receipt import END_CHARGES, receipt_lines, review_destroying
 from rgt_tui.ui.widgets.fixed_lines import KeyLine
 from rgt_tui.ui.widgets.lines import FittedLines, RowChosen
 from rgt_tui.ui.widgets.panes import out_of_sight
@@ -136,8 +136,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """
 
     PLACE: ClassVar[str] = "tear down"
-    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
-    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, *WALK)))
+    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, END_CHARGES, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, END_CHARGES, *WALK)))
     # Enter right after opening must do nothing.
     AUTO_FOCUS = "#cancel"
     DEFAULT_CSS = STYLE
@@ -151,7 +151,12 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         offered = tuple(
             verb for verb in BillingVerb if self._find_billing_action(verb) is not None
         ) or (BillingVerb.DESTROY,)
-        self.state = ConfirmState(box_name, offered[0], fleet.now(), offered)
+        box, verb = fleet.state.find_box(box_name), offered[0]
+        # Of a parked box only the rest can be ended.
+        is_parked = box is not None and box.meter.kind is MeterKind.STORAGE_ONLY
+        if is_parked and BillingVerb.DESTROY in offered:
+            verb = BillingVerb.DESTROY
+        self.state = ConfirmState(box_name, verb, fleet.now(), offered)
         self._opened_at = fleet.now()
         self._reviewing: Worker[None] | None = None
         self._asks = False
@@ -205,6 +210,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if self.query_one(EvidenceList).has_focus:
             # The most important first: the key line leaves out the last ones.
             first = (*EVIDENCE[:4], COPY, *TEARDOWN[1:2], closes)
+        elif self.receipt is not None and self.receipt.verb is BillingVerb.PARK:
+            first = (END_CHARGES, COPY, *TEARDOWN[3:4], closes)
         elif self.receipt is not None:
             first = (COPY, *TEARDOWN[3:4], closes)
         else:
@@ -737,6 +744,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 ),
             )
         self.dismiss()
+
+    def action_tear_down(self) -> None:
+        """Review destroying the box that was parked here, as its receipt offers."""
+        review_destroying(self, self.receipt)
 
     def to_copy(self) -> ClipboardText | None:
         """Return the receipt, the manual steps, or the selected row of the evidence."""
