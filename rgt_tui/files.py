@@ -192,16 +192,35 @@ def open_named(path: Path) -> BinaryIO:
     return open_regular(path)
 
 
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes.
+
+    Never a part of it: a table that is cut between two lines means something else.
+
+    Raises:
+        OSError: It is larger, is not a regular file, or cannot be read.
+    """
+    with open_regular(path) as file:
+        return _read_rest(file, most)
+
+
+def _read_rest(file: BinaryIO, most: int) -> bytes:
+    data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes")
+    return data
+
+
 class NotOurs(Exception):
     """A user's own file that others may change; the message says whose it is, and what to do."""
 
 
 def read_own(path: Path, most: int) -> bytes:
-    """Return up to `most` bytes of a file that acts in the user's name.
+    """Return the content of a file that acts in the user's name.
 
     Raises:
         NotOurs: Others may write to it, or to its directory.
-        OSError: It is not a regular file, or cannot be read.
+        OSError: It is larger than `most` bytes, is not a regular file, or cannot be read.
     """
     with open_regular(path) as file:
         wrong = find_fault(path, os.fstat(file.fileno()), file.fileno()) or find_fault(
@@ -209,7 +228,7 @@ def read_own(path: Path, most: int) -> bytes:
         )
         if wrong is not None:
             raise NotOurs(f"{wrong.words}, so that it is not used: {wrong.cure}")
-        return file.read(most)
+        return _read_rest(file, most)
 
 
 ENV_FILES: list[Path] = []
@@ -230,14 +249,12 @@ def find_in_env_files(names: Iterable[str], most: int = 65536) -> tuple[str, str
     wanted, refused = tuple(names), ""
     for path in ENV_FILES:
         try:
-            data = read_own(path, most + 1)
+            lines = read_own(path, most).decode("utf-8", "replace").splitlines()
         except OSError:
             continue
         except NotOurs as error:
             refused = str(error)
             continue
-        # Not read in part: the last line could be half of a key.
-        lines = data.decode("utf-8", "replace").splitlines() if len(data) <= most else ()
         found = dict(filter(None, map(_read_assignment, lines)))
         for name in wanted:
             if found.get(name):

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
-from rgt_tui.files import config_directory, locked_file, replace_file
+from rgt_tui.files import config_directory, locked_file, read_bounded, replace_file
 from rgt_tui.language import translate
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
 from rgt_tui.ui.enduring import shorten_path
@@ -87,7 +87,7 @@ def read_preferences(path: Path) -> Preferences:
         PreferencesError: It cannot be read, is not TOML, or has an invalid value.
     """
     try:
-        text = path.read_bytes()[: MOST_BYTES + 1].decode()
+        text = read_bounded(path, MOST_BYTES).decode()
     except FileNotFoundError:
         return Preferences()
     except (OSError, UnicodeDecodeError) as error:
@@ -358,7 +358,7 @@ def remember_theme(path: Path, theme: str) -> str:
         with locked_file(path):
             text = ""
             if path.exists():
-                text = path.read_text(encoding="utf-8")
+                text = read_bounded(path, MOST_BYTES).decode()
             changed = with_theme(text, theme)
             # Unusual TOML may have its theme where the expressions do not look, so the result is
             # parsed.

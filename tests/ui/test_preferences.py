@@ -56,6 +56,15 @@ def test_what_cannot_be_is_refused_with_file_key_and_what_to_do(case: str) -> No
     assert "\x1b" not in str(refused.value)
 
 
+def test_a_file_over_the_limit_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
+    path = tmp_path / "ui.toml"
+    path.write_text("# key\n" * 200_000 + '[keys]\n"box.log" = "L"\n')
+    with pytest.raises(PreferencesError, match="it is larger than 1,048,576 bytes"):
+        read_preferences(path)
+    assert "it is larger than 1,048,576 bytes" in remember_theme(path, "rgt-light")
+    assert path.stat().st_size > 1 << 20
+
+
 def test_every_fault_is_said_with_its_line() -> None:
     text = """# mine
 [ui]
@@ -111,7 +120,7 @@ def test_keys_are_written_as_they_are_read(tmp_path: Path) -> None:
         "box.teardown": ("Z",),
     }
     assert read_preferences(tmp_path / "none") == Preferences()
-    with pytest.raises(PreferencesError, match="Is a directory"):
+    with pytest.raises(PreferencesError, match="a directory, not a file"):
         read_preferences(tmp_path)
 
 

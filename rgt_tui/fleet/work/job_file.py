@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.files import open_regular
+from rgt_tui.files import read_bounded
 from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, parse_lines
 from rgt_tui.language import translate
 from rgt_tui.model import clean_text
@@ -115,7 +115,8 @@ class PortableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             JobFileError: There are no cells, or not these.
         """
         # A cell without a task gets the one of programs without tasks.
-        text = "\n".join(re.sub(r"^\s*(\S+)\s*$", r"\1 run", line) for line in self.cells)
+        alone = r"^\s*([^\s#]+)\s*(?=#|$)"
+        text = "\n".join(re.sub(alone, r"\1 run ", line) for line in self.cells)
         try:
             lines = parse_lines(text, "cells")
         except NoQueue as error:
@@ -152,10 +153,7 @@ def read_job_file(path: Path) -> PortableJob:
         JobFileError: It cannot be read, is not TOML, or has an unknown key or a wrong value.
     """
     try:
-        with open_regular(path) as file:
-            most_bytes = 1 << 20
-            # Not as a binary file: tomllib reads that whole.
-            body = tomllib.loads(file.read(most_bytes).decode("utf-8"))
+        body = tomllib.loads(read_bounded(path, 1 << 20).decode("utf-8"))
     except OSError as error:
         raise JobFileError(
             translate(

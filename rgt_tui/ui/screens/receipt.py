@@ -24,8 +24,10 @@ from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 
 STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
 """Labels of texts that must not be missed."""
-END_CHARGES = Command("receipt.tear-down", ("D",), "end what still bills",
-            "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True)  # fmt: skip
+END_CHARGES = Command(
+    "receipt.tear-down", ("D",), "end what still bills",
+    "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True,
+)  # fmt: skip
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
     Command("receipt.copy", ("y",), "copy", "Copy the receipt as Markdown.", "copy"),

@@ -136,7 +136,14 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """
 
     PLACE: ClassVar[str] = "tear down"
-    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, END_CHARGES, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
+    KEYS: ClassVar[tuple[Command, ...]] = (
+        *TEARDOWN,
+        END_CHARGES,
+        *WALK,
+        *EVIDENCE,
+        *PRESS,
+        *CHOOSE,
+    )
     BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, END_CHARGES, *WALK)))
     # Enter right after opening must do nothing.
     AUTO_FOCUS = "#cancel"

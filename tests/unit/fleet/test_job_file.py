@@ -90,6 +90,18 @@ def test_cells_that_do_not_exist(tmp_path: Path) -> None:
     assert [line.text for line in job.queue_lines()] == ["a.yaml run", "b.yaml seg 3"]
 
 
+def test_a_file_over_the_limit_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
+    with pytest.raises(job_file.JobFileError, match="cannot be read: it is larger than 1,048,576"):
+        job_of(tmp_path, f"{RUN}\n" + "# a cell\n" * 200_000 + 'cells = ["a.yaml"]\n')
+
+
+def test_a_cell_without_a_task_may_end_in_a_comment(tmp_path: Path) -> None:
+    rows = ["a.yaml  # the baseline", "b.yaml# near", "c.yaml seg # a task", "# none"]
+    lines = job_of(tmp_path, f"{RUN}cells = {rows}\n").queue_lines()
+    assert [(line.name, line.task) for line in lines] == [("a", "run"), ("b", "run"), ("c", "seg")]
+    assert lines[0].text == "a.yaml run # the baseline"
+
+
 def test_cells_with_results_are_found_in_queues_and_in_pulled_files(tmp_path: Path) -> None:
     lines = job_of(tmp_path, f'{RUN}cells = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"]').queue_lines()
     sweep = sweeps.RequestedSweep(name="sweep", lines=lines, gpu=None, secret_names=[])
