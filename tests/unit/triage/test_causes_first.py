@@ -80,6 +80,9 @@ def test_pages_that_cover_a_whole_kind_have_that_role() -> None:
     assert {pages[id_].role for id_ in ("PY1", "API1")} == {PageRole.UNKNOWN}
 
 
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory"
+
+
 def test_a_name_in_shared_memory_is_no_path(tmp_path: Path) -> None:
     raised = "FileExistsError: [Errno 17] File exists: '/000000_epoch_shape'"
     shared = [
@@ -90,7 +93,14 @@ def test_a_name_in_shared_memory_is_no_path(tmp_path: Path) -> None:
         raised,
     ]
     path = [*SHAPES[:2], '    os.makedirs("/000000_epoch_shape")', raised]
-    for expected, lines in (("LOCK1", shared), ("PATH1", path)):
+    gone = [line.replace("FileExistsError: [Errno 17] File exists", MISSING) for line in shared]
+    missing = [line.replace("FileExistsError: [Errno 17] File exists", MISSING) for line in path]
+    for expected, lines in (
+        ("LOCK1", shared),
+        ("SHM1", gone),
+        ("PATH1", path),
+        ("PATH1", missing),
+    ):
         assert found_in(lines, tmp_path / "train.log") == [expected]
         sick = box(
             sample=None, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log(*lines),)
