@@ -251,20 +251,26 @@ def _print_mute_change(
     if made:
         _print_mutes([spec], tuple(made), now, as_json=as_json)
         return
-    # JSON has objects of mutes only; unmuting leaves none.
-    if as_json:
-        return
     ended = [
-        mute.what
-        for mute in before
-        if mute.box == key and mute not in after and _is_active(mute, now)
+        mute for mute in before if mute.box == key and mute not in after and _is_active(mute, now)
     ]
-    names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
+    if as_json:
+        for mute in ended:
+            _print_mute_row(spec.name, msgspec.structs.replace(mute, until=now), muted=False)
+        if not ended:
+            print_json({"box": spec.name, "what": what, "muted": False})
+        return
+    names = ", ".join("everything" if mute.what == EVERYTHING else mute.what for mute in ended)
     print_lines(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}")
 
 
 def _is_active(mute: AlertMute, now: float) -> bool:
     return mute.until is None or now < mute.until
+
+
+def _print_mute_row(box: str, mute: AlertMute, *, muted: bool) -> None:
+    body = {"box": box, "what": mute.what, "until": mute.until, "since": mute.at, "muted": muted}
+    print_json(body)
 
 
 def _print_mutes(
@@ -279,13 +285,7 @@ def _print_mutes(
         if mute.box not in names or not _is_active(mute, now):
             continue
         if as_json:
-            body = {
-                "box": names[mute.box],
-                "what": mute.what,
-                "until": mute.until,
-                "since": mute.at,
-            }
-            print_json(body)
+            _print_mute_row(names[mute.box], mute, muted=True)
             continue
         if mute.what == EVERYTHING:
             what = "everything"

@@ -433,7 +433,9 @@ class Fleet(BaseFleet):
         """Return what runs the steps of a fix on a box."""
         from rgt_tui.fleet.work.fix_trials import FixTrials
 
-        session = self._sessions[box]
+        session = self._sessions.get(box)
+        if session is None:
+            raise NotOffered  # it has left the fleet file
         return FixTrials(
             lambda: session.agent,
             lambda: session.state,
@@ -575,9 +577,11 @@ class Fleet(BaseFleet):
         """The open connection to a box and its agent, for requests outside the stream.
 
         Raises:
-            Unreachable: there is no connection now.
+            Unreachable: there is no connection now, or the box has left the fleet file.
             NoCommands: only a plain shell answers there.
         """
+        if box not in self._sessions:
+            raise Unreachable(translate("{box} has left the fleet file", box=box))
         return self._sessions[box].agent
 
     async def surviving_mounts(self, box: str, verb: BillingVerb) -> tuple[str, ...]:

@@ -418,7 +418,7 @@ class FleetSource(Protocol):
         """Return what runs the steps of a fix on a box.
 
         Raises:
-            NotOffered: these boxes are a recording or an earlier moment.
+            NotOffered: these boxes are a recording or an earlier moment, or this one has left the fleet.
         """
         raise NotOffered
 

@@ -201,3 +201,12 @@ async def test_in_a_smaller_terminal_what_the_removal_changes_stays_in_sight() -
     async with running(TrialFleet(), size=(120, 50), keys=("exclamation_mark",)) as (app, pilot, _):
         await resize(pilot, 60, 20)
         assert "disk then" in screen_text(app)
+
+
+async def test_a_box_that_has_left_the_fleet_says_that_nothing_was_removed() -> None:
+    fleet = TrialFleet()
+    async with running(fleet, keys=("exclamation_mark",)) as (app, pilot, _):
+        fleet.trials = None
+        await pilot.press(*"viz", "enter")
+        await settle(pilot)
+        assert "nothing was removed: only a connected box can be asked" in screen_text(app)

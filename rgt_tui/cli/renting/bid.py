@@ -194,11 +194,13 @@ class _BidCommand:
                         state = bid.status
                     print_lines(f"changed: {case.price:g} {bid.currency}/h; {state}")
                 return self.print_result(OK)
-            why = translate(
-                "the platform shows {per_hour} {currency}/h",
-                per_hour=bid.per_hour,
-                currency=bid.currency,
-            )
+            why = translate("the platform shows no bid")
+            if bid.per_hour is not None:
+                why = translate(
+                    "the platform shows {per_hour} {currency}/h",
+                    per_hour=bid.per_hour,
+                    currency=bid.currency,
+                )
         return self.print_result(
             UNCONFIRMED,
             translate("the platform accepted the bid but does not show it: {why}", why=why),

@@ -356,7 +356,13 @@ class FixTrialScreen(TextDialog):
     async def _remove_files(self, step: StepTrial, typed: str) -> None:
         found = step.preview
         assert found is not None
-        runner = self._fleet.fix_trials(self._box.spec.name)
+        try:
+            runner = self._fleet.fix_trials(self._box.spec.name)
+        except NotOffered:
+            error = translate("only a connected box can be asked")
+            step.result = translate("nothing was removed: {error}", error=error)
+            self._show_progress()
+            return
         step.result, step.tone = "removing", Tone.WARN
         self._show_progress()
         try:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.renting import bid
 from rgt_tui.demo import InjectedFault
 from rgt_tui.demo.platforms import LocalInstance, LocalVast
-from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
+from rgt_tui.gate import BidCase
+from rgt_tui.model import Bid, BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -175,3 +178,24 @@ async def test_a_box_without_a_provider_or_bids_says_so(bids: Bids) -> None:
     code, body = await bids.json("0.7")
     assert (code, bids.server.requests) == (FAILED, [])
     assert "no call that changes a bid" in body["reasons"][0]
+
+
+async def test_a_bid_that_the_platform_does_not_show_is_no_price_of_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = Bid(
+        kind="vastai", instance="7", is_bid=True, per_hour=None, least=None, storage_per_hour=None
+    )
+
+    class Bidder:
+        async def read_bid(self, _: str) -> Bid:
+            return unknown
+
+    async def go_on(_: float) -> None:
+        """Wait no time between two readings."""
+
+    monkeypatch.setattr(asyncio, "sleep", go_on)
+    command = bid._BidCommand(cast("Any", argparse.Namespace(json=False)), "mill", None)
+    case = BidCase(box="mill", account="a", bid=unknown, at=0.0, price=0.5, limits=(0.0, 9.0))
+    assert await command._confirm_bid(cast("Any", Bidder()), case) == UNCONFIRMED
+    assert "does not show it: the platform shows no bid" in capsys.readouterr().err

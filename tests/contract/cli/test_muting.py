@@ -69,6 +69,21 @@ def test_off_speaks_again(two: Rgt) -> None:
     assert listed(two) == []
 
 
+def test_off_says_in_json_what_it_ended(two: Rgt) -> None:
+    def off(*words: str) -> list[tuple[object, object, object]]:
+        lines = two.on("mute", "lab", *words, "--off", "--json").stdout.splitlines()
+        rows = [json.loads(line) for line in lines]
+        return [(row["box"], row["what"], row["muted"]) for row in rows]
+
+    for what in ("idle-gpu", "bytes:/", "stalled"):
+        made = json.loads(two.on("mute", "lab", what, "--json").stdout)
+        assert (made["what"], made["muted"]) == (what, True)
+    assert off("idle-gpu") == [("lab", "idle-gpu", False)]
+    assert sorted(off()) == [("lab", "bytes:/", False), ("lab", "stalled", False)]
+    assert off("idle-gpu") == [("lab", "idle-gpu", False)], "also if it was not muted"
+    assert listed(two) == []
+
+
 @pytest.mark.parametrize("what", [(), ("done-billing",)])
 def test_what_costs_money_speaks_again_after_a_day(two: Rgt, what: tuple[str, ...]) -> None:
     for how in (("--for", "9d"), ("--until-over",)):
