@@ -179,7 +179,8 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
     boxes = await _gather_boxes(specs, arguments)
     if boxes is None:
         return UNREACHABLE
-    pattern = arguments.run or "*"
+    # Brackets are part of a name, such as "lr[0.1]": only * and ? are a pattern.
+    pattern = (arguments.run or "*").replace("[", "[[]")
     runs = {
         # Keyed by box and run: the same seed name on two boxes is two runs.
         (box.spec.name, run.name): run
@@ -192,7 +193,7 @@ async def _print_over_seeds(specs: Sequence[BoxSpec], arguments: CurvesArguments
             translate(
                 "{box}: no run with a curve is called {pattern!r}",
                 box=arguments.box,
-                pattern=pattern,
+                pattern=arguments.run or "*",
             )
         )
         return FAILED

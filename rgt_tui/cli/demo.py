@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.printing import print_error
+from rgt_tui.cli.printing import print_error, write_json
 from rgt_tui.cli.set_up.set_up_arguments import DemoArguments
 from rgt_tui.cli.watch_arguments import ReplayArguments
 from rgt_tui.language import translate
@@ -100,7 +100,10 @@ async def _print_replay(arguments: ReplayArguments, skip: float) -> int:
     # Events of the last moment: the watcher is cancelled as soon as the recording is over.
     told.print_due(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):
-        sys.stdout.write(encode_line(line).decode() if arguments.json else text_line(line) + "\n")
+        if arguments.json:
+            write_json(encode_line(line), sys.stdout)
+        else:
+            sys.stdout.write(text_line(line) + "\n")
     # A torn last line is what a killed `rgt record` leaves; other bad lines are damage.
     if fleet.faults or any(not item.torn for item in fleet.skipped):
         return FAILED

@@ -431,19 +431,11 @@ class MetricsServer:
         class BoundHandler(_MetricsHandler):
             make = staticmethod(text)
 
-        # Not yet bound: the base class would make an IPv4 socket for every address.
-        self._server = _MetricsHttpServer((host, port), BoundHandler, bind_and_activate=False)
+        # By class, because the base class makes an IPv4 socket for every address.
+        kind = _MetricsHttpServer
         if ":" in host:
-            self._server.address_family = socket.AF_INET6
-        else:
-            self._server.address_family = socket.AF_INET
-        self._server.socket = socket.socket(self._server.address_family, socket.SOCK_STREAM)
-        try:
-            self._server.server_bind()
-            self._server.server_activate()
-        except OSError:
-            self._server.server_close()
-            raise
+            kind = _MetricsServer6
+        self._server = kind((host, port), BoundHandler)
         self.port = int(self._server.server_address[1])
         # A daemon thread: a scrape that hangs must not keep the process alive.
         self._thread = threading.Thread(
@@ -468,6 +460,10 @@ class _MetricsHttpServer(ThreadingHTTPServer):
 
     def handle_error(self, *_: object) -> None:
         """Ignore errors: scrapers may hang up early, and our own errors were answered."""
+
+
+class _MetricsServer6(_MetricsHttpServer):
+    address_family = socket.AF_INET6
 
 
 class _MetricsHandler(BaseHTTPRequestHandler):
@@ -548,7 +544,9 @@ async def _print_once(
     state = await gather_named(specs, config, arguments)
     now = time.time()
     if not arguments.json:
-        sys.stdout.write(format_exposition(state, now).decode())
+        # The format is UTF-8, whatever the locale.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(format_exposition(state, now))
         return OK
     for family, rows in iterate_series(state, now):
         for labels, value in rows:

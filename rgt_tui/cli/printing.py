@@ -217,13 +217,18 @@ def json_line(value: object) -> bytes:
 
 
 def print_json(value: object) -> None:
-    """Print `value` as `json_line`; characters that the encoding lacks are escaped, too."""
-    line = json_line(value).decode()
+    """Print `value` as `json_line`, see `write_json`."""
+    write_json(json_line(value), sys.stdout)
+
+
+def write_json(data: bytes, out: TextIO) -> None:
+    """Write lines of JSON; characters that the encoding lacks are escaped, instead of replaced by ``?``."""
+    text = data.decode()
     try:
-        line.encode(sys.stdout.encoding or "utf-8")
+        text.encode(out.encoding or "utf-8")
     except UnicodeEncodeError:
-        line = _BEYOND_ASCII.sub(_escape_match, line)
-    sys.stdout.write(line)
+        text = _BEYOND_ASCII.sub(_escape_match, text)
+    out.write(text)
 
 
 def _escape_match(found: re.Match[str]) -> str:

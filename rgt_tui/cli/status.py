@@ -23,6 +23,7 @@ from rgt_tui.cli.printing import (
     print_json,
     print_lines,
     waiting_paused,
+    write_json,
 )
 from rgt_tui.cli.status_line import (
     NAME_WIDTH,
@@ -108,7 +109,7 @@ async def _print_status(
     lines = [printed.get(line.box, line) for line in lines_of(state, now)]
     for line in lines:
         if arguments.json:
-            sys.stdout.write(encode_line(line).decode())
+            write_json(encode_line(line), sys.stdout)
         elif line.box not in printed:
             print_lines(text_line(line))
     for bill in state.accounts:
@@ -195,8 +196,10 @@ async def _patrol_once(
         calls |= {f"{key} {id_}": what for id_, what in once.items()}
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for line in lines:
-        text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
-        sys.stdout.write(encode_line(line).decode() if arguments.json else text)
+        if arguments.json:
+            write_json(encode_line(line), sys.stdout)
+        else:
+            sys.stdout.write(f"{stamp} {line.verdict.value:<8} {text_line(line)}\n")
     # detect a full disk or closed reader here, where it counts as "could not tell"
     sys.stdout.flush()
     _save_called_alerts(calls, now)

@@ -15,7 +15,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import make_fleet, make_recording_fleet, running_fleet
 from rgt_tui.cli.opening import choose_boxes, open_boxes, open_fleet, watch_fleet_file
-from rgt_tui.cli.printing import print_error
+from rgt_tui.cli.printing import print_error, write_json
 from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode_line, status_line, text_line
 from rgt_tui.cli.watch_arguments import RecordArguments, WatchArguments
 from rgt_tui.files import note_written
@@ -127,7 +127,7 @@ class JsonWatcher(_StateWatcher):
         self._changed.discard(line.box)
         self._printed[line.box] = now
         self._states[line.box] = line.state
-        self._out.write(encode_line(line).decode())
+        write_json(encode_line(line), self._out)
 
 
 def run_watch(arguments: WatchArguments) -> int:

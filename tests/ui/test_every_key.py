@@ -275,10 +275,10 @@ async def test_the_keys_that_move_move_on_every_screen_with_lines(
             assert await after(up) == 0, "it is the beginning"
         for down, up in zip(keys["move.page-down"], keys["move.page-up"], strict=True):
             await after(keys["move.top"][0])
-            page = max(1, screen.moved_widget.page_rows)
+            page = screen.moved_widget.page_rows
             assert await after(down) == min(page, last), down
             await after(keys["move.bottom"][0])
-            page = max(1, screen.moved_widget.page_rows)
+            page = screen.moved_widget.page_rows
             assert await after(up) == max(0, last - page), up
 
 

@@ -176,7 +176,7 @@ class MoveKeys:
 
     def action_page(self, count: int) -> None:
         """Move by pages."""
-        self.action_move(count * max(1, self.moved_widget.page_rows))
+        self.action_move(count * self.moved_widget.page_rows)
 
     def action_move_top(self) -> None:
         """Go to the first line."""

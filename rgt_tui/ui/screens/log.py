@@ -487,7 +487,7 @@ class LogScreen(LogKeys):
         else:
             sheet = None
         # The last line of a chunk is not the last one of the log: more can be loaded below it.
-        if pane.move_by(count * max(1, pane.page_rows)) and not (sheet and pane.cursor.following):
+        if pane.move_by(count * pane.page_rows) and not (sheet and pane.cursor.following):
             return
         if len(pane.shown_logs) != 1:
             if count < 0 and pane.shown_logs:
@@ -528,7 +528,7 @@ class LogScreen(LogKeys):
     async def _load_older(self, log: BoxLog, shown: ShownLog) -> None:
         """Load the lines before the loaded ones, and go up a page."""
         await self._read_older(log, shown)
-        self.log_pane.move_by(-max(1, self.log_pane.page_rows))
+        self.log_pane.move_by(-self.log_pane.page_rows)
         self.hint(translate("{kept} are kept here now", kept=how_many(len(shown.kept), "line")))
         self.redraw_now()
 

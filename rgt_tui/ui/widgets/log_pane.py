@@ -372,7 +372,7 @@ class LogPane(LineWidget):
     @property
     def page_rows(self) -> int:
         """Lines per page: one line stays visible."""
-        return self.height_of_text - 1
+        return max(1, self.height_of_text - 1)
 
     def scroll_lines(self, count: int) -> None:
         """Scroll by lines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import random
@@ -9,12 +10,15 @@ import re
 import signal
 import socket
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rgt_tui.cli import metrics
 from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import PATIENCE, Rgt
 from tests.contract.ssh.conftest import RealSshd
@@ -148,3 +152,14 @@ def test_a_wrong_address_is_a_wrong_command_line(rgt: Rgt, lab: BoxSpec) -> None
     done: subprocess.CompletedProcess[str] = rgt.on("metrics", "--listen", "9844")
     assert done.returncode == 2
     assert "ADDRESS:PORT" in done.stderr
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_server_has_one_socket(host: str) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        server = metrics.MetricsServer(host, 0, lambda: b"")
+        gc.collect()
+        socket.create_connection((host, server.port)).close()
+        server.stop()
+    assert not [one for one in seen if one.category is ResourceWarning]

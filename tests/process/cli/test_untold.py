@@ -88,6 +88,20 @@ def test_json_loses_nothing_in_a_locale_that_lacks_the_character(fleet: Path) ->
     assert json.loads(rows[0]) == json.loads(rows[1]) == json.loads(rows[2])
 
 
+def test_a_status_loses_nothing_in_a_locale_that_lacks_the_character(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text('[boxes.lab]\nhost = "зал.invalid"\nssh_config = "none"\n', encoding="utf-8")
+    for command in ("status", "patrol"):
+        rows = [
+            subprocess.run(
+                [*RGT, command, "--fleet", str(path), "--json"], capture_output=True, timeout=60, check=False,
+                env=environment(tmp_path) | {"PYTHONIOENCODING": encoding},
+            ).stdout
+            for encoding in ("ascii", "latin-1", "utf-8")
+        ]  # fmt: skip
+        assert all("root@зал.invalid" in json.loads(row)["reason"] for row in rows), rows
+
+
 def test_a_working_directory_that_was_removed_is_no_fault_of_rgt(tmp_path: Path) -> None:
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
     done = subprocess.run(

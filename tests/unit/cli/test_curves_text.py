@@ -11,7 +11,7 @@ import pytest
 from rgt_tui.cli import chosen_run, chosen_series, draw_plot, for_output
 from rgt_tui.cli import curves as command_curves
 from rgt_tui.cli.watch_arguments import CurvesArguments
-from rgt_tui.model import RunState, Series
+from rgt_tui.model import BoxState, RunState, Series
 from tests.unit.cli.test_status_line import box
 
 
@@ -127,3 +127,18 @@ def test_an_average_as_json_has_all_its_curves(capsys: pytest.CaptureFixture[str
     }  # fmt: skip
     with pytest.raises(ValueError, match="it takes two runs"):
         command_curves._print_average(seeds(1), "loss", CurvesArguments())
+
+
+async def test_brackets_in_the_name_of_a_run_are_no_pattern(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("lr[0.1]-s0", "lr[0.1]-s1", "lr0-s0", "lr.-s1")
+    state = box(runs=tuple(run(name, loss=[1.0, 2.0]) for name in names))
+
+    async def gather(*_: object) -> tuple[BoxState, ...]:
+        return (state,)
+
+    monkeypatch.setattr(command_curves, "_gather_boxes", gather)
+    found = CurvesArguments(box="lab", run="lr[0.1]-s?", metrics=[], json=True, band="std")
+    assert await command_curves._print_over_seeds([], found) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == ["lr[0.1]-s0", "lr[0.1]-s1"]
