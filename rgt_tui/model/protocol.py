@@ -588,7 +588,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     otherwise."""
     code: Exact | None = None
     """Version of the code that its cells run, as NAME-HASH: pushed, or the commit of a git checkout;
-    None = neither."""
+    None = neither. The verb ``queue status`` appends ``+edits-HASH`` if the files were edited since."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):

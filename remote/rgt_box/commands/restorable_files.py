@@ -138,6 +138,37 @@ class WorkTree:
                 self._blobs[name] = parts[2].decode("ascii", "replace")
 
 
+def list_edits(top: str, git_folder: str, common: str, commit: str) -> list[str]:
+    """Return the files that differ from a commit, as far as git tracks them; untracked ones are not seen.
+
+    Empty also without git, and if it takes too long.
+
+    Args:
+        top: The work tree.
+        git_folder: Its own git directory, with the index.
+        common: The git directory with the objects.
+        commit: The commit.
+    """
+    git = which("git")
+    if git is None:
+        return []
+    listed = None
+    with contextlib.suppress(OSError):  # no room for git's own directory
+        place = own_temporary.make_folder()
+        try:
+            ask = _IsolatedGit(git, place, os.path.join(common, "objects"))
+            # A copy: git would refresh the index, and take the lock that a person's commit needs.
+            index = os.path.join(place, "index")
+            shutil.copyfile(os.path.join(git_folder, "index"), index)
+            ask.env.update(GIT_WORK_TREE=top, GIT_INDEX_FILE=index)
+            # Not into submodules: their own configuration would apply.
+            words = ("diff", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
+            listed = ask(*words, "--no-ext-diff", "--no-textconv", commit)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    return [os.fsdecode(name) for name in (listed or b"").split(b"\0") if name]
+
+
 class _IsolatedGit:
     """Runs git on a repository's objects, isolated from its configuration.
 
@@ -158,7 +189,7 @@ class _IsolatedGit:
             with open(os.path.join(place, name), "w") as file:
                 file.write(text)
         self._place = place
-        self._env = {
+        self.env = {
             "PATH": os.environ.get("PATH", os.defpath), "HOME": place, "GIT_DIR": place, "LC_ALL": "C",
             "GIT_OBJECT_DIRECTORY": objects, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_TERMINAL_PROMPT": "0",
@@ -172,7 +203,7 @@ class _IsolatedGit:
             done = subprocess.run(
                 [self._program, *words],
                 cwd=self._place,
-                env=self._env,
+                env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

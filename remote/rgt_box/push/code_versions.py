@@ -8,6 +8,7 @@ not code.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import stat
@@ -84,6 +85,32 @@ def find_changed_files(folder: str, manifest: PushManifest, cache: hashing.HashC
         for path, target in manifest.links
         if _link_target(os.path.join(folder, path)) != target
     ]
+
+
+def list_edits(folder: str) -> list[str]:
+    """Return the pushed files of a version's directory that were edited; empty without its record."""
+    place, version = os.path.split(folder)
+    told = read_version_records(place).get(version)
+    if told is None:
+        return []
+    try:
+        manifest = push_staging.PushManifest(told)
+    except (push_staging.BadManifest, TypeError, ValueError):
+        return []
+    return find_changed_files(folder, manifest, hashing.HashCache(None))
+
+
+def hash_files(folder: str, paths: list[str]) -> str:
+    """Return one hash of some files, by their names, contents and links; some may be missing."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        whole = os.path.join(folder, path)
+        try:
+            content = hashing.hash_path(whole)
+        except OSError:
+            content = str(_link_target(whole))
+        digest.update(os.fsencode(f"{path}\0{content}\0"))
+    return digest.hexdigest()
 
 
 def _link_target(path: str) -> str | None:

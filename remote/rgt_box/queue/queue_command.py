@@ -341,7 +341,7 @@ def print_status(job: queue_file.Job, _: dict[str, Any]) -> int:
     """Print the ``queue`` frame."""
     from rgt_box.metrics.jsonl import read_last_wait
 
-    frame = queue_state.queue_frame(job, job.folder)
+    frame = queue_state.queue_frame(job, job.folder, edits=True)
     for cell in frame.get("cells", ()):
         if cell["state"] == "running":
             out = job.run_folder(cell["name"])

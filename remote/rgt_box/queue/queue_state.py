@@ -268,47 +268,90 @@ def is_runner_alive(job: Job) -> bool:
     return find_lock_owner(job) == "runner"
 
 
-def code_version(folder: str) -> str | None:
+def code_version(folder: str, edits: bool = False) -> str | None:
     """Return the version of the code in a directory: pushed, or the commit of a git checkout.
 
     Both are a name, a hyphen and 12 hexadecimal digits. None = neither.
+
+    Args:
+        folder: The directory.
+        edits: Also compare the files with that version, which reads all of them. If some were
+            edited, ``+edits-`` and 12 digits follow, the same for the same edits.
     """
-    for part in reversed(folder.split(os.sep)):
-        if re.fullmatch(r".+-[0-9a-f]{12}", part):
-            return part
-    return _checkout_version(folder, int(time.monotonic() / 30.0))
+    parts = folder.split(os.sep)
+    for end in range(len(parts), 0, -1):
+        # A number follows if the version was edited before it was pushed again.
+        pushed = re.fullmatch(r"(.+-[0-9a-f]{12})(?:\.\d+)?", parts[end - 1])
+        if pushed and edits:
+            return pushed[1] + _hash_edits(os.sep.join(parts[:end]))
+        if pushed:
+            return pushed[1]
+    found = _find_checkout(folder, int(time.monotonic() / 30.0))
+    if found is None:
+        return None
+    top, git_folder, commit = found
+    version = f"{os.path.basename(top)}-{commit[:12]}"
+    if edits:
+        version += _hash_edits(top, git_folder, commit)
+    return version
+
+
+def _hash_edits(top: str, git_folder: str = "", commit: str = "") -> str:
+    # Late: only a check of a queue needs them.
+    from rgt_box.commands import restorable_files
+    from rgt_box.push import code_versions
+
+    if git_folder:
+        paths = restorable_files.list_edits(top, git_folder, _common_folder(git_folder), commit)
+    else:
+        paths = code_versions.list_edits(top)
+    if not paths:
+        return ""
+    return "+edits-" + code_versions.hash_files(top, paths)[:12]
 
 
 @lru_cache(maxsize=64)
-def _checkout_version(folder: str, _: int) -> str | None:
-    """Return the version of a git checkout; read again when the second number changes."""
+def _find_checkout(folder: str, _: int) -> tuple[str, str, str] | None:
+    """Return top, git directory and commit of a checkout; read again when the second number changes."""
     above = os.path.realpath(folder)
     while above != os.path.dirname(above):
-        commit = _checked_out_commit(os.path.join(above, ".git"))
+        git_folder = os.path.join(above, ".git")
+        # A linked work tree or a submodule has a file that names it.
+        text = (files.read_file(git_folder, 1 << 16) or b"").decode("utf-8", "surrogateescape")
+        if text.startswith("gitdir: "):
+            git_folder = os.path.join(above, text[len("gitdir: ") :].rstrip("\n"))
+        commit = _checked_out_commit(git_folder)
         if commit:
-            return f"{os.path.basename(above)}-{commit[:12]}"
+            return above, git_folder, commit
         above = os.path.dirname(above)
     return None
+
+
+def _common_folder(git_folder: str) -> str:
+    """Return the directory of branches and objects, which linked work trees share."""
+    text = files.read_file(os.path.join(git_folder, "commondir"), 1 << 16) or b"."
+    return os.path.join(git_folder, text.decode("utf-8", "surrogateescape").rstrip("\n"))
 
 
 def _checked_out_commit(folder: str) -> str:
     """Return the commit of a ``.git`` directory; empty without one."""
 
-    def read_words(name: str) -> list[str]:
-        text = files.read_file(os.path.join(folder, name), 1 << 20) or b""
+    def read_words(*names: str) -> list[str]:
+        text = files.read_file(os.path.join(*names), 1 << 20) or b""
         return text.decode("utf-8", "replace").split()
 
-    words = read_words("HEAD")
+    words = read_words(folder, "HEAD")
     if words[:1] == ["ref:"] and len(words) == 2 and words[1].startswith("refs/"):
-        packed = read_words("packed-refs")
+        common = _common_folder(folder)
+        packed = read_words(common, "packed-refs")
         known = dict(zip(packed[1:], packed))
-        words = read_words(words[1]) or [known.get(words[1], "")]
+        words = read_words(common, words[1]) or [known.get(words[1], "")]
     if words and re.fullmatch(r"[0-9a-f]{40,64}", words[0]):
         return words[0]
     return ""
 
 
-def queue_frame(job: Job, path: str) -> dict[str, Any]:
+def queue_frame(job: Job, path: str, edits: bool = False) -> dict[str, Any]:
     """Return the ``queue`` frame for a reader that is not the runner.
 
     A cell that is recorded as running while no runner has the lock is shown as interrupted.
@@ -316,6 +359,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
     Args:
         job: The job.
         path: The client's name for the job.
+        edits: See `code_version`.
     """
     lines, problems = job.read_lines()
     # Twice: a runner that ends between the two reads writes its final state before releasing the
@@ -350,7 +394,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
             "runner_alive": alive or bool(at_work),
             "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
-            "code": code_version(job.workdir),
+            "code": code_version(job.workdir, edits),
             "same_command": (files.read_json(job.path("job.json"), 1 << 20) or {}).get(
                 "same_command"
             ),

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import time
 import zlib
@@ -17,6 +18,7 @@ import pytest
 from rgt_box.commands.hashing import HashCache
 from rgt_box.files import FileLock
 from rgt_box.push import code_versions, push_command, push_staging
+from rgt_box.queue import queue_state
 
 from tests.process.box.harness import Agent, until
 
@@ -542,3 +544,18 @@ def test_a_packed_piece_of_another_length_is_refused(
         stdin=f"{digest} 0 700 100\n".encode() + zlib.compress(data[:700])[:50],
     )  # fmt: skip
     assert cut["took"] == 0, "the connection broke off in the middle of it"
+
+
+def test_edits_in_a_pushed_version_are_seen_and_a_second_copy_is_the_same_code(place: Path) -> None:
+    first = version(place, 1)
+    name = first.name
+    assert queue_state.code_version(str(first / "sub"), edits=True) == name
+    (first / "notes.txt").write_text("not pushed, such as results")
+    assert queue_state.code_version(str(first), edits=True) == name
+    (first / "train.py").write_text("print(1)  # edited")
+    edited = queue_state.code_version(str(first), edits=True)
+    assert edited is not None and re.fullmatch(rf"{name}\+edits-[0-9a-f]{{12}}", edited)
+    assert queue_state.code_version(str(first)) == name, "a frame of a stream reads no file"
+    again = version(place, 1)
+    assert again.name == f"{name}.2"
+    assert queue_state.code_version(str(again), edits=True) == name

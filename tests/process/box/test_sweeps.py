@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -158,6 +160,52 @@ def test_code_that_was_not_pushed_has_the_version_of_its_git_checkout(
     run_git("commit", "-q", "--allow-empty", "-m", "two")
     run_git("checkout", "-q", "--detach", "HEAD")
     assert version() == f"lab-{run_git('rev-parse', 'HEAD')[:12]}"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_linked_work_trees_and_edits_are_seen_in_the_version_of_a_checkout(
+    box: Agent, tmp_path: Path
+) -> None:
+    code, linked, marker = tmp_path / "lab", tmp_path / "wt", tmp_path / "ran"
+    code.mkdir()
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+
+    def run_git(*words: str, at: Path = code) -> str:
+        done = subprocess.run(["git", *who, *words], cwd=at, capture_output=True, check=True)
+        return done.stdout.decode().strip()
+
+    def version(folder: Path) -> str:
+        job = make_job(tmp_path / "job", ["true"], ["c"], workdir=str(folder))
+        frame = json.loads(box.run("queue", "status", "--job", str(job)).stdout)
+        return str(frame.get("code"))
+
+    run_git("init", "-q")
+    (code / "train.py").write_text("lr = 1\n")
+    (code / "old.py").write_text("")
+    run_git("add", ".")
+    run_git("commit", "-q", "-m", "one")
+    run_git("worktree", "add", "-q", "-b", "try", str(linked))
+    run_git("commit", "-q", "--allow-empty", "-m", "two", at=linked)
+    run_git("pack-refs", "--all")
+    first, second = run_git("rev-parse", "HEAD")[:12], run_git("rev-parse", "HEAD", at=linked)[:12]
+    # Nothing of the repository's configuration may run.
+    run_git("config", "core.fsmonitor", f"touch {marker}; false")
+    index = (code / ".git/index").read_bytes()
+    assert (version(code), version(linked)) == (f"lab-{first}", f"wt-{second}")
+    for folder in (code, linked):
+        (folder / "train.py").write_text("lr = 2\n")
+        edited = version(folder)
+        (folder / "old.py").unlink()
+        both = version(folder)
+        assert re.fullmatch(r"(lab|wt)-[0-9a-f]{12}\+edits-[0-9a-f]{12}", both)
+        assert edited.partition("+")[0] == both.partition("+")[0] and edited != both
+    assert version(code).rpartition("-")[2] == version(linked).rpartition("-")[2], "the same edits"
+    (code / "train.py").write_text("lr = 1\n")
+    (code / "old.py").write_text("")
+    os.utime(code / "train.py", (1, 1))
+    assert version(code) == f"lab-{first}", "the content counts, not its time"
+    assert (code / ".git/index").read_bytes() == index
+    assert not marker.exists()
 
 
 def test_the_interpreter_is_filled_into_the_smoke_command(box: Agent, tmp_path: Path) -> None:
