@@ -5,7 +5,7 @@ It runs as pid 1 of new pid, mount and host-name namespaces. Its environment has
 JSON::
 
     {"root": dir, "ephemeral": {"size", "inodes"} | null, "binds": [[source, target, read_only]],
-     "links": [[target, text]], "dirs": [dir], "hostname": str, "cgroups": [dir]}
+     "links": [[target, text]], "dirs": [dir], "programs": dir, "hostname": str, "cgroups": [dir]}
 
 It prints ``ready``, then runs until its standard input ends. The kernel kills every process of a
 pid namespace together with its first one, so no process of a box outlives the demo, even after
@@ -77,6 +77,17 @@ def mount_disk(path: str, disk: dict) -> None:  # type: ignore[type-arg]
     )
 
 
+def add_programs(folder: str, target: str) -> None:
+    """Show the programs of a directory in another one, which cannot be changed.
+
+    A kernel may refuse it, for example in a user namespace; then the box has no such programs.
+    """
+    try:
+        mount_filesystem("overlay", target, "overlay", MS_RDONLY, f"lowerdir={folder}:{target}")
+    except OSError:
+        pass
+
+
 def build_root(config: dict) -> None:  # type: ignore[type-arg]
     """Create the file tree of the box below ``config["root"]`` and make that the root directory."""
     root = config["root"]
@@ -90,6 +101,8 @@ def build_root(config: dict) -> None:  # type: ignore[type-arg]
             os.symlink(text, root + target)
     for source, target, read_only in config["binds"]:
         bind_mount(source, root + target, read_only)
+    if config["programs"]:
+        add_programs(config["programs"], root + "/usr/bin")
     if os.path.isdir(root + "/dev/shm"):
         # The machine's shared memory is visible with /dev: its files would be taken for results of
         # the box.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import secrets
 import shlex
@@ -18,6 +19,7 @@ import asyncssh
 from rgt_tui.demo import sandboxes
 from rgt_tui.demo.plan import BOXES, DemoBox
 from rgt_tui.demo.platforms import LocalAutodl, LocalRunPod, LocalServer, LocalVast, MachineChange
+from rgt_tui.demo.platforms.local_autodl import PRO
 from rgt_tui.demo.sandboxes import TRACES, DiskNamespace, SandboxMachine
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import DemoError, Workspace, kill_marked
@@ -112,7 +114,6 @@ class EmbeddedFleet:
         self.machines = {
             box.name: SandboxMachine(box, self._room, self.workspace, remote) for box in self.boxes
         }
-        await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
         if self._port_base is None:
             base = None
@@ -121,6 +122,12 @@ class EmbeddedFleet:
         # After the SSH servers, whose ports the provider answers with.
         await self._planes.start({name: sshd.port for name, sshd in self._sshds.items()}, base)
         self.env = self._planes.env
+        for box in self.boxes:
+            if box.profile == "autodl":
+                program = shutdown_program(box, self.find_control_plane(box.name))
+                self.machines[box.name].programs["shutdown"] = program
+        # Last: what a platform adds to a machine may name its control plane.
+        await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         folder = self.workspace.path
         self.specs = tuple(
             describe_box(
@@ -337,6 +344,19 @@ def build_autodl(box: DemoBox, port: int | None, **given: Any) -> LocalAutodl:
         port=port or 0,
     )
     return server
+
+
+def shutdown_program(box: DemoBox, server: LocalServer) -> str:
+    """Return AutoDL's own ``/usr/bin/shutdown``: it ends the container, and with it the charge."""
+    body = json.dumps({"instance_uuid": box.instance})
+    return f"""#!/bin/sh
+exec {shlex.quote(sys.executable)} -I -S - <<'end'
+import http.client
+plane = http.client.HTTPConnection({server.base_url.partition("//")[2]!r})
+plane.request("POST", {f"{PRO}/power_off"!r}, {body!r}, {{"Authorization": {server.key!r}}})
+plane.getresponse().read()
+end
+"""
 
 
 MAKERS: Mapping[str, Callable[..., LocalServer]] = {

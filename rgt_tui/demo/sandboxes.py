@@ -342,7 +342,10 @@ class SandboxMachine:
         self, box: DemoBox, room: DiskNamespace, workspace: Workspace, remote: Path
     ) -> None:
         self.box = box
+        self.programs: dict[str, str] = {}
+        """Scripts that the platform adds to ``/usr/bin``, by name; for the next boot."""
         self._room = room
+        self._programs_folder = workspace.path / "programs" / box.name
         self._marker = str(workspace.path)
         self._keeper = KeeperProcess(box.name)
         self._remote = remote
@@ -386,6 +389,7 @@ class SandboxMachine:
             "binds": [*list_binds(self._remote), *disks],
             "links": system_links(),
             "dirs": DIRECTORIES,
+            "programs": self._write_programs(),
             "hostname": self.box.name,
             "cgroups": [str(self._cgroup)] if self._cgroup is not None else [],
         }
@@ -397,6 +401,19 @@ class SandboxMachine:
             # a training.
             {**os.environ, MARKER_ENV: self._marker, CONFIG_ENV: json.dumps(config)},
         )
+
+    def _write_programs(self) -> str:
+        """Write the platform's programs; return their directory, or an empty text."""
+        if not self.programs:
+            return ""
+        self._programs_folder.mkdir(parents=True, exist_ok=True)
+        # As in an image: the agent runs only a program that nobody else can change.
+        self._programs_folder.chmod(0o755)
+        for name, text in self.programs.items():
+            path = self._programs_folder / name
+            path.write_text(text)
+            path.chmod(0o755)
+        return str(self._programs_folder)
 
     def build_command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
         """Return the arguments that run a shell command (None: a login shell) on the machine."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import fcntl
 import os
@@ -18,8 +20,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo import DemoError
+from rgt_tui.demo import DemoError, embedded
 from rgt_tui.demo.plan import BOXES, FILL_DIR
+from rgt_tui.demo.platforms import LocalAutodl
 from rgt_tui.demo.sandboxes import DiskNamespace, SandboxMachine
 from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
@@ -310,3 +313,27 @@ def test_every_tier_of_the_plan_is_one_of_its_profile() -> None:
         assert box.data in {disk.path for disk in box.disks}
         assert box.durable in {disk.path for disk in box.disks}
         assert msgspec.json.encode(box)
+
+
+ALLOWED = """import sys; sys.path.insert(0, "/tmp/agent.pyz")
+from rgt_box.autostop import own_stop
+print(own_stop.OwnStop({"kind": "command", "command": ["/usr/bin/shutdown"]}, "any").kind)
+"""
+
+
+async def test_autodl_s_box_has_its_own_shutdown_which_ends_the_charge(agent_file: Path) -> None:
+    (box,) = (box for box in BOXES if box.profile == "autodl")
+    async with embedded.EmbeddedFleet((box,)) as fleet:
+        machine, plane = fleet.machines[box.name], fleet.find_control_plane(box.name)
+        assert isinstance(plane, LocalAutodl)
+        plane.settle_s = 0.0
+        shown = await machine.run("stat -c '%U %a' /usr/bin/shutdown && test -x /usr/bin/env")
+        assert shown == "root 755\n"
+        await machine.run("cat > /tmp/agent.pyz", agent_file.read_bytes())
+        allowed = await machine.run(shlex.join([sys.executable, "-c", ALLOWED]))
+        assert allowed == "command\n", "the agent takes it for the platform's own"
+        with contextlib.suppress(RuntimeError):  # it ends with the container
+            await machine.run("/usr/bin/shutdown")
+        off = plane.containers[box.instance]
+        await asyncio.to_thread(until, lambda: off.status == "shutdown")
+        assert not machine.is_running
