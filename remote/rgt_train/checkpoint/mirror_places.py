@@ -97,7 +97,7 @@ def verify_copy(
         CheckpointDamaged: A file differs from the copied one.
     """
     for file, facts in expected.items():
-        size, sums = _stream_checksums(place.stream_file(name, file))
+        size, sums = _stream_checksums(_stream_listed(place, name, file))
         if size != facts["size"] or sums != facts["crc32"]:
             raise CheckpointDamaged(
                 f"{file} reads back differently ({size} of {facts['size']} bytes)"
@@ -119,11 +119,26 @@ def fetch_directory(place: MirrorPlace, name: str, target: str) -> None:
         for file in manifest.read_manifest(target)["files"]:
             if os.path.basename(file) != file:
                 raise CheckpointDamaged(f"{file} is not a name of a file")
-            _write_pieces(os.path.join(target, file), place.stream_file(name, file))
+            _write_pieces(os.path.join(target, file), _stream_listed(place, name, file))
         fsync_dir(target)
         manifest.verify_checkpoint(target)
     except BaseException:
         remove_path(target)
+        raise
+
+
+def _stream_listed(place: MirrorPlace, name: str, file: str) -> Iterator[bytes]:
+    """Yield the content of a file that the manifest lists.
+
+    Raises:
+        CheckpointDamaged: It is missing, while the manifest is there.
+    """
+    try:
+        yield from place.stream_file(name, file)
+    except FileNotFoundError as error:
+        # Otherwise the whole place is gone, such as a volume that is no longer mounted.
+        if name in place.list_names():
+            raise CheckpointDamaged(f"{file} is missing") from error
         raise
 
 

@@ -184,6 +184,27 @@ class TestFolder:
             fetch_directory(place, source.name, str(tmp_path / "again"))
         assert not (tmp_path / "again").exists()
 
+    def test_a_copy_without_one_of_its_files_is_damaged_and_made_again(
+        self, tmp_path: Path
+    ) -> None:
+        run, mirror = tmp_path / "run", tmp_path / "mirror"
+        place = FolderPlace(str(mirror))
+        for step in (1, 2):
+            source = publish(run, step)
+            mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy(9))
+        (mirror / source.name / "a").unlink()
+        path, says = mirror_worker.download_newest(
+            place, CheckpointStore(tmp_path / "wiped", 2), None
+        )
+        assert path is not None and path.endswith("step-00000001-a1"), "the one before is good"
+        assert "step-00000002-a1 is damaged, not used: a is missing" in says[0]
+        mirror_worker.copy_and_verify(place, str(source), source.name, KeepPolicy(9))
+        verify_copy(place, source.name, manifest.read_manifest(source)["files"])
+        # A volume that is gone meanwhile says nothing about its copies.
+        shutil.rmtree(mirror)
+        with pytest.raises(FileNotFoundError):
+            verify_copy(place, source.name, manifest.read_manifest(source)["files"])
+
     def test_places_that_are_mistakes(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="absolute path"):
             open_place("mirror")
