@@ -122,12 +122,15 @@ def upload_newest(out: str, place: MirrorPlace, keep: int = 2) -> List[str]:
             complaints.append(f"{path} is damaged: {error}")
     else:
         raise CheckpointDamaged("; ".join(complaints) or f"{out} has no checkpoint yet")
-    lines = [f"passed over: {text}" for text in complaints]
-    _join_mirror(place, store.out)
     copies = {os.path.basename(path): path}
     if os.path.isdir(store.best):
-        body = manifest.verify_checkpoint(store.best)
-        copies[f"best-{body['step']:08d}-a{body.get('attempt', 0)}"] = store.best
+        try:
+            body = manifest.verify_checkpoint(store.best)
+            copies[f"best-{body['step']:08d}-a{body.get('attempt', 0)}"] = store.best
+        except CheckpointDamaged as error:  # the newest one is worth more
+            complaints.append(f"{store.best} is damaged: {error}")
+    lines = [f"passed over: {text}" for text in complaints]
+    _join_mirror(place, store.out)
     for name, source in copies.items():
         done = mirror_worker.copy_and_verify(place, source, name, KeepPolicy(keep), lines)
         if "bytes" in done:

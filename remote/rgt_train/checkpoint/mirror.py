@@ -152,10 +152,12 @@ class CheckpointMirror:
         """Queue checkpoints that a dead attempt may not have copied: its last one, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
             self.queue_copy(loaded)
-        if os.path.isdir(self._store.best):
-            self.queue_copy(
-                describe_checkpoint(self._store.best, manifest.read_manifest(self._store.best))
-            )
+        best = self._store.best
+        if os.path.isdir(best):
+            try:
+                self.queue_copy(describe_checkpoint(best, manifest.read_manifest(best)))
+            except manifest.CheckpointDamaged as error:  # the training goes on without it
+                self._report.print_line(f"not mirrored: {best} is damaged: {error}")
 
     def queue_logs(self, step: int) -> None:
         """Copy the logs again, with the last line of this launch, unless the mirror fails."""

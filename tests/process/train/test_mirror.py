@@ -345,6 +345,15 @@ class TestOwner:
         assert not list((tmp_path / "a" / "checkpoints").glob(".*"))
 
 
+def test_a_damaged_best_ends_no_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = publish(tmp_path / "run", 2, "best")
+    (best / manifest.NAME).write_text("")
+    store = CheckpointStore(tmp_path / "run", 1)
+    report = RunReport(tmp_path / "run")
+    client.CheckpointMirror(str(tmp_path), store, report, lambda pid: None).queue_all(None)
+    assert f"not mirrored: {best} is damaged: " in capsys.readouterr().out
+
+
 def test_a_long_wait_for_the_mirror_gives_signs_of_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

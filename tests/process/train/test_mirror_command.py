@@ -71,6 +71,10 @@ def test_a_damaged_checkpoint_is_not_uploaded_and_anothers_mirror_is_refused(
     flip(next((run / "checkpoints").glob("step-00000006-*")) / "model.safetensors", 0.5)
     code, said = mirror(capsys, "upload", run, there)
     assert code == 0 and "passed over: " in said and "mirrored step-00000004-a1" in said
+    flip(run / "best" / "model.safetensors", 0.5)
+    code, said = mirror(capsys, "upload", run, tmp_path / "second")
+    assert code == 0 and f"passed over: {run / 'best'} is damaged: " in said
+    assert "mirrored step-00000004-a1" in said, "a damaged best does not keep it here"
     other = tmp_path / "other"
     assert cli.main([*WORDS, "--out", str(other)]) == exits.DONE
     code, said = mirror(capsys, "upload", other, there)
