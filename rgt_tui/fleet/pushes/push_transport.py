@@ -77,7 +77,8 @@ async def _iterate_pieces(
 ) -> AsyncIterator[bytes]:
     sent = 0
     for file, have in wanted:
-        if packer is None:
+        # Packed, each block has its own line; an empty file has no block.
+        if packer is None or have == file.size:
             yield f"{file.sha256} {have} {file.size - have}\n".encode()
         at = have
         while at < file.size:

@@ -19,7 +19,10 @@ from rgt_box.commands.hashing import HashCache
 from rgt_box.files import FileLock
 from rgt_box.push import code_versions, push_command, push_staging
 from rgt_box.queue import queue_state
+from rgt_wire.block_packing import BlockPacker
 
+from rgt_tui.fleet.pushes import push_transport
+from rgt_tui.transfer import IgnoreRules, read_tree
 from tests.process.box.harness import Agent, until
 
 
@@ -559,3 +562,23 @@ def test_edits_in_a_pushed_version_are_seen_and_a_second_copy_is_the_same_code(p
     again = version(place, 1)
     assert again.name == f"{name}.2"
     assert queue_state.code_version(str(again), edits=True) == name
+
+
+@pytest.mark.parametrize("packs", [False, True])
+async def test_empty_files_arrive_whether_blocks_are_packed_or_not(
+    agent: Agent, place: Path, tmp_path: Path, packs: bool
+) -> None:
+    files = {"pkg/__init__.py": b"", "train.py": b"step()\n" * 400_000}
+    for path, data in files.items():
+        (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / path).write_bytes(data)
+    tree = {file.sha256: file for file in read_tree(tmp_path / "src", IgnoreRules(())).files}
+    plan = answer(agent, "plan", stdin=manifest("code", place, files))
+    wanted = [(tree[digest], have) for digest, have in plan["wanted"]]
+    packer = BlockPacker() if packs else None
+    pieces = push_transport._iterate_pieces(wanted, lambda _: None, packer)
+    stream = b"".join([piece async for piece in pieces])
+    answer(agent, "take", "--staging", plan["staging"], stdin=stream)
+    done = answer(agent, "publish", "--staging", plan["staging"])
+    assert done["damaged"] == [], done
+    assert {path: (Path(done["path"]) / path).read_bytes() for path in files} == files
