@@ -149,6 +149,7 @@ def mark_for_rerun(job: Job, names: list[str]) -> dict[str, Any]:
             known[name].update(
                 state="interrupted",
                 durable="pending",
+                since=None,
                 reason="its result was lost: it will run again",
             )
         if found:

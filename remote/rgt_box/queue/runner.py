@@ -179,7 +179,7 @@ def run_attempt(
     )
     shown = cell_process.format_exit_status(status)
     if ended["state"] == "done":
-        ended.update(copy_finished_run(job, line, cell["started"]))
+        ended.update(copy_finished_run(job, line, cell.get("since") or cell["started"]))
         # A failed copy makes the cell fail, although its process exited with 0.
         shown = 0 if ended["state"] == "done" else 1
     cell.update(ended, ended=at, best=read_best_metric(cell.get("out")))
@@ -224,8 +224,8 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
 
     Args:
         job: The job.
-        since: When the attempt began. With several cells, only files written since then count as
-            the cell's.
+        since: When the first of its attempts began. With several cells, only files written since
+            then count as the cell's.
 
     Raises:
         rgt_box.queue.durable_copy.CopyFailed: The files cannot all be listed.
@@ -260,7 +260,7 @@ def copy_finished_run(job: Job, line: QueueLine, since: float) -> dict[str, Any]
     Args:
         job: The job.
         line: The cell.
-        since: When its attempt began.
+        since: When the first of its attempts began.
     """
     target, out = job.durable_folder(line.name), job.run_folder(line.name)
     if not target or not out:
@@ -493,6 +493,10 @@ class QueueRunner:
         retries = max(0, int(self._job.settings["retries"]))
         # Once for all attempts: a retry must run what failed, even if the job was edited meanwhile.
         words = self._job.command_of(line)
+        cell = self._journal.cell_state(line.name)
+        # An attempt that is continued or repeated may have written results that a later one keeps.
+        if cell["state"] != "interrupted" or not cell.get("since"):
+            cell["since"] = clock_seconds()
         for number in range(1 + retries):
             stopped = run_attempt(self._job, line, words, self._journal, self._on_stop)
             cell = self._journal.cell_state(line.name)

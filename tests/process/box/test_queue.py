@@ -429,6 +429,28 @@ def test_the_log_of_a_cell_is_in_its_copy(agent: Agent, tmp_path: Path) -> None:
     assert json.loads(agent.run("reconcile", "--job", str(job)).stdout)["counts"] == {"ok": 1}
 
 
+def test_what_an_earlier_attempt_wrote_next_to_the_code_is_in_the_copy(
+    agent: Agent, tmp_path: Path
+) -> None:
+    work = tmp_path / "box" / "work"
+    work.mkdir(parents=True)
+    for name in ("a", "b"):
+        (work / f"{name}.toml").write_text("")
+    script = sh("""[ -e "again-$0" ] && echo 2 > "last-$0.pt" && exit 0
+        echo 1 > "first-$0.pt"; touch "again-$0"; exit 1""")
+    job = make_job(
+        tmp_path / "job", script, ["a", "b"], durable=str(tmp_path / "fs" / "{name}"), retries=1,
+        workdir=str(work), out=str(tmp_path / "out" / "{name}"),
+    )  # fmt: skip
+    done = agent.run("queue", "run", "--job", str(job), env={"RGT_ROOTS": str(tmp_path / "box")})
+    assert done.returncode == 0, master(job)
+    copied = {
+        name: {path.name for path in (tmp_path / "fs" / name).rglob("*") if path.suffix == ".pt"}
+        for name in ("a", "b")
+    }
+    assert copied == {name: {f"first-{name}.pt", f"last-{name}.pt"} for name in ("a", "b")}
+
+
 def test_a_full_durable_storage_fails_the_cell(agent: Agent, tmp_path: Path) -> None:
     big = 'mkdir -p "$1" && head -c 2000000 /dev/zero > "$1/best"'
     mount = tmp_path / "fs"
