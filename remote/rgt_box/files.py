@@ -376,6 +376,15 @@ def is_below(path: str, folder: str) -> bool:
     return (path.rstrip("/") + "/").startswith(folder.rstrip("/") + "/")
 
 
+def is_missing(path: str) -> bool:
+    """Return whether nothing is there; unlike `os.path.exists`, an error proves nothing."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
+    return False
+
+
 def size_or_zero(path: str | bytes) -> int:
     """Return the size of a file, or 0."""
     try:

@@ -83,7 +83,7 @@ def copy_results(
                 problems.append(f"{path}: {error}")
             except OSError as error:
                 # A directory that vanished is no loss: the run removed it itself.
-                if os.path.lexists(path):
+                if not files.is_missing(path):
                     problems.append(f"{path}: {error_text(error)}")
             problems += work.lost
             copied += work.files
@@ -183,7 +183,7 @@ def list_sources(jobs: list[str], patterns: list[str]) -> list[str]:
     whole = [
         path
         for path in dict.fromkeys(found)
-        if os.path.exists(path) and not _is_shared_folder(path)
+        if not (files.is_missing(path) or _is_shared_folder(path))
     ]
     return [
         path

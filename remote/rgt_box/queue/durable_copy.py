@@ -73,7 +73,7 @@ def copy_verified(
         if found != target:
             os.rename(found, target)
         os.makedirs(temporary)
-        kept = [path for path in keep if os.path.exists(os.path.join(out, path))]
+        kept = [path for path in keep if not files.is_missing(os.path.join(out, path))]
         pairs = [
             pair
             for path in kept

@@ -152,3 +152,15 @@ def test_the_kernels_own_files_within_results_are_not_copied(
     monkeypatch.setattr(result_walk, "read_mounts", lambda: result_walk.MountTable(row.encode()))
     saved = result_copies.copy_results([], [str(work)], [], [str(durable)])
     assert (saved.problems, copies_in(durable)) == ([], {"r.txt"})
+
+
+def test_a_result_that_cannot_be_read_prevents_a_stop_and_one_that_is_gone_does_not(
+    tmp_path: Path,
+) -> None:
+    unread, gone, durable = tmp_path / "unread", tmp_path / "gone", tmp_path / "durable"
+    unread.symlink_to(unread)  # ELOOP, as a broken disk has EIO
+    gone.symlink_to(tmp_path / "nothing")
+    durable.mkdir()
+    assert result_copies.copy_results([], [str(gone)], [], [str(durable)]).problems == []
+    saved = result_copies.copy_results([], [str(unread)], [], [str(durable)])
+    assert len(saved.problems) == 1 and saved.problems[0].startswith(f"{unread}"), saved

@@ -160,6 +160,17 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
     assert sorted(os.listdir(tmp_path)) == ["fs", "out"]
 
 
+def test_a_result_that_cannot_be_read_is_not_left_out_of_a_copy(tmp_path: Path) -> None:
+    out = run_directory(tmp_path / "out")
+    (out / "best.pt").symlink_to("best.pt")  # ELOOP, as a broken disk has EIO
+    with pytest.raises(durable_copy.CopyFailed, match=r"best\.pt"):
+        durable_copy.copy_verified(str(out), ["best", "best.pt"], str(tmp_path / "copy"))
+    (out / "best.pt").unlink()
+    assert durable_copy.copy_verified(str(out), ["best", "best.pt"], str(tmp_path / "copy")) == [
+        "best"
+    ]
+
+
 class Killed(BaseException):
     """The process ends here: nothing after it runs."""
 
