@@ -468,8 +468,15 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
     except OSError as error:
         return f"state.json: {error.strerror}"
     try:
-        # In place, within blocks that the file already has: this works on a full disk.
-        os.pwrite(fd, data, 0)
+        size = os.fstat(fd).st_size
+        grows = max(0, len(data) - size)
+        # The room first, as spaces behind the old state: without any, that stays readable.
+        if os.pwrite(fd, b" " * grows, size) < grows:
+            os.ftruncate(fd, size)
+            return f"state.json: {os.strerror(errno.ENOSPC)}"
+        # In place, within blocks that the file already has: this works on a full disk. As long as
+        # the file, so that no end of the old state follows the new one.
+        os.pwrite(fd, data.ljust(size), 0)
         os.fsync(fd)
         return None
     except OSError as error:

@@ -160,6 +160,46 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
     assert sorted(os.listdir(tmp_path)) == ["fs", "out"]
 
 
+def test_a_state_that_shrinks_on_a_full_disk_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "state.json"
+    cells = [{"name": f"cell-{number}", "reason": "x" * 500} for number in range(60)]
+    assert queue_state.store_state(str(path), {"cells": cells}) is None
+    monkeypatch.setattr(files, "replace_file", full)
+    for left in (cells[:5], cells[:55], []):
+        assert queue_state.store_state(str(path), {"cells": left}) is None
+        assert json.loads(path.read_bytes()) == {"cells": left}
+
+
+def test_a_state_that_grows_on_a_full_disk_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write_within(fd: int, data: bytes, at: int) -> int:
+        return write(fd, data[: max(0, room[0] - at)], at)
+
+    path, write, room = tmp_path / "state.json", os.pwrite, [20_000]
+    few, many = (
+        [{"name": f"cell-{n}", "reason": "x" * 500} for n in range(count)] for count in (5, 60)
+    )
+    assert queue_state.store_state(str(path), {"cells": few}) is None
+    monkeypatch.setattr(files, "replace_file", full)
+    monkeypatch.setattr(os, "pwrite", write_within)
+    assert (
+        queue_state.store_state(str(path), {"cells": many}) == "state.json: No space left on device"
+    )
+    assert json.loads(path.read_bytes()) == {"cells": few}
+    room[0] = 1 << 20
+    assert queue_state.store_state(str(path), {"cells": many}) is None
+    assert json.loads(path.read_bytes()) == {"cells": many}
+
+
 def test_a_result_that_cannot_be_read_is_not_left_out_of_a_copy(tmp_path: Path) -> None:
     out = run_directory(tmp_path / "out")
     (out / "best.pt").symlink_to("best.pt")  # ELOOP, as a broken disk has EIO
