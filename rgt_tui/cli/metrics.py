@@ -544,7 +544,7 @@ async def _print_once(
     state = await gather_named(specs, config, arguments)
     now = time.time()
     if not arguments.json:
-        # The format is UTF-8, whatever the locale.
+        # The format is UTF-8 in every locale.
         sys.stdout.flush()
         sys.stdout.buffer.write(format_exposition(state, now))
         return OK

@@ -407,7 +407,7 @@ class SandboxMachine:
         if not self.programs:
             return ""
         self._programs_folder.mkdir(parents=True, exist_ok=True)
-        # As in an image: the agent runs only a program that nobody else can change.
+        # As in an image: the agent runs only a program that no other user can change.
         self._programs_folder.chmod(0o755)
         for name, text in self.programs.items():
             path = self._programs_folder / name

@@ -20,8 +20,7 @@ from textual.pilot import Pilot
 from rgt_tui.fleet.history.moment_fleet import MomentFleet
 from rgt_tui.model import BoxSpec, FleetState, LinkState, ScreenPosition
 from rgt_tui.store import FLEET, BoxWrites, FleetHistory, HistoryError
-from rgt_tui.ui import RgtApp
-from rgt_tui.ui.notation import current_glyphs
+from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.screens import (
     BoxScreen,
     CurvesScreen,
@@ -360,4 +359,4 @@ def test_the_hours_below_a_day_on_which_the_clocks_change(monkeypatch: pytest.Mo
         assert day[1] - day[0] == seconds
         hours = text_of(time_machine.hours_line(day, 250))
         strip = text_of(time_machine.strip_line(day, (), (), at, 250))
-        assert hours.index("12:00") == strip.index(current_glyphs().cursor), noon
+        assert hours.index("12:00") == strip.index(notation.current_glyphs().cursor), noon

@@ -470,7 +470,7 @@ def store_state(path: str, state: dict[str, Any]) -> str | None:
     try:
         size = os.fstat(fd).st_size
         grows = max(0, len(data) - size)
-        # The room first, as spaces behind the old state: without any, that stays readable.
+        # The room first, as spaces after the old state: without any, that stays readable.
         if os.pwrite(fd, b" " * grows, size) < grows:
             os.ftruncate(fd, size)
             return f"state.json: {os.strerror(errno.ENOSPC)}"

@@ -184,7 +184,7 @@ async def _stop_upload(child: asyncio.subprocess.Process, patience_s: float = 10
     finally:
         if child.returncode is None:
             child.kill()
-            # Until then it may still write, and the same command started again would meet it.
+            # Until then it may still write, while the same command is started again.
             await child.wait()
 
 

@@ -19,7 +19,7 @@ from rgt_box.commands.hashing import HashCache
 from rgt_box.files import FileLock
 from rgt_box.push import code_versions, push_command, push_staging
 from rgt_box.queue import queue_state
-from rgt_wire.block_packing import BlockPacker
+from rgt_wire import block_packing
 
 from rgt_tui.fleet.pushes import push_transport
 from rgt_tui.transfer import IgnoreRules, read_tree
@@ -575,7 +575,7 @@ async def test_empty_files_arrive_whether_blocks_are_packed_or_not(
     tree = {file.sha256: file for file in read_tree(tmp_path / "src", IgnoreRules(())).files}
     plan = answer(agent, "plan", stdin=manifest("code", place, files))
     wanted = [(tree[digest], have) for digest, have in plan["wanted"]]
-    packer = BlockPacker() if packs else None
+    packer = block_packing.BlockPacker() if packs else None
     pieces = push_transport._iterate_pieces(wanted, lambda _: None, packer)
     stream = b"".join([piece async for piece in pieces])
     answer(agent, "take", "--staging", plan["staging"], stdin=stream)
