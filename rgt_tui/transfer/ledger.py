@@ -305,6 +305,8 @@ class Ledger:
             # A row is a proof: it must not be lost after the box was deleted because of it.
             os.fsync(handle)
         except OSError as error:
+            # The next row must not continue one that was cut off: `_open_handle` separates them.
+            self.close()
             raise LedgerError(
                 translate(
                     "cannot write {path}: {strerror}",

@@ -225,6 +225,29 @@ def test_a_full_disk_under_the_ledger_is_named(world: World) -> None:
         Ledger(world.path).append_rows([GoneRow(path="/x")])
 
 
+def test_a_row_that_was_cut_off_on_a_full_disk_spoils_not_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, cut, last = (world.row(f"/w/run/{name}.pt") for name in "abc")
+    ledger, write = Ledger(world.path), os.write
+    ledger.append_rows([first])
+
+    def write_some(handle: int, data: bytes) -> int:
+        if len(data) < 100:
+            raise OSError(28, "No space left on device")
+        return write(handle, bytes(data)[:-50])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", write_some)
+        with pytest.raises(LedgerError):
+            ledger.append_rows([cut])
+    ledger.append_rows([last])
+    ledger.close()
+    again = Ledger(world.path)
+    assert [row.path for row in again.file_rows()] == [first.path, last.path]
+    assert again.damaged == 1
+
+
 def test_a_row_is_known_as_soon_as_it_is_written(world: World) -> None:
     ledger = Ledger(world.path)
     row = world.row("/w/run/a.pt")
