@@ -292,13 +292,10 @@ def _run_smoke_once(job: queue_file.Job, found: dict[str, Any]) -> int:
     if words is None:
         _print_masked_row({"phase": "smoke", "known": False})
         return OK
-    digest = "{:08x}".format(
-        zlib.crc32(
-            jsonline.dumps(
-                {"words": words, "command": job.settings["command"], "env": job.settings["env"]}
-            )
-        )
-    )
+    # Other code in the same job is not what has passed.
+    code = job.workdir, queue_state.code_version(job.workdir, edits=True)
+    about = {"words": words, "command": job.settings["command"], "env": job.settings["env"]}
+    digest = f"{zlib.crc32(jsonline.dumps(dict(about, code=code))):08x}"
     before = files.read_json(job.path(SMOKE)) or {}
     if before.get("digest") == digest and before.get("ok") is True:
         _print_masked_row({"phase": "smoke", "known": True, "ok": True, "before": True})

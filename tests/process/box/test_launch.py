@@ -241,6 +241,24 @@ def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
     assert (home(box) / "tried").read_text() == "tried\n"
 
 
+def test_a_smoke_command_that_has_passed_with_other_code_is_run_again(box: Agent) -> None:
+    folders = [home(box) / f"exp-{digit * 12}" for digit in "12"]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "a.toml").write_text("")
+        (folder / "fails").write_text(f"exit {number}\n")
+    for folder, status in zip((*folders, folders[0]), (0, 1, 0), strict=True):
+        job = make_job(
+            home(box) / "jobs/q",
+            ["sh", "-c", "echo x"],
+            ["a"],
+            smoke="sh fails",
+            workdir=str(folder),
+        )
+        code, rows, said = launched(box, "--job", str(job))
+        assert (code, rows["smoke"]["ok"]) == (status, status == 0), said
+
+
 def test_a_command_that_dies_is_told_with_its_last_lines(box: Agent) -> None:
     line = 'echo first; python3 -c "1/0"'
     code, rows, _ = launched(box, name="dies", digest="1", line=line)
