@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import secrets
 import shlex
 import signal
 import sys
@@ -24,7 +23,7 @@ import httpx
 import msgspec
 from rgt_wire import USER_AGENT
 
-from rgt_tui.demo.embedded import KEY_ENV, RUNPOD_KEY, EmbeddedFleet
+from rgt_tui.demo.embedded import KEY_ENV, EmbeddedFleet
 from rgt_tui.demo.plan import BOXES, DemoBox
 from rgt_tui.demo.platforms import LocalRunPod
 from rgt_tui.demo.stories import launch_queue
@@ -42,7 +41,7 @@ KILLED = -signal.SIGKILL
 
 
 def idle_box() -> DemoBox:
-    """Return the story's box: RunPod's, with little to train and its own key in the environment."""
+    """Return the story's box: RunPod's, with little to train."""
     (box,) = (box for box in BOXES if box.profile == "runpod")
     epochs = 6
     # At 50 ms each, 36 seconds in all: the box is still training when `rgt autostop --dry-run` has
@@ -54,11 +53,8 @@ def idle_box() -> DemoBox:
         )
         for cell in box.cells
     )
-    # As RunPod does: a pod gets a key of its own in the environment of PID 1.
-    own = {RUNPOD_KEY: secrets.token_urlsafe(24), "RGT_AUTOSTOP_PACE": PACE}
-    return msgspec.structs.replace(
-        box, cells=cells, story="autostop", environment={**box.environment, **own}
-    )
+    environment = {**box.environment, "RGT_AUTOSTOP_PACE": PACE}
+    return msgspec.structs.replace(box, cells=cells, story="autostop", environment=environment)
 
 
 class AutostopStory:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncssh
+import msgspec
 
 from rgt_tui.demo import sandboxes
 from rgt_tui.demo.plan import BOXES, DemoBox
@@ -32,8 +33,10 @@ END_SECONDS = 6.0
 log = logging.getLogger("rgt.demo")
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable with the API key for all of the demo's providers."""
-RUNPOD_KEY = "RUNPOD_API_KEY"
-"""Variable with a pod's own key on RunPod (https://docs.runpod.io/runpodctl/overview, 2026-06)."""
+OWN_KEYS = {"runpod": "RUNPOD_API_KEY", "vastai": "CONTAINER_API_KEY"}
+"""Variable with the key that a platform gives the machine itself
+(https://docs.runpod.io/runpodctl/overview, 2026-06;
+https://docs.vast.ai/guides/instances/docker-environment, 2026-11)."""
 # Billed as such while the tmpfs are small: costs should look like those of a real machine.
 DISK_GB = 20.0
 """Billed size of each disk of a machine."""
@@ -72,7 +75,7 @@ class EmbeddedFleet:
             port_base: First of consecutive SSH ports; None for any free ones. The control planes
                 use the ports after them.
         """
-        self.boxes = tuple(boxes)
+        self.boxes = tuple(map(with_own_key, boxes))
         self.specs: tuple[BoxSpec, ...] = ()
         self.machines: dict[str, SandboxMachine] = {}
         self.env: dict[str, str] = {}
@@ -244,6 +247,15 @@ class EmbeddedFleet:
             (folder / "ssh_config").write_text("\n".join(lines))
 
 
+def with_own_key(box: DemoBox) -> DemoBox:
+    """Return a box with the key that its platform puts into the machine's environment, if it does."""
+    name = OWN_KEYS.get(box.profile)
+    if name is None:
+        return box
+    own = {name: secrets.token_urlsafe(24)}
+    return msgspec.structs.replace(box, environment={**box.environment, **own})
+
+
 def describe_box(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
     """Return a box as in a fleet file.
 
@@ -300,8 +312,6 @@ def build_runpod(box: DemoBox, port: int | None, **given: Any) -> LocalRunPod:
         host=HOST,
         port=port,
     )
-    if own := box.environment.get(RUNPOD_KEY):
-        server.machine_keys[own] = box.instance
     return server
 
 
@@ -401,6 +411,9 @@ class ControlPlanes:
                 box, ports.get(box.name), key=self._key, on_change=self._build_callback(box.name)
             )
             self._servers[box.name] = server
+            own = box.environment.get(OWN_KEYS.get(box.profile, ""))
+            if own is not None:
+                server.machine_keys[own] = box.instance
             try:
                 await server.start(HOST, 0 if port_base is None else port_base + place)
             except OSError as error:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shlex
 import signal
@@ -21,11 +22,12 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import DemoError, embedded
-from rgt_tui.demo.plan import BOXES, FILL_DIR
+from rgt_tui.demo.plan import BOXES, FILL_DIR, DemoBox
 from rgt_tui.demo.platforms import LocalAutodl
 from rgt_tui.demo.sandboxes import DiskNamespace, SandboxMachine
 from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
+from rgt_tui.providers import own_stop
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import until
 
@@ -315,13 +317,25 @@ def test_every_tier_of_the_plan_is_one_of_its_profile() -> None:
         assert msgspec.json.encode(box)
 
 
-ALLOWED = """import sys; sys.path.insert(0, "/tmp/agent.pyz")
+ALLOWED = """import json, sys; sys.path.insert(0, "/tmp/agent.pyz")
 from rgt_box.autostop import own_stop
-print(own_stop.OwnStop({"kind": "command", "command": ["/usr/bin/shutdown"]}, "any").kind)
+stop, instance = json.loads(sys.argv[1])
+print(own_stop.prove_stop_right(own_stop.OwnStop(stop, instance))[0])
 """
 
 
-async def test_autodl_s_box_has_its_own_shutdown_which_ends_the_charge(agent_file: Path) -> None:
+@pytest.mark.parametrize("box", BOXES, ids=lambda box: box.name)
+async def test_a_box_may_stop_itself_as_on_its_platform(box: DemoBox, agent_file: Path) -> None:
+    async with embedded.EmbeddedFleet((box,)) as fleet:
+        machine = fleet.machines[box.name]
+        await machine.run("cat > /tmp/agent.pyz", agent_file.read_bytes())
+        found = own_stop(fleet.find_box_spec(box.name).provider)
+        assert found is not None
+        asked = json.dumps([msgspec.to_builtins(found.way), box.instance])
+        assert await machine.run(shlex.join([sys.executable, "-c", ALLOWED, asked])) == "True\n"
+
+
+async def test_autodl_s_own_shutdown_ends_the_charge() -> None:
     (box,) = (box for box in BOXES if box.profile == "autodl")
     async with embedded.EmbeddedFleet((box,)) as fleet:
         machine, plane = fleet.machines[box.name], fleet.find_control_plane(box.name)
@@ -329,9 +343,6 @@ async def test_autodl_s_box_has_its_own_shutdown_which_ends_the_charge(agent_fil
         plane.settle_s = 0.0
         shown = await machine.run("stat -c '%U %a' /usr/bin/shutdown && test -x /usr/bin/env")
         assert shown == "root 755\n"
-        await machine.run("cat > /tmp/agent.pyz", agent_file.read_bytes())
-        allowed = await machine.run(shlex.join([sys.executable, "-c", ALLOWED]))
-        assert allowed == "command\n", "the agent takes it for the platform's own"
         with contextlib.suppress(RuntimeError):  # it ends with the container
             await machine.run("/usr/bin/shutdown")
         off = plane.containers[box.instance]
