@@ -80,7 +80,7 @@ def test_pages_that_cover_a_whole_kind_have_that_role() -> None:
     assert {pages[id_].role for id_ in ("PY1", "API1")} == {PageRole.UNKNOWN}
 
 
-MISSING = "FileNotFoundError: [Errno 2] No such file or directory"
+NOT_FOUND = "FileNotFoundError: [Errno 2] No such file or directory"
 
 
 def test_a_name_in_shared_memory_is_no_path(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_name_in_shared_memory_is_no_path(tmp_path: Path) -> None:
         raised,
     ]
     path = [*SHAPES[:2], '    os.makedirs("/000000_epoch_shape")', raised]
-    gone = [line.replace("FileExistsError: [Errno 17] File exists", MISSING) for line in shared]
-    missing = [line.replace("FileExistsError: [Errno 17] File exists", MISSING) for line in path]
+    gone = [line.replace("FileExistsError: [Errno 17] File exists", NOT_FOUND) for line in shared]
+    missing = [line.replace("FileExistsError: [Errno 17] File exists", NOT_FOUND) for line in path]
     for expected, lines in (
         ("LOCK1", shared),
         ("SHM1", gone),
