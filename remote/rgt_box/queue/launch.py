@@ -292,7 +292,7 @@ def _run_smoke_once(job: queue_file.Job, found: dict[str, Any]) -> int:
     if words is None:
         _print_masked_row({"phase": "smoke", "known": False})
         return OK
-    # Other code in the same job is not what has passed.
+    # Other code in the same job has not passed.
     code = job.workdir, queue_state.code_version(job.workdir, edits=True)
     about = {"words": words, "command": job.settings["command"], "env": job.settings["env"]}
     digest = f"{zlib.crc32(jsonline.dumps(dict(about, code=code))):08x}"
