@@ -2,7 +2,7 @@
 
 # In the product and not in the tests, because the demo's meter and its stops run against them.
 from rgt_tui.demo.platforms.local_autodl import LocalAutodl, LocalContainer
-from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod, format_iso
+from rgt_tui.demo.platforms.local_runpod import LocalPod, LocalRunPod, format_iso
 from rgt_tui.demo.platforms.local_server import (
     InjectedFault,
     LocalRequest,
@@ -11,14 +11,12 @@ from rgt_tui.demo.platforms.local_server import (
     MachineChange,
     build_problem,
 )
-from rgt_tui.demo.platforms.local_vast import LocalAsk, LocalInstance, LocalVast
+from rgt_tui.demo.platforms.local_vast import LocalInstance, LocalVast
 
 __all__ = [
     "InjectedFault",
-    "LocalAsk",
     "LocalAutodl",
     "LocalContainer",
-    "LocalGpu",
     "LocalInstance",
     "LocalPod",
     "LocalRequest",

@@ -1,14 +1,13 @@
-"""A local vast.ai: instances, asks and volumes, with errors at status 200 and pages of 25.
+"""A local vast.ai: instances and volumes, with errors at status 200 and pages of 25.
 
-Shape and states: https://docs.vast.ai/api-reference/introduction (2026-08)
+It rents nothing out. Shape and states: https://docs.vast.ai/api-reference/introduction (2026-08)
 """
 
 from __future__ import annotations
 
 import json
-import operator
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +17,95 @@ from rgt_tui.demo.platforms.local_server import (
     LocalServer,
     MachineChange,
 )
-from rgt_tui.demo.platforms.vast_fields import ENDPOINT, INSTANCE, OFFER, VOLUME
+
+# Also fields that no adapter uses: tests compare these answers with the vendor's specification.
+HOST: Mapping[str, object] = {
+    "machine_id": 4242,
+    "host_id": 77,
+    "verification": "verified",
+    "static_ip": True,
+    "cpu_arch": "amd64",
+    "cpu_name": "EPYC 7543",
+    "mobo_name": "ROMED8-2T",
+    "os_version": "22.04",
+    "disk_name": "Samsung SSD 990",
+    "reliability2": 0.997,
+}
+"""Fields of the machine with an instance or a volume."""
+INSTANCE: Mapping[str, object] = {
+    **HOST,
+    "template_id": None,
+    "template_hash_id": None,
+    "template_name": None,
+    "image_uuid": "pytorch/pytorch",
+    "image_args": [],
+    "image_runtype": "ssh",
+    "extra_env": [],
+    "onstart": None,
+    # Must reach no log and no screen.
+    "jupyter_token": "secret",
+    "status_msg": "",
+    "local_ipaddrs": "10.0.0.5 172.17.0.2",
+    "ssh_host": "ssh5.vast.ai",
+    "ssh_idx": "5",
+    # The proxy's; the vendor's own client adds 1 for an image with Jupyter.
+    "ssh_port": 31592,
+    "machine_dir_ssh_port": 21000,
+    "uptime_mins": None,
+    "cpu_cores": 64,
+    "cpu_cores_effective": 16.0,
+    # MB, as gpu_ram.
+    "cpu_ram": 257_000,
+    "cpu_util": 0.0,
+    "mem_limit": None,
+    "mem_usage": None,
+    "vmem_usage": None,
+    "gpu_arch": "nvidia",
+    "gpu_ram": 24564,
+    "gpu_totalram": 24564,
+    "gpu_util": None,
+    "gpu_temp": None,
+    "gpu_frac": 0.25,
+    "gpu_lanes": 16,
+    "gpu_mem_bw": 1008.0,
+    "bw_nvlink": 0.0,
+    "disk_bw": 2000.0,
+    "disk_util": -1,
+    # -1 means unknown, not empty.
+    "disk_usage": -1,
+    "direct_port_count": 20,
+    "direct_port_start": -1,
+    "direct_port_end": -1,
+    "geolocation": "Norway, NO",
+    "rentable": True,
+    "external": False,
+    "vram_costperhour": 0.00003,
+    "dlperf": None,
+    "dlperf_per_dphtotal": None,
+    "flops_per_dphtotal": 120.0,
+    "total_flops": 82.6,
+    "score": None,
+    "pci_gen": 4.0,
+    "pcie_bw": 24.0,
+    "webpage": None,
+    "credit_balance": None,
+    "credit_discount": None,
+    "credit_discount_max": None,
+    "client_run_time": 1.1,
+    "host_run_time": 2_592_000.0,
+    "time_remaining": "",
+    "time_remaining_isbid": "",
+    "internet_up_cost_per_tb": 2.0,
+}
+VOLUME: Mapping[str, object] = {
+    **HOST,
+    "status": "in-use",
+    "public_ipaddr": "198.51.100.40",
+    "driver_version": "570.86.15",
+    "cuda_max_good": 12.8,
+    "inet_up": 900.0,
+    "inet_down": 900.0,
+}
 
 # 30 days, where RunPod's prices count 730 hours.
 MONTH_H = 720.0
@@ -134,76 +221,7 @@ class LocalInstance:
         return shown
 
 
-@dataclass(frozen=True)
-class LocalAsk:
-    """An offer of a host. Money in $ per hour."""
-
-    id: int
-    gpu: str = "RTX 4090"
-    gpus: int = 1
-    memory_gb: float = 24.0
-    dph_base: float = 0.40
-    min_bid: float = 0.15
-    storage_cost: float = 0.15
-    disk: float = 500.0
-
-    def to_json(self, disk: float) -> dict[str, object]:
-        """Return the offer as the API shows it, priced with so much disk."""
-        return {
-            **OFFER,
-            "id": self.id,
-            "ask_contract_id": self.id,
-            "gpu_name": self.gpu,
-            "num_gpus": self.gpus,
-            # MB in the API.
-            "gpu_ram": int(self.memory_gb * 1024),
-            "dph_base": self.dph_base,
-            "dph_total": round(self.dph_base + disk * self.storage_cost / MONTH_H, 6),
-            "min_bid": self.min_bid,
-            "storage_cost": self.storage_cost,
-            "disk_space": self.disk,
-        }
-
-
-# The vendor ignores none: an unknown one is an error.
-OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq,
-    "neq": operator.ne,
-    "gt": operator.gt,
-    "gte": operator.ge,
-    "lt": operator.lt,
-    "lte": operator.le,
-    "in": lambda value, wanted: value in wanted,
-    "notin": lambda value, wanted: value not in wanted,
-}
-"""Of a filter: https://docs.vast.ai/api-reference/search/search-offers (2026-08)."""
-
-
-def _passes_filter(value: object, filters: dict[str, Any]) -> bool:
-    """Return whether a value passes a filter such as ``{"gte": 24576}``.
-
-    Raises TypeError or KeyError for an invalid filter.
-    """
-
-    def convert_wanted(wanted: Any) -> Any:
-        # The vendor's own client sends some numbers as text.
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and isinstance(wanted, str):
-            return float(wanted)
-        return wanted
-
-    return all(OPERATORS[name](value, convert_wanted(wanted)) for name, wanted in filters.items())
-
-
-def _find_filtered_value(row: dict[str, object], key: str) -> object:
-    """Return what a filter compares: ``verified`` is one, and no field of an offer."""
-    if key == "verified":
-        return row["verification"] == "verified"
-    return row.get(key)
-
-
-_INSTANCE = re.compile(r"/api/v0/instances/(?:(reboot|bid_price)/)?(\d+)")
-_ASK = re.compile(r"/api/v0/asks/(\d+)")
+_INSTANCE = re.compile(r"/api/v0/instances/(?:(reboot)/)?(\d+)")
 
 
 class LocalVast(LocalServer):
@@ -216,18 +234,13 @@ class LocalVast(LocalServer):
         super().__init__(**given)
         self.instances: dict[int, LocalInstance] = {}
         """Existing instances, without destroyed ones."""
-        self.asks: dict[int, LocalAsk] = {}
         self.volumes: dict[int, float] = {}
         """Id of a volume → its size."""
         self.network_volumes: set[int] = set()
         """The volumes on a network instead of a machine; the list includes them only on request."""
-        self.endpoints: dict[int, str] = {}
-        """Id of a serverless endpoint → its name."""
         self.credit: float | None = 23.45
         self.most_charges = 500
         """Maximum number of contracts on a page of charges."""
-        self.created: list[dict[str, Any]] = []
-        """The bodies of the creations that were carried out."""
 
     def add_instance(
         self, instance: int, label: str, *, created: float | None = None, **fields: Any
@@ -260,17 +273,13 @@ class LocalVast(LocalServer):
         path = request.path.rstrip("/")  # the vendor's own client sends both forms
         fixed = {
             ("GET", "/api/v1/instances"): self._list_instances,
-            ("GET", "/api/v0/instances"): self._deprecated,
             ("GET", "/api/v0/users/current"): self._describe_user,
             ("GET", "/api/v0/charges"): self._list_charges,
             ("GET", "/api/v0/volumes"): self._list_volumes,
-            ("GET", "/api/v0/endptjobs"): self._endpoints,
-            ("POST", "/api/v0/bundles"): self._search_offers,
+            ("GET", "/api/v0/endptjobs"): self.list_endpoints,
         }.get((request.method, path))
         if fixed is not None:
             return fixed(request)
-        if match := _ASK.fullmatch(path):
-            return self._rent_ask(int(match[1]), request)
         if match := _INSTANCE.fullmatch(path):
             return self._answer_instance(int(match[2]), match[1], request)
         return self.build_refusal(404, "not found")
@@ -285,23 +294,16 @@ class LocalVast(LocalServer):
                 200, {"instances": None if found is None else found.to_json(listed=False)}
             )
         if found is None:
-            words = {
-                "success": False,
-                "error": "no_such_instance",
-                "msg": f"Instance {instance} not found.",
-            }
-            return LocalResponse(404, words)
+            return self.build_missing(instance)
         body = request.parse_json()
-        if request.method == "PUT" and verb == "bid_price":
-            return self._accept_bid(found, body)
         if request.method == "PUT" and verb == "reboot":
             found.actual = "rebooting"
-            self.apply_later(lambda: self._take_effect(found, "restart"))
+            self.apply_later(lambda: self.take_effect(found, "restart"))
             return LocalResponse(200, {"success": True})
         if verb is not None:
             return self.build_refusal(404, "not found")
         if request.method == "DELETE":
-            self.apply_later(lambda: self._take_effect(found, "terminate"))
+            self.apply_later(lambda: self.take_effect(found, "terminate"))
             return LocalResponse(200, {"success": True})
         if (
             request.method == "PUT"
@@ -323,46 +325,11 @@ class LocalVast(LocalServer):
         # A repeated stop is accepted and does nothing.
         if (found.actual in ("exited", "stopped")) != (action == "stop"):
             found.intended = state
-            self.apply_later(lambda: self._take_effect(found, action))
+            self.apply_later(lambda: self.take_effect(found, action))
         return LocalResponse(200, {"success": True})
 
-    def _accept_bid(self, found: LocalInstance, body: Any) -> LocalResponse:
-        """Accept a bid: one below the minimum pauses the instance, one above it resumes it."""
-        if isinstance(body, dict):
-            price = body.get("price")
-        else:
-            price = None
-        if (
-            isinstance(price, bool)
-            or not isinstance(price, int | float)
-            # The bounds of the vendor's specification for a bid.
-            or not 0.001 <= price <= 32
-        ):
-            words = {
-                "success": False,
-                "error": "invalid_args",
-                "msg": "Please set a bid price >= 0.001.",
-            }
-            return LocalResponse(400, words)
-        if not found.is_bid:
-            words = {"success": False, "error": "invalid_args", "msg": "Instance is not a bid."}
-            return LocalResponse(400, words)
-        found.charge_time(self.clock())
-        found.dph_base = float(price)
-        low = price < found.min_bid
-        # Outbid by oneself: the instance pauses at once, and its disk bills.
-        if low and found.is_on:
-            self.simulate_outbid(found)
-        elif not low and found.actual == "stopped" and found.intended == "running":
-            self.apply_later(lambda: self._take_effect(found, "start"))
-        return LocalResponse(200, {"success": True})
-
-    def simulate_outbid(self, found: LocalInstance) -> None:
-        """Simulate another user's higher bid: the instance pauses, and is still meant to run."""
-        found.charge_time(self.clock())
-        found.actual = "stopped"
-
-    async def _take_effect(self, found: LocalInstance, action: str) -> None:
+    async def take_effect(self, found: LocalInstance, action: str) -> None:
+        """Let an accepted action take effect."""
         # Destroyed or started again since the request.
         if found.id not in self.instances or (action == "stop" and found.intended != "stopped"):
             return
@@ -378,6 +345,16 @@ class LocalVast(LocalServer):
                 found.actual = "exited"
             else:
                 found.actual = "running"
+
+    def build_missing(self, instance: int) -> LocalResponse:
+        """Return the answer to a call for an instance that does not exist."""
+        text = f"Instance {instance} not found."
+        return LocalResponse(404, {"success": False, "error": "no_such_instance", "msg": text})
+
+    def list_endpoints(self, request: LocalRequest) -> LocalResponse:
+        """Return the serverless endpoints: none, which is an error in this API."""
+        text = "No endpoints for user found"
+        return LocalResponse(400, {"success": False, "error": "invalid_args", "msg": text})
 
     def _list_instances(self, request: LocalRequest) -> LocalResponse:
         # The vendor's maximum: a client that asks for more gets 25, and must follow the token.
@@ -401,12 +378,6 @@ class LocalVast(LocalServer):
             "instances": [one.to_json(listed=True) for one in page],
         }
         return LocalResponse(200, data)
-
-    def _deprecated(self, request: LocalRequest) -> LocalResponse:
-        # The vendor's own answer since 2026-08, at status 200: clients that did not check `success`
-        # saw no boxes.
-        words = {"success": False, "error": "deprecated_endpoint", "msg": "use /api/v1/instances/"}
-        return LocalResponse(200, words)
 
     def _describe_user(self, request: LocalRequest) -> LocalResponse:
         user = {
@@ -500,84 +471,3 @@ class LocalVast(LocalServer):
             or (wanted == "network_volume") is (volume in self.network_volumes)
         ]
         return LocalResponse(200, {"volumes": rows})
-
-    def _endpoints(self, request: LocalRequest) -> LocalResponse:
-        if not self.endpoints:
-            words = {
-                "success": False,
-                "error": "invalid_args",
-                "msg": "No endpoints for user found",
-            }
-            return LocalResponse(400, words)
-        rows = [
-            {**ENDPOINT, "id": key, "endpoint_name": name} for key, name in self.endpoints.items()
-        ]
-        return LocalResponse(200, {"success": True, "results": rows})
-
-    def _search_offers(self, request: LocalRequest) -> LocalResponse:
-        body = request.parse_json()
-        if not isinstance(body, dict):
-            return self.build_refusal(400, "invalid_args")
-        # The vendor's default of 8 GB: without it, totals are too low for a training's disk.
-        disk = float(body.get("allocated_storage", 8))
-        rows = [ask.to_json(disk) for ask in self.asks.values()]
-        filters = {key: ops for key, ops in body.items() if isinstance(ops, dict)}
-        try:
-            found = [
-                row
-                for row in rows
-                if all(
-                    _passes_filter(_find_filtered_value(row, key), ops)
-                    for key, ops in filters.items()
-                )
-            ]
-        except (KeyError, TypeError, ValueError):
-            return self.build_refusal(400, "invalid_args")
-        # By default the vendor sorts by a score of its own; the price will do here.
-        found.sort(key=lambda row: float(str(row["dph_total"])))
-        return LocalResponse(200, {"offers": found[: int(body.get("limit", 64))]})
-
-    def _rent_ask(self, ask: int, request: LocalRequest) -> LocalResponse:
-        """Rent an ask; a ``price`` makes it a bid.
-
-        A bid that is too low leaves a stopped instance, and an error.
-        """
-        body, offer = request.parse_json(), self.asks.get(ask)
-        if request.method != "PUT" or not isinstance(body, dict) or "image" not in body:
-            return self.build_refusal(400, "invalid_args")
-        if offer is None:
-            return LocalResponse(
-                410,
-                {"success": False, "error": "no_such_ask", "msg": f"Ask {ask} is not available."},
-            )
-        # Its absence makes a contract on demand, at the full price, without a word.
-        price = body.get("price")
-        if price is not None and not 0.001 <= price <= 128:
-            return self.build_refusal(400, "invalid_price")
-        self.created.append(body)
-        # The trap of the real API: an error, and a machine whose disk bills.
-        low = price is not None and price < offer.min_bid
-        made = self.add_instance(
-            max(self.instances, default=5000) + 1,
-            str(body.get("label") or ""),
-            dph_base=offer.dph_base if price is None else price,
-            disk=float(body.get("disk", 8)),
-            storage_cost=offer.storage_cost,
-            gpu=offer.gpu,
-            gpus=offer.gpus,
-            is_bid=price is not None,
-            actual="stopped" if low else None,
-            intended="stopped" if low else "running",
-        )
-        if low:
-            words = {
-                "success": False,
-                "error": "invalid_price",
-                "msg": "The bid is too low.",
-                "new_contract": made.id,
-            }
-            return LocalResponse(400, words)
-        # An ask can be rented once.
-        del self.asks[ask]
-        self.apply_later(lambda: self._take_effect(made, "start"))
-        return LocalResponse(200, {"success": True, "new_contract": made.id})

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.demo.platforms import LocalVast
 from rgt_tui.providers.recording import Recording
 from tests.contract.cli.conftest import Rgt
+from tests.contract.providers.fakes.renting_vast import RentingVast
 from tests.contract.providers.replaying import replayed
 
 
 async def test_the_command_writes_a_file_without_anything_of_the_person(rgt: Rgt) -> None:
-    server = LocalVast(settle_s=0.0)
+    server = RentingVast(settle_s=0.0)
     await server.start()
     one = server.add_instance(
         31415926, "secret-project", created=server.clock() - 3600, volumes=(77777,)

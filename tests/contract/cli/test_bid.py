@@ -14,10 +14,11 @@ import pytest
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.renting import bid
 from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalInstance, LocalVast
+from rgt_tui.demo.platforms import LocalInstance
 from rgt_tui.gate import BidCase
 from rgt_tui.model import Bid, BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt
+from tests.contract.providers.fakes.renting_vast import RentingVast
 from tests.pseudo_terminal import PseudoTerminal
 
 KEY, ONE = "RGT_TEST_KEY", 31415926
@@ -29,7 +30,7 @@ class Bids:
     """A fleet file with one spot box, and the platform that rents it."""
 
     rgt: Rgt
-    server: LocalVast
+    server: RentingVast
 
     @property
     def instance(self) -> LocalInstance:
@@ -52,7 +53,7 @@ class Bids:
 
 @pytest.fixture
 async def bids(rgt: Rgt) -> AsyncIterator[Bids]:
-    server = LocalVast(settle_s=0.0)
+    server = RentingVast(settle_s=0.0)
     await server.start()
     server.add_instance(
         ONE, "mill", created=server.clock() - 3600, is_bid=True, dph_base=0.5, min_bid=0.41

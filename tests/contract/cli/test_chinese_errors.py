@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import LocalVast
 from rgt_tui.model import BoxSpec
 from tests.contract.cli.conftest import Rgt, mounted_disk
+from tests.contract.providers.fakes.renting_vast import RentingVast
 from tests.contract.ssh.conftest import RealSshd
 
 LANGUAGES = ("en", "zh_CN")
@@ -69,7 +69,7 @@ def test_a_key_file_that_is_not_there(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_a_key_that_the_platform_refuses(rgt: Rgt, language: str) -> None:
-    server = LocalVast(settle_s=0.0)
+    server = RentingVast(settle_s=0.0)
     await server.start()
     server.add_instance(31415926, "mill", created=server.clock() - 3600)
     rgt.env["RGT_TEST_KEY"] = "not-the-key-of-the-server"

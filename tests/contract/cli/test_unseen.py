@@ -12,10 +12,11 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 from tests.free_ports import free_port
 
 KEY = "RGT_TEST_KEY"
@@ -26,7 +27,7 @@ class Unseen:
     """A fleet of one box that cannot be reached, in an account with more than that."""
 
     rgt: Rgt
-    server: LocalRunPod
+    server: RentingRunPod
     spec: BoxSpec
 
     async def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +36,7 @@ class Unseen:
 
 @pytest.fixture
 async def unseen(rgt: Rgt) -> AsyncIterator[Unseen]:
-    server = LocalRunPod(settle_s=0.0)
+    server = RentingRunPod(settle_s=0.0)
     await server.start()
     server.add_pod("pod1", "lab", cost=0.5)
     server.add_pod("pod9", "forgotten one", cost=1.25, host="127.0.0.1", port=40022)

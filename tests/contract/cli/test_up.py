@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import FAILED, INTERRUPTED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
-from rgt_tui.demo.platforms import LocalGpu
+from rgt_tui.demo import InjectedFault, MachineChange
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
 from rgt_tui.model import BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.providers.fakes.renting_runpod import LocalGpu, RentingRunPod
 from tests.contract.ssh.conftest import RealSshd
 from tests.pseudo_terminal import PseudoTerminal
 
@@ -31,7 +31,7 @@ class Up:
     """A fleet file that names one account, and a market in which every machine is a real sshd."""
 
     rgt: Rgt
-    server: LocalRunPod
+    server: RentingRunPod
     key: Path
     boots: Callable[[MachineChange], None]
     """What becomes of a machine when it is created."""
@@ -77,7 +77,7 @@ async def up(rgt: Rgt, real_sshd: RealSshd) -> AsyncIterator[Up]:
         if change.action == "create":
             made.boots(change)
 
-    server = LocalRunPod(settle_s=0.0, on_change=changed)
+    server = RentingRunPod(settle_s=0.0, on_change=changed)
     await server.start()
     stock = {("SECURE", "EU-1"): "HIGH"}
     server.add_gpu(LocalGpu(A100, "A100 PCIe", 80, 1.64, 1.19, stock=stock))

@@ -17,7 +17,7 @@ import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, entry, running
 from rgt_tui.cli.renting import arriving, up
-from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
+from rgt_tui.demo import InjectedFault, MachineChange
 from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.fleet.config import dump_fleet, load_fleet
 from rgt_tui.fleet.renting import MachineRental, arrival, wait_for_ssh
@@ -25,6 +25,7 @@ from rgt_tui.fleet.renting.acceptance import BoxMeasurements, NamedGpu, TorchTri
 from rgt_tui.gate import Journal
 from rgt_tui.model import BoxSpec, LinkState, ProviderRef
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 from tests.contract.providers.platform_outcomes import Row, edited
 from tests.contract.providers.platform_rows import PUBLIC_KEY, ROWS
 
@@ -127,7 +128,7 @@ def place(
 
     def made(row: Row) -> Place:
         def changed(change: MachineChange) -> None:
-            if isinstance(server, LocalRunPod) and change.action == "create":
+            if isinstance(server, RentingRunPod) and change.action == "create":
                 server.pods[
                     change.machine
                 ].host = "203.0.113.9"  # Of the others the fake tells one itself.

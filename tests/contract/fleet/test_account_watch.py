@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault
 from rgt_tui.fleet import (
     AccountWatch,
     BoxSession,
@@ -21,13 +21,14 @@ from rgt_tui.model import AccountBill, BoxSpec, Lifecycle, Meter, ProviderRef
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import AccountListing, Instance
 from rgt_tui.ssh import AgentBundle
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 KEY, OTHER_KEY, NOW = "RGT_TEST_KEY", "RGT_TEST_KEY_2", 1.8e9
 
 
 @dataclass
 class World:
-    server: LocalRunPod
+    server: RentingRunPod
     sessions: dict[str, BoxSession]
     meters: FleetMeters
     watch: AccountWatch
@@ -44,7 +45,7 @@ class World:
         ]
 
 
-def make(server: LocalRunPod, refs: dict[str, ProviderRef]) -> World:
+def make(server: RentingRunPod, refs: dict[str, ProviderRef]) -> World:
     limit, bundle = ConnectLimit(), AgentBundle(data=b"", digest="", filename="")
     sessions = {
         name: BoxSession(
@@ -62,8 +63,8 @@ def make(server: LocalRunPod, refs: dict[str, ProviderRef]) -> World:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[LocalRunPod]:
-    plane = LocalRunPod(settle_s=0.0)
+async def server() -> AsyncIterator[RentingRunPod]:
+    plane = RentingRunPod(settle_s=0.0)
     await plane.start()
     plane.add_pod("pod1", "lab", cost=0.5, persistent=10.0)
     yield plane
@@ -71,7 +72,7 @@ async def server() -> AsyncIterator[LocalRunPod]:
 
 
 @pytest.fixture
-async def world(server: LocalRunPod) -> AsyncIterator[World]:
+async def world(server: RentingRunPod) -> AsyncIterator[World]:
     made = make(
         server, {"lab": ProviderRef("runpod", "pod1", base_url=server.base_url, key_env=KEY)}
     )
@@ -119,7 +120,7 @@ async def test_what_hangs_on_a_box_is_not_unseen_and_what_goes_away_is_over(worl
 
 
 async def test_an_account_reached_by_two_keys_is_told_once_and_boxes_of_both_are_known(
-    server: LocalRunPod,
+    server: RentingRunPod,
 ) -> None:
     server.add_pod("pod2", "mill")
     server.add_pod("pod9", "forgotten")
@@ -176,7 +177,7 @@ def test_what_is_gone_is_not_listed_and_the_vendor_s_own_server_is_one_place() -
     assert (bill.per_hour, bill.leftovers_at) == ((), None)
 
 
-async def test_accounts_are_asked_once_without_any_box(server: LocalRunPod) -> None:
+async def test_accounts_are_asked_once_without_any_box(server: RentingRunPod) -> None:
     server.add_pod("pod9", "forgotten")
     ref = ProviderRef("runpod", "", base_url=server.base_url, key_env=KEY)
     known = ProviderRef("runpod", "pod1", base_url=server.base_url + "/", key_env=OTHER_KEY)

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
-from rgt_tui.demo.platforms import LocalGpu
+from rgt_tui.demo import InjectedFault
 from rgt_tui.fleet.renting import MachineArrival, agreement, differences, wait_for_ssh
 from rgt_tui.fleet.renting.arrival import ssh_answers
 from rgt_tui.model import Lifecycle, Meter, Offer, ProviderRef, RentalRequest, RentalTerms
 from rgt_tui.providers import Instance, Market, Providers
+from tests.contract.providers.fakes.renting_runpod import LocalGpu, RentingRunPod
 
 KEY, NOW, TOKEN = "RGT_TEST_KEY", 1.8e9, "rgt-lab-0011223344556677"
 A100 = "NVIDIA A100 80GB PCIe"
@@ -25,7 +25,7 @@ replace = msgspec.structs.replace
 
 @dataclass
 class World:
-    server: LocalRunPod
+    server: RentingRunPod
     market: Market
     offer: Offer
     port: int
@@ -59,7 +59,7 @@ class World:
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr("rgt_tui.fleet.renting.arrival.BANNER_SECONDS", 60.0)
-    server = LocalRunPod(settle_s=0.0)
+    server = RentingRunPod(settle_s=0.0)
     await server.start()
     server.add_gpu(LocalGpu(A100, "A100 PCIe", 80, 1.64, 1.19, stock={("SECURE", "EU-1"): "HIGH"}))
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
-from rgt_tui.demo.platforms import LocalGpu
+from rgt_tui.demo import InjectedFault
 from rgt_tui.fleet import BoxSession, ConnectLimit, FleetMeters, OpenActions
 from rgt_tui.fleet.renting import (
     Candidate,
@@ -31,6 +30,7 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.providers import Instance, Providers
 from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.ssh import AgentBundle
+from tests.contract.providers.fakes.renting_runpod import LocalGpu, RentingRunPod
 
 KEY, NOW, BOX = "RGT_TEST_KEY", 1.8e9, "train-a"
 WISH = RentalRequest(gpu="A100", disk_gb=50, public_key="ssh-ed25519 AAAA me")
@@ -41,7 +41,7 @@ CREATE = "POST /v2/pods"
 class World:
     """A market, and what stands of its creations on this machine's disk."""
 
-    server: LocalRunPod
+    server: RentingRunPod
     ref: ProviderRef
     providers: Providers
     journal: Journal
@@ -89,7 +89,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = LocalRunPod(settle_s=0.0)
+    server = RentingRunPod(settle_s=0.0)
     await server.start()
     server.add_gpu(
         LocalGpu(

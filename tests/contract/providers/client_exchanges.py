@@ -15,20 +15,14 @@ from typing import Any
 
 import httpx
 
-from rgt_tui.demo.platforms import (
-    InjectedFault,
-    LocalAsk,
-    LocalRequest,
-    LocalResponse,
-    LocalServer,
-    LocalVast,
-)
+from rgt_tui.demo.platforms import InjectedFault, LocalRequest, LocalResponse, LocalServer
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
     LocalSize,
     region_of,
 )
 from tests.contract.providers.fakes.local_lambda import LocalLambda
+from tests.contract.providers.fakes.renting_vast import LocalAsk, RentingVast
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent / "clients"
@@ -37,9 +31,9 @@ PYTHON = ROOT / ".venv-services/bin/python"
 LIMIT_S = 300.0
 
 
-def vast_world() -> LocalVast:
+def vast_world() -> RentingVast:
     """Return a Vast.ai with a bid, a volume and an offer."""
-    server = LocalVast(settle_s=0.05)
+    server = RentingVast(settle_s=0.05)
     server.add_instance(
         31415926, "train-a", created=server.clock() - 3600, is_bid=True, volumes=(77,)
     )

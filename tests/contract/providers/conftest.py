@@ -25,6 +25,7 @@ from tests.contract.providers.api_check import answer_faults, request_faults
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean
 from tests.contract.providers.fakes.local_lambda import LocalLambda
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 START = 1_790_000_000.0
 POD = "k3v9q0x1fake01"
@@ -119,7 +120,7 @@ class World:
     """Everything a test needs."""
 
     clock: Clock
-    server: LocalRunPod
+    server: RentingRunPod
     providers: Providers
     provider: Provider
     changes: list[MachineChange]
@@ -150,7 +151,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     clock = Clock()
     changes: list[MachineChange] = []
-    server = LocalRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0, on_change=changes.append)
+    server = RentingRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0, on_change=changes.append)
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=10.0)

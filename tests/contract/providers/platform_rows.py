@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.platforms import LocalAsk, LocalAutodl, LocalGpu, LocalVast
+from rgt_tui.demo.platforms import LocalAutodl
 from rgt_tui.model import RentalRequest
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize
@@ -21,6 +20,8 @@ from tests.contract.providers.fakes.local_dstack import LocalDstack, LocalInstan
 from tests.contract.providers.fakes.local_lambda import LocalLambda
 from tests.contract.providers.fakes.local_paperspace import LocalPaperspace, LocalTemplate
 from tests.contract.providers.fakes.local_skypilot import LocalCluster, LocalSkyPilot
+from tests.contract.providers.fakes.renting_runpod import LocalGpu, RentingRunPod
+from tests.contract.providers.fakes.renting_vast import LocalAsk, RentingVast
 from tests.contract.providers.platform_outcomes import Edit, Row, table
 from tests.contract.providers.rows_by_command import BY_COMMAND, BY_HAND
 from tests.contract.providers.rows_by_hand import BY_HAND_ROWS
@@ -46,8 +47,8 @@ READ_ONE: Mapping[str | tuple[str, str], str] = {
 POD, PARKED = "k3v9q0x1fake01", "p0stopped2fake"
 
 
-def runpod(**given: Any) -> LocalRunPod:
-    server = LocalRunPod(**given)
+def runpod(**given: Any) -> RentingRunPod:
+    server = RentingRunPod(**given)
     server.add_pod(POD, "train-a", created=START - HOUR)
     server.add_pod(PARKED, "old", created=START - HOUR, status="EXITED")
     server.add_volume("vol1", 50.0)
@@ -57,12 +58,12 @@ def runpod(**given: Any) -> LocalRunPod:
     return server
 
 
-def _pod_state(server: LocalRunPod, instance: str) -> str:
+def _pod_state(server: RentingRunPod, instance: str) -> str:
     words = {"RUNNING": "on", "EXITED": "resting", "TERMINATED": "gone"}
     return words[server.pods[instance].status]
 
 
-def _more_pods(server: LocalRunPod) -> None:
+def _more_pods(server: RentingRunPod) -> None:
     server.add_pod("podmore", "other")
     server.page_size = 2
 
@@ -75,8 +76,8 @@ def _pods(data: Any) -> Sequence[dict[str, Any]]:
 INSTANCE, STOPPED = 31415926, 27182818
 
 
-def vast(**given: Any) -> LocalVast:
-    server = LocalVast(**given)
+def vast(**given: Any) -> RentingVast:
+    server = RentingVast(**given)
     server.add_instance(INSTANCE, "train-a", created=START - HOUR)
     server.add_instance(STOPPED, "old", created=START - HOUR, actual="exited", intended="stopped")
     server.volumes[77] = 50.0
@@ -84,12 +85,12 @@ def vast(**given: Any) -> LocalVast:
     return server
 
 
-def _more_instances(server: LocalVast) -> None:
+def _more_instances(server: RentingVast) -> None:
     for place in range(30):
         server.add_instance(40_000_000 + place, f"other-{place}")
 
 
-def _instance_state(server: LocalVast, instance: str) -> str:
+def _instance_state(server: RentingVast, instance: str) -> str:
     found = server.instances.get(int(instance))
     return "gone" if found is None else "resting" if found.actual in ("exited", "stopped") else "on"
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault
 from rgt_tui.model import BillingVerb, ProviderRef, StopPhase, StopProgress
 from rgt_tui.providers import KINDS, AnswerProof, AuthError, NotFound, ProviderError, Unreachable
 from rgt_tui.providers.answers import action_proof, answers_of
 from tests.contract.providers.conftest import POD, World
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 REQUESTED, CONFIRMED, METER_OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF
 UNCONFIRMED, FAILED = StopPhase.UNCONFIRMED, StopPhase.FAILED
@@ -100,7 +101,7 @@ async def test_404_and_409_are_settled_by_get_and_list(
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_no_redirect_is_followed_with_the_key(world: World, status: int) -> None:
-    other = LocalRunPod(key=world.server.key, clock=world.clock, sleep=world.clock.sleep)
+    other = RentingRunPod(key=world.server.key, clock=world.clock, sleep=world.clock.sleep)
     await other.start()
     other.add_pod(POD, "another's")
     away = {"Location": other.base_url + f"/v2/pods/{POD}"}

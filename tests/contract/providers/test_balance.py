@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rgt_tui.demo import LocalRunPod
 from rgt_tui.model import Meter, ProviderRef, Secret
 from rgt_tui.providers.http import AccountHttp
 from rgt_tui.providers.runpod import RunPodAccount, RunPodBox
 from tests.contract.providers.conftest import POD, START, Clock, World
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 ASK = "POST /graphql"
 
@@ -18,7 +18,7 @@ ASK = "POST /graphql"
 class Wealth:
     """A local provider that knows a balance, and the adapter that asks it."""
 
-    def __init__(self, server: LocalRunPod, clock: Clock) -> None:
+    def __init__(self, server: RentingRunPod, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         key = Secret(server.key)
@@ -40,7 +40,7 @@ class Wealth:
 @pytest.fixture
 async def wealth() -> AsyncIterator[Wealth]:
     clock = Clock()
-    server = LocalRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0)
+    server = RentingRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0)
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     found = Wealth(server, clock)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod, MachineChange
+from rgt_tui.demo import InjectedFault, MachineChange
 from rgt_tui.profiles import load_api_tables
 from tests.contract.providers.conftest import POD, START, Clock, World
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 
 async def raw(world: World, data: bytes) -> bytes:
@@ -121,7 +122,7 @@ async def spent(world: World) -> float:
 
 
 async def test_too_many_requests(world: World) -> None:
-    server = LocalRunPod(clock=world.clock, per_minute=2, key=world.server.key)
+    server = RentingRunPod(clock=world.clock, per_minute=2, key=world.server.key)
     await server.start()
     other = World(world.clock, server, world.providers, world.provider, [])
     statuses = [(await ask(other, "GET", "/v2/pods"))[0] for _ in range(3)]
@@ -160,7 +161,7 @@ async def test_nothing_sent_is_no_error(world: World) -> None:
 
 async def test_a_taken_port_is_named(world: World) -> None:
     port = int(world.server.base_url.rsplit(":", 1)[1])
-    second = LocalRunPod()
+    second = RentingRunPod()
     with pytest.raises(OSError, match=f"port {port}: Address already in use; choose another port"):
         await second.start(port=port)
     await second.stop()
@@ -177,7 +178,7 @@ async def test_an_owner_who_fails_makes_the_pod_an_error_not_a_lie() -> None:
     async def fail(change: MachineChange) -> None:
         raise RuntimeError(f"cannot {change.action}")
 
-    server = LocalRunPod(clock=clock, sleep=clock.sleep, on_change=fail)
+    server = RentingRunPod(clock=clock, sleep=clock.sleep, on_change=fail)
     await server.start()
     server.add_pod("p", "p", created=START)
     world = World(clock, server, None, None, [])  # type: ignore[arg-type]
@@ -211,7 +212,7 @@ async def test_a_terminate_during_a_slow_stop_is_not_forgotten() -> None:
         if change.action == "stop":
             await go.wait()
 
-    server = LocalRunPod(clock=clock, sleep=clock.sleep, on_change=slow)
+    server = RentingRunPod(clock=clock, sleep=clock.sleep, on_change=slow)
     await server.start()
     server.add_pod("p", "p", created=START)
     world = World(clock, server, None, None, [])  # type: ignore[arg-type]

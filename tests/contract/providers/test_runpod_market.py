@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalGpu
 from rgt_tui.model import Lifecycle, Offer, RentalRequest, RentPermit, steady_time
 from rgt_tui.providers import (
     AnswerProof,
@@ -24,6 +23,7 @@ from rgt_tui.providers import (
 )
 from rgt_tui.providers.runpod_market import IMAGE
 from tests.contract.providers.conftest import World
+from tests.contract.providers.fakes.renting_runpod import LocalGpu
 
 KEY = "ssh-ed25519 AAAAC3Nz me@here"
 A100 = "NVIDIA A100 80GB PCIe"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault
 from rgt_tui.model import BillingVerb, Lifecycle, Meter, MeterKind, ProviderRef
 from rgt_tui.providers import (
     AuthError,
@@ -21,6 +21,7 @@ from rgt_tui.providers import (
     leftover_gaps,
 )
 from tests.contract.providers.conftest import POD, START, World
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 
 GET = f"GET /v2/pods/{POD}"
 BILLING = "GET /v2/billing"
@@ -436,7 +437,7 @@ async def polled(world: World, refs: list[ProviderRef]) -> dict[str, Meter]:
 
 async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
     """Both servers know the pod, at another price; ids are unique at one account only."""
-    other = LocalRunPod(clock=world.clock, sleep=world.clock.sleep)
+    other = RentingRunPod(clock=world.clock, sleep=world.clock.sleep)
     await other.start()
     other.add_pod(POD, "someone else's", cost=9.0)
     providers = Providers(

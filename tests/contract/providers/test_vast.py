@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalAsk, LocalVast
 from rgt_tui.model import (
     BillingVerb,
     Lifecycle,
@@ -27,6 +26,7 @@ from rgt_tui.providers import AccountContext, AuthError, PermitRefused, Provider
 from rgt_tui.providers.rented import RequestPacer
 from rgt_tui.providers.vast import VENDOR, VastAccount, open_account
 from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.fakes.renting_vast import LocalAsk, RentingVast
 
 ONE = 31415926
 WISH = RentalRequest(gpu="RTX 4090", disk_gb=40, public_key="ssh-ed25519 AAAA o'brien@laptop")
@@ -35,7 +35,7 @@ WISH = RentalRequest(gpu="RTX 4090", disk_gb=40, public_key="ssh-ed25519 AAAA o'
 class Place:
     """A local vast.ai, and the account there."""
 
-    def __init__(self, server: LocalVast, clock: Clock) -> None:
+    def __init__(self, server: RentingVast, clock: Clock) -> None:
         self.server, self.clock = server, clock
         self.token = f"rgt-{secrets.token_hex(6)}"
         context = AccountContext(clock, {"K": server.key}, Path("/nonexistent"), 60.0)
@@ -62,7 +62,7 @@ class Place:
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
     clock = Clock()
-    server = LocalVast(clock=clock, settle_s=0.0)
+    server = RentingVast(clock=clock, settle_s=0.0)
     await server.start()
     server.add_instance(ONE, "train-a", created=START - 3600, ends=START + 864_000)
     found = Place(server, clock)
