@@ -10,8 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.cli.printing import wait_indicator
 from rgt_tui.cli.watch_arguments import (
     MetricsArguments,
@@ -40,6 +38,7 @@ from rgt_tui.model import (
     BoxSpec,
     BoxState,
     FleetState,
+    FrozenStruct,
     LinkState,
     MeterKind,
     RunState,
@@ -198,7 +197,7 @@ def _silence_loggers() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-class SettlePaces(msgspec.Struct, frozen=True):
+class SettlePaces(FrozenStruct):
     """When the first data of a box is complete, in seconds."""
 
     quiet_s: float = 1.0

@@ -55,6 +55,7 @@ from rgt_tui.model import (
     BoxSpec,
     BoxState,
     FleetState,
+    FrozenStruct,
     MoneyAmount,
     UnlistedItem,
 )
@@ -245,7 +246,7 @@ def patrol_code(verdicts: Iterable[StatusVerdict]) -> int:
     return OK
 
 
-class AccountLine(msgspec.Struct, frozen=True, kw_only=True):
+class AccountLine(FrozenStruct, kw_only=True):
     """JSON line of an account for scripts. Unlike the line of a box it has no key ``box``."""
 
     account: str

@@ -28,6 +28,7 @@ from rgt_tui.model import (
     BoxState,
     Finding,
     FoundRun,
+    FrozenStruct,
     Meter,
     QueueCell,
     RunState,
@@ -84,7 +85,7 @@ HOLDING = "holding"
 
 # The fields of these structs are the keys of `rgt status --json`: scripts depend on their names, so
 # fields are added and never renamed.
-class RunLine(msgspec.Struct, frozen=True):
+class RunLine(FrozenStruct):
     """One run, without its curves."""
 
     name: str
@@ -133,7 +134,7 @@ class RunLine(msgspec.Struct, frozen=True):
     """`step` with its unit, such as ``epoch 3.5``."""
 
 
-class MeterLine(msgspec.Struct, frozen=True):
+class MeterLine(FrozenStruct):
     """The cost of the box, and its source."""
 
     kind: str
@@ -160,7 +161,7 @@ class MeterLine(msgspec.Struct, frozen=True):
     books_differ_since: float | None = None
 
 
-class AlertLine(msgspec.Struct, frozen=True):
+class AlertLine(FrozenStruct):
     """A condition that is active now."""
 
     id: str
@@ -171,7 +172,7 @@ class AlertLine(msgspec.Struct, frozen=True):
     muted: bool
 
 
-class FindingLine(msgspec.Struct, frozen=True):
+class FindingLine(FrozenStruct):
     """What broke, its proof, and the fix."""
 
     gotcha: str
@@ -197,7 +198,7 @@ class FindingLine(msgspec.Struct, frozen=True):
     never: str | None
 
 
-class ClockLine(msgspec.Struct, frozen=True):
+class ClockLine(FrozenStruct):
     """A danger clock that is active now."""
 
     what: str
@@ -217,7 +218,7 @@ class ClockLine(msgspec.Struct, frozen=True):
     source: str
 
 
-class WorstLine(msgspec.Struct, frozen=True):
+class WorstLine(FrozenStruct):
     """What the box can cost until the next clock ends it."""
 
     amount: float | None
@@ -231,7 +232,7 @@ class WorstLine(msgspec.Struct, frozen=True):
     text: str
 
 
-class StatusLine(msgspec.Struct, frozen=True):
+class StatusLine(FrozenStruct):
     """The state of a box. The first eight fields are stable; more may follow."""
 
     box: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from rgt_tui.model import FrozenStruct
 
 MIB = 1 << 20
 
 
-class DiskPlan(msgspec.Struct, frozen=True):
+class DiskPlan(FrozenStruct):
     """One disk of a demo box: a small tmpfs, so that bytes and inodes really run out."""
 
     path: str
@@ -19,7 +19,7 @@ class DiskPlan(msgspec.Struct, frozen=True):
     survives_reboot: bool = True
 
 
-class CellPlan(msgspec.Struct, frozen=True):
+class CellPlan(FrozenStruct):
     """One cell of a demo queue: its config, written to the box as ``configs/NAME.yaml``."""
 
     name: str
@@ -27,7 +27,7 @@ class CellPlan(msgspec.Struct, frozen=True):
     config: dict[str, str | int | float]
 
 
-class DemoBox(msgspec.Struct, frozen=True):
+class DemoBox(FrozenStruct):
     """One box of the embedded fleet."""
 
     name: str

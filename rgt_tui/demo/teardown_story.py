@@ -28,6 +28,7 @@ from rgt_tui.demo.platforms import InjectedFault
 from rgt_tui.demo.stories import launch_queue, queue_done, run_shell
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ssh import build_agent
 
 EPOCHS = 2
@@ -48,7 +49,7 @@ class StoryFailed(Exception):
     """A step did not end as expected; the message says which, and what happened instead."""
 
 
-class CommandResult(msgspec.Struct, frozen=True):
+class CommandResult(FrozenStruct):
     """Result of a finished command."""
 
     status: int

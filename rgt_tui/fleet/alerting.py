@@ -64,6 +64,7 @@ from rgt_tui.model import (
     BoxSpec,
     BoxState,
     FleetEvent,
+    FrozenStruct,
     LinkState,
     ReducedHistory,
     RowSparklines,
@@ -74,7 +75,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import load_profile
 
 
-class AlertingPaces(msgspec.Struct, frozen=True):
+class AlertingPaces(FrozenStruct):
     """How often boxes are judged, and how long the alerts' file may take, in seconds."""
 
     save_s: float = 2.0

@@ -20,6 +20,7 @@ from rgt_tui.model import (
     Checkpoints,
     DroppedCounts,
     Frame,
+    FrozenStruct,
     LogLines,
     LogView,
     QueueState,
@@ -28,7 +29,7 @@ from rgt_tui.model import (
 )
 
 
-class AttentionPaces(msgspec.Struct, frozen=True):
+class AttentionPaces(FrozenStruct):
     """How fast the boxes follow what a person looks at, in seconds."""
 
     stays_s: float = 3.0
@@ -144,7 +145,7 @@ _packed = msgspec.msgpack.Encoder().encode
 T = TypeVar("T")
 
 
-class MemoryBudget(msgspec.Struct, frozen=True):
+class MemoryBudget(FrozenStruct):
     """Memory limits of one box.
 
     28 runs of 1,000 curves, 3,500 sources and 256 logs of 2,000 lines fit well.

@@ -21,6 +21,7 @@ from rgt_tui.model import (
     BoxResults,
     BoxSpec,
     CopyProof,
+    FrozenStruct,
     LinkState,
     Meter,
     ResultGroup,
@@ -41,7 +42,7 @@ from rgt_tui.ssh import (
 from rgt_tui.transfer import LedgerError, prove_loadable_copies
 
 
-class EvidenceLimits(msgspec.Struct, frozen=True):
+class EvidenceLimits(FrozenStruct):
     """How long a box may take to answer the gate's questions, in seconds."""
 
     sample_s: float = 20.0
@@ -271,7 +272,7 @@ async def recheck_earlier_copies(
 # answer is an error: silence is never taken for "no files".
 
 
-class ResultsRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ResultsRequest(FrozenStruct, kw_only=True):
     """Which files of a box are results, beyond its description."""
 
     since: float | None = None
@@ -381,7 +382,7 @@ async def request_unseal(
     return answer.opened
 
 
-class _OpenedAnswer(msgspec.Struct, frozen=True):
+class _OpenedAnswer(FrozenStruct):
     opened: bool
 
 

@@ -20,7 +20,7 @@ from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_count
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, clean_text
+from rgt_tui.model import BoxSpec, FrozenStruct, clean_text
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -69,7 +69,7 @@ class NothingOlder(Exception):
     """No older lines can be added; the message says why."""
 
 
-class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
+class LogPiece(FrozenStruct, kw_only=True):
     """Some complete lines of a log."""
 
     lines: tuple[str, ...]
@@ -81,14 +81,14 @@ class LogPiece(msgspec.Struct, frozen=True, kw_only=True):
     """Size of the file now."""
 
 
-class BoxHit(msgspec.Struct, frozen=True, kw_only=True):
+class BoxHit(FrozenStruct, kw_only=True):
     """A matching line on the box."""
 
     text: str
     place: FilePlace
 
 
-class BoxSearch(msgspec.Struct, frozen=True, kw_only=True):
+class BoxSearch(FrozenStruct, kw_only=True):
     """Progress of a search on the box."""
 
     hits: tuple[BoxHit, ...] = ()
@@ -395,7 +395,7 @@ def _unverified_cursor(inode: int, offset: int) -> str:
     return f"{inode}:{offset}:0:{_NOTHING}"
 
 
-class _LogRow(msgspec.Struct, frozen=True):
+class _LogRow(FrozenStruct):
     t: str
     inode: int = 0
     start: int = 0
@@ -417,7 +417,7 @@ def _parse_hit(row: dict[str, Any]) -> BoxHit | None:
 # Reads a file on a box byte by byte across lost connections: no gap, no repeat.
 
 
-class ExactLogRequest(msgspec.Struct, frozen=True):
+class ExactLogRequest(FrozenStruct):
     """Which file to read, and how."""
 
     path: str

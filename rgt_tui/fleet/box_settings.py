@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, ExposedToken, Profile, Secret
+from rgt_tui.model import BoxSpec, ExposedToken, FrozenStruct, Profile, Secret
 from rgt_tui.ssh import (
     BoxTransport,
     CommandFailed,
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 20
 T = TypeVar("T")
 
 
-class JobSettings(msgspec.Struct, frozen=True):
+class JobSettings(FrozenStruct):
     """Settings that apply to cells started from now on."""
 
     env: dict[str, str] = {}
@@ -30,7 +30,7 @@ class JobSettings(msgspec.Struct, frozen=True):
     """Names of variables and hooks that a person has turned off."""
 
 
-class LoginSettings(msgspec.Struct, frozen=True):
+class LoginSettings(FrozenStruct):
     """Settings that apply to new login shells."""
 
     file: str | None = None
@@ -38,7 +38,7 @@ class LoginSettings(msgspec.Struct, frozen=True):
     sourced_by: tuple[str, ...] = ()
 
 
-class MirrorState(msgspec.Struct, frozen=True):
+class MirrorState(FrozenStruct):
     """Which mirrors are on."""
 
     jobs: JobSettings = JobSettings()
@@ -94,7 +94,7 @@ def platform_settings(profile: Profile) -> dict[str, Any]:
     return {"env": dict(own.env), "hooks": hooks}
 
 
-class StoredSecret(msgspec.Struct, frozen=True):
+class StoredSecret(FrozenStruct):
     """A secret stored on a box, without its value."""
 
     name: str
@@ -104,7 +104,7 @@ class StoredSecret(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-class SecretAnswer(msgspec.Struct, frozen=True):
+class SecretAnswer(FrozenStruct):
     """The result of a change to a secret, or the list of secrets."""
 
     put: StoredSecret | None = None

@@ -15,11 +15,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.health import CHECKS
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 
 LOOKS: Mapping[str, frozenset[str]] = {
     "doctor": frozenset(),
@@ -33,7 +31,7 @@ LOOKS: Mapping[str, frozenset[str]] = {
 reap`` without ``--kill`` only lists."""
 
 
-class CheckLimits(msgspec.Struct, frozen=True):
+class CheckLimits(FrozenStruct):
     """How long a command of the handbook may run, and how much of its output is shown."""
 
     run_s: float = 900.0

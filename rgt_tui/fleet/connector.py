@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rgt_tui.model import Ask, BoxSpec, BoxState, LinkState, Meter, Profile
+from rgt_tui.model import Ask, BoxSpec, BoxState, FrozenStruct, LinkState, Meter, Profile
 from rgt_tui.profiles import format_duration
 from rgt_tui.ssh import (
     NO_FILES,
@@ -34,7 +34,7 @@ from rgt_tui.ssh import (
 )
 
 
-class ConnectPaces(msgspec.Struct, frozen=True):
+class ConnectPaces(FrozenStruct):
     """How long a connection waits for what."""
 
     at_once: int = 10

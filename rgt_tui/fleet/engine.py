@@ -56,6 +56,7 @@ from rgt_tui.model import (
     CheckResult,
     CheckStatus,
     FleetState,
+    FrozenStruct,
     PersonTick,
     Profile,
     StopPhase,
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from rgt_tui.transfer.copying import PullProgress
 
 
-class EnginePaces(msgspec.Struct, frozen=True):
+class EnginePaces(FrozenStruct):
     """How often the engine's own tasks run, in seconds."""
 
     meter_s: float = 20.0

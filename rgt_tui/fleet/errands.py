@@ -11,7 +11,7 @@ import msgspec
 
 from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Meter, clean_decoded
+from rgt_tui.model import BoxSpec, FrozenStruct, Meter, clean_decoded
 from rgt_tui.profiles import load_profile
 from rgt_tui.providers import ProviderError
 from rgt_tui.ssh import (
@@ -153,7 +153,7 @@ def find_moved_address(spec: BoxSpec, meter: Meter) -> MovedAddress | None:
     return MovedAddress(*told, meter.source)
 
 
-class RemovedItem(msgspec.Struct, frozen=True):
+class RemovedItem(FrozenStruct):
     """One file or directory of rgt on a box."""
 
     path: str
@@ -163,7 +163,7 @@ class RemovedItem(msgspec.Struct, frozen=True):
     """Why it is kept; None = it is removed."""
 
 
-class RemovalResult(msgspec.Struct, frozen=True):
+class RemovalResult(FrozenStruct):
     """Files that were removed, or would be."""
 
     refused: tuple[str, ...]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
-import msgspec
-
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -18,6 +16,7 @@ from rgt_tui.model import (
     FleetMoment,
     FleetSpend,
     FleetState,
+    FrozenStruct,
     Happenings,
     NightFacts,
     PersonTick,
@@ -50,7 +49,7 @@ class NoControlPlane(GateClosed):
     """rgt knows no control plane for this box: only a person can stop its billing."""
 
 
-class PullResult(msgspec.Struct, frozen=True, kw_only=True):
+class PullResult(FrozenStruct, kw_only=True):
     """The result of a pull."""
 
     whole: bool
@@ -561,7 +560,7 @@ class ReadOnlyFleet(FleetSource):
         raise GateClosed((self.why_nothing,))
 
 
-class PlatformAccount(msgspec.Struct, frozen=True):
+class PlatformAccount(FrozenStruct):
     """A platform for which an API key is available."""
 
     kind: str
@@ -571,7 +570,7 @@ class PlatformAccount(msgspec.Struct, frozen=True):
     """Environment variable that contains the key."""
 
 
-class Beginnings(msgspec.Struct, frozen=True, kw_only=True):
+class Beginnings(FrozenStruct, kw_only=True):
     """Possible boxes and accounts found on this computer, without sending anything."""
 
     hosts: tuple[str, ...] = ()

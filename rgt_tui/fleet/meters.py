@@ -38,6 +38,7 @@ from rgt_tui.model import (
     BillingVerb,
     BoxSpec,
     BoxState,
+    FrozenStruct,
     Lifecycle,
     LinkState,
     Meter,
@@ -67,7 +68,7 @@ from rgt_tui.providers.console import (
 from rgt_tui.ssh import BoxError
 
 
-class MeterLimits(msgspec.Struct, frozen=True):
+class MeterLimits(FrozenStruct):
     """Which readings of a meter can be compared."""
 
     longest_gap_s: float = 300.0
@@ -419,7 +420,7 @@ class FleetMeters:
         await self.providers.close()
 
 
-class BookCheck(msgspec.Struct, frozen=True, kw_only=True):
+class BookCheck(FrozenStruct, kw_only=True):
     """The comparison so far of the provider's books with rgt's own count."""
 
     since: float

@@ -17,7 +17,15 @@ from rgt_tui.fleet.event_loop import FaultReporter
 from rgt_tui.fleet.fleet_source import AccountingObserver, FleetObserver
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose_box, facts_of
-from rgt_tui.model import AccountBill, BoxQuestion, BoxState, FleetEvent, FleetState, clean_text
+from rgt_tui.model import (
+    AccountBill,
+    BoxQuestion,
+    BoxState,
+    FleetEvent,
+    FleetState,
+    FrozenStruct,
+    clean_text,
+)
 
 
 class JudgePace:
@@ -137,7 +145,7 @@ class Questions:
                 waiting.set_result(None)
 
 
-class PublisherPaces(msgspec.Struct, frozen=True):
+class PublisherPaces(FrozenStruct):
     """How often states are published, in seconds."""
 
     publish_s: float = 0.1

@@ -31,6 +31,7 @@ from rgt_tui.model import (
     FoundRun,
     FoundRuns,
     Frame,
+    FrozenStruct,
     Hello,
     LinkState,
     LogLines,
@@ -50,7 +51,7 @@ from rgt_tui.model import (
 )
 
 
-class BoxLimits(msgspec.Struct, frozen=True):
+class BoxLimits(FrozenStruct):
     """How much of one box is kept in memory."""
 
     log_lines: int = 2000

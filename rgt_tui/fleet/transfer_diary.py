@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import open_regular, state_directory
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.transfer.copying import PullProgress, TransferRate, time_to_go
 
 EVERY_SECONDS = 1.0
@@ -32,7 +32,7 @@ _OURS: set[str] = set()
 """Names of the files that this process has written."""
 
 
-class TransferNote(msgspec.Struct, frozen=True, kw_only=True):
+class TransferNote(FrozenStruct, kw_only=True):
     """One transfer, as last written by its rgt."""
 
     box: str

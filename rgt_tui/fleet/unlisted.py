@@ -13,6 +13,7 @@ from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.model import (
     MACHINE,
     AccountBill,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     MeterKind,
@@ -34,7 +35,7 @@ from rgt_tui.providers import (
 replace = msgspec.structs.replace
 
 
-class AccountLeftovers(msgspec.Struct, frozen=True, kw_only=True):
+class AccountLeftovers(FrozenStruct, kw_only=True):
     """An account's items other than machines, as last listed."""
 
     things: tuple[Leftover, ...] = ()

@@ -23,7 +23,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb
+from rgt_tui.model import BillingVerb, FrozenStruct
 from rgt_tui.profiles import how_many
 
 ROOM = 64 * 1024
@@ -55,7 +55,7 @@ class AuditEvent(enum.StrEnum):
     DISARMED = "disarmed"
 
 
-class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditEntry(FrozenStruct, omit_defaults=True):
     """One line."""
 
     at: float
@@ -92,7 +92,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.deed or "rent"
 
 
-class AuditLine(msgspec.Struct, frozen=True):
+class AuditLine(FrozenStruct):
     """One line of the file."""
 
     number: int
@@ -105,7 +105,7 @@ class AuditLine(msgspec.Struct, frozen=True):
     """False for a last line without its line feed."""
 
 
-class HashChainCheck(msgspec.Struct, frozen=True):
+class HashChainCheck(FrozenStruct):
     """The result of checking the hashes of the whole file."""
 
     lines: int = 0

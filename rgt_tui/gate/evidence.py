@@ -26,6 +26,7 @@ from rgt_tui.model import (
     Evidence,
     EvidenceItem,
     Forfeit,
+    FrozenStruct,
     LinkState,
     Meter,
     Profile,
@@ -54,7 +55,7 @@ NAME, SEAL, QUEUE, PROVIDER, PODS, PROTECTED, READONLY = (
 )
 
 
-class Consent(msgspec.Struct, frozen=True, kw_only=True):
+class Consent(FrozenStruct, kw_only=True):
     """What the person agreed to for an action."""
 
     typed: str = ""
@@ -69,7 +70,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 SILENT = Consent()
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class Situation(FrozenStruct, kw_only=True):
     """Everything that is known for an action, each part with its own time on the steady clock."""
 
     state: BoxState
@@ -485,7 +486,7 @@ def check_typed_name(
 MOST_BYTES = 64 << 20
 
 
-class ParkRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ParkRecord(FrozenStruct, kw_only=True):
     """The evidence of a park, for a destroy that may follow."""
 
     target: InstanceTarget

@@ -35,7 +35,15 @@ from rgt_tui.gate.audit import (
     verify_hash_chain,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb, Offer, ProviderRef, RentalRequest, moment, steady_time
+from rgt_tui.model import (
+    BillingVerb,
+    FrozenStruct,
+    Offer,
+    ProviderRef,
+    RentalRequest,
+    moment,
+    steady_time,
+)
 
 JOURNAL = "journal"
 """Name of its directory, next to the audit log."""
@@ -96,7 +104,7 @@ SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
 """Final states: `off`, `listed`, `refused`, `failed`."""
 
 
-class InstanceTarget(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceTarget(FrozenStruct, kw_only=True):
     """One instance of one account of one provider."""
 
     kind: str
@@ -119,7 +127,7 @@ def target_of(ref: ProviderRef) -> InstanceTarget:
     return InstanceTarget(kind=ref.kind, account=ref.account, instance=ref.instance)
 
 
-class CreationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CreationRecord(FrozenStruct, kw_only=True, omit_defaults=True):
     """The request of a creation, needed to find the machine after a lost answer."""
 
     token: str
@@ -130,7 +138,7 @@ class CreationRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     key_env: str | None = None
 
 
-class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JournalRecord(FrozenStruct, kw_only=True, omit_defaults=True):
     """One line: an action has reached a state."""
 
     action: str
@@ -161,7 +169,7 @@ class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """For a creation: the id of the new machine, once known."""
 
 
-class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
+class OpenAction(FrozenStruct, kw_only=True):
     """An action that was begun and whose end was never recorded."""
 
     first: JournalRecord
@@ -528,7 +536,7 @@ def read_boot_id() -> str:
         return ""
 
 
-class _LockHolder(msgspec.Struct, frozen=True):
+class _LockHolder(FrozenStruct):
     """The content of the lock file: the process that holds it."""
 
     pid: int

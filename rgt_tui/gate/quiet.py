@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
-
 from rgt_tui.health import LIMITS, training_processes, unseen_reason
 from rgt_tui.health.facts import gpus_computing, gpus_in_use
 from rgt_tui.model import (
     BoxState,
     EvidenceItem,
+    FrozenStruct,
     GpuReading,
     Lifecycle,
     LinkState,
@@ -32,7 +31,7 @@ AHEAD_S = 1.0
 QUIET = "quiet"
 
 
-class BusyReason(msgspec.Struct, frozen=True):
+class BusyReason(FrozenStruct):
     """A reason why a box is not quiet."""
 
     about: str

@@ -25,6 +25,7 @@ from rgt_tui.model import (
     BillingVerb,
     BoxState,
     Evidence,
+    FrozenStruct,
     MoneyAmount,
     Profile,
     ResultGroup,
@@ -56,7 +57,7 @@ KEPT = {
 """What happened to a directory, in words."""
 
 
-class KeptResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeptResults(FrozenStruct, kw_only=True, omit_defaults=True):
     """A directory of results on the machine, and what is left of it."""
 
     path: str
@@ -74,7 +75,7 @@ class KeptResults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Number of checkpoints in the copy that loaded successfully."""
 
 
-class RunReceipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunReceipt(FrozenStruct, kw_only=True, omit_defaults=True):
     """One run of the machine, as last seen."""
 
     name: str
@@ -90,7 +91,7 @@ class RunReceipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Digest of the pulled copy."""
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Receipt(FrozenStruct, kw_only=True, omit_defaults=True):
     """One billing action."""
 
     action: str

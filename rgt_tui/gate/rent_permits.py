@@ -12,7 +12,16 @@ import msgspec
 
 from rgt_tui.gate.decision import PERMIT_S, add_time_to_digest, find_digest_problem
 from rgt_tui.gate.quiet import AHEAD_S
-from rgt_tui.model import Bid, BidReview, Offer, Refusal, RentalRequest, RentPermit, RentReview
+from rgt_tui.model import (
+    Bid,
+    BidReview,
+    FrozenStruct,
+    Offer,
+    Refusal,
+    RentalRequest,
+    RentPermit,
+    RentReview,
+)
 from rgt_tui.profiles import format_money
 
 FRESH_S = 30.0
@@ -22,7 +31,7 @@ DAY_H = 24.0
 UNKNOWN = "unknown until the machine exists (not free)"
 
 
-class RentCase(msgspec.Struct, frozen=True, kw_only=True):
+class RentCase(FrozenStruct, kw_only=True):
     """Everything the gate considers for one rental."""
 
     box: str
@@ -276,7 +285,7 @@ def rent_review(case: RentCase, ticks: float, *, will_send: str) -> RentReview:
 # for the machine at the new price.
 
 
-class BidCase(msgspec.Struct, frozen=True, kw_only=True):
+class BidCase(FrozenStruct, kw_only=True):
     """Everything the gate considers for one change of a bid."""
 
     box: str

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-import msgspec
-
 from rgt_tui.model import (
     IGNORED_RULE,
     BillingVerb,
@@ -15,6 +13,7 @@ from rgt_tui.model import (
     BoxState,
     CopyProof,
     EvidenceItem,
+    FrozenStruct,
     Profile,
     QueueCell,
     ResultGroup,
@@ -43,7 +42,7 @@ SAID = ("ignored", "copy")
 """Reasons for safety that are shown anyway: a person decided it, or has just pulled the files."""
 
 
-class CollectedResults(msgspec.Struct, frozen=True, kw_only=True):
+class CollectedResults(FrozenStruct, kw_only=True):
     """What was collected for an action: the box's results, and the local copies."""
 
     results: BoxResults | None = None
@@ -56,7 +55,7 @@ class CollectedResults(msgspec.Struct, frozen=True, kw_only=True):
     """Why the local copies could not be checked."""
 
 
-class _DirectoryFate(msgspec.Struct, frozen=True):
+class _DirectoryFate(FrozenStruct):
     safe: str = ""
     """What protects it: ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing."""
     text: str = ""

@@ -34,7 +34,7 @@ from rgt_tui.handbook.outlived import (
     split_outlived,
 )
 from rgt_tui.handbook.pages import HandbookPage, PageRole, choose_fixes
-from rgt_tui.model import FixStep, Severity
+from rgt_tui.model import FixStep, FrozenStruct, Severity
 
 PIECE = 1 << 20
 END = 1 << 16
@@ -117,7 +117,7 @@ class Unreadable(Exception):
     """A file that cannot be read; the message names it."""
 
 
-class FileFinding(msgspec.Struct, frozen=True, kw_only=True):
+class FileFinding(FrozenStruct, kw_only=True):
     """What a log shows."""
 
     gotcha: str
@@ -604,7 +604,7 @@ def _find_proving_line(found: Mapping[int, LineHit], *, last: bool) -> LineHit:
 # count.
 
 
-class NumericEvidence(msgspec.Struct, frozen=True):
+class NumericEvidence(FrozenStruct):
     """A page supported by the numbers, and the line that shows it; `place` counts from 0."""
 
     page: str

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rgt_tui.handbook.pages import data_directory
+from rgt_tui.model import FrozenStruct
 
 _PLACEHOLDER = re.compile(r"%(?:(\d)\$)?[-+ #0-9.]*(?:l|ll|z|j)?([a-zA-Z])")
 _QUOTED = re.compile(r"[«„“「‘»] ?([^«»„“”「」‘’]{0,300}?) ?[»“”」’«]")
@@ -33,13 +34,13 @@ class ForeignMessage(NamedTuple):
     english: str
 
 
-class _Language(msgspec.Struct, frozen=True, kw_only=True):
+class _Language(FrozenStruct, kw_only=True):
     encodings: tuple[str, ...]
     by_hand: dict[str, str]
     catalogues: dict[str, str]
 
 
-class _Table(msgspec.Struct, frozen=True, kw_only=True):
+class _Table(FrozenStruct, kw_only=True):
     source: str
     languages: dict[str, _Language]
 

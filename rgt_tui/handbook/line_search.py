@@ -21,6 +21,7 @@ from rgt_tui.handbook.foreign_messages import (
     translate_lines,
 )
 from rgt_tui.handbook.pages import HandbookPage
+from rgt_tui.model import FrozenStruct
 
 AROUND = 25
 """Lines before and after a literal that a pattern may need."""
@@ -65,7 +66,7 @@ _QUOTED = re.compile(
 _IGNORED = "Exception ignored in"
 
 
-class LineHit(msgspec.Struct, frozen=True, kw_only=True):
+class LineHit(FrozenStruct, kw_only=True):
     """A page that a log shows."""
 
     id: str

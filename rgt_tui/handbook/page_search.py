@@ -16,13 +16,14 @@ import msgspec
 
 from rgt_tui.handbook.line_search import search_text
 from rgt_tui.handbook.pages import HandbookPage, data_directory
+from rgt_tui.model import FrozenStruct
 
 _WORD = re.compile(r"[a-z0-9]+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _VOWEL = re.compile(r"[aeiouy]")
 
 
-class SearchWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SearchWords(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     """The file of words."""
 
     filler: str

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
-from rgt_tui.model import FixStep, Severity
+from rgt_tui.model import FixStep, FrozenStruct, Severity
 
 # An own page is a few kilobytes; this refuses a file that was put there by mistake.
 MOST_BYTES = 4 << 20
@@ -74,7 +74,7 @@ class PageFix(FixStep, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A regular expression: the step is left out for a proving line that it does not match."""
 
 
-class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HandbookPage(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     """One known failure of a training."""
 
     id: str
@@ -147,7 +147,7 @@ class HandbookPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return tuple(word for first, *_ in self.word_groups for word in first)
 
 
-class _HandbookFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _HandbookFile(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     topic: str
     pages: tuple[HandbookPage, ...]
 

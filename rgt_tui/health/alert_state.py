@@ -24,14 +24,14 @@ from rgt_tui.health.remembered import (
     update_trends,
 )
 from rgt_tui.health.rows.conditions_queue import finding_key
-from rgt_tui.model import Alert, BoxEvent, BoxState, Finding, clean_text
+from rgt_tui.model import Alert, BoxEvent, BoxState, Finding, FrozenStruct, clean_text
 
 # Below every limit. With `below`, the sign is not turned for it, so it is "good" there as well.
 GONE = Reading("", -math.inf)
 """The reading of a resource that no longer exists."""
 
 
-class AlertMachine(msgspec.Struct, frozen=True):
+class AlertMachine(FrozenStruct):
     """One alert of one resource.
 
     Durations count known seconds only: time without a reading is ignored.
@@ -176,7 +176,7 @@ def _changed_sources(before: tuple[object, ...], now: tuple[object, ...]) -> Col
     return {name for name, old, new in zip(SOURCES, before, now, strict=True) if old is not new}
 
 
-class AlertState(msgspec.Struct, frozen=True):
+class AlertState(FrozenStruct):
     """All alerts of one box, and the memory that they need. Immutable."""
 
     machines: dict[str, dict[str, AlertMachine]] = {}

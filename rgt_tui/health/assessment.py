@@ -22,6 +22,7 @@ from rgt_tui.model import (
     Finding,
     FixStep,
     FleetEvent,
+    FrozenStruct,
     Lifecycle,
     LinkState,
     Profile,
@@ -33,7 +34,7 @@ READING_SOURCES = frozenset(("sample", "scalars"))
 """Values of a finding's `where` if its evidence is a reading and not a line of a log."""
 
 
-class Assessment(msgspec.Struct, frozen=True):
+class Assessment(FrozenStruct):
     """The judgement of a box's state."""
 
     health: BoxHealth
@@ -352,7 +353,7 @@ PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")
 # is.
 
 
-class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+class Remedy(FrozenStruct, kw_only=True):
     """The steps that one condition proposes."""
 
     key: str

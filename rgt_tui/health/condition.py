@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.model import (
     BoxState,
     CheckStatus,
     Finding,
     FixStep,
+    FrozenStruct,
     LinkState,
     Severity,
     TrainingProcess,
@@ -84,7 +83,7 @@ class EntryProof(NamedTuple):
     """Line number in its log; None = not from a log, or unknown."""
 
 
-class HandbookEntry(msgspec.Struct, frozen=True):
+class HandbookEntry(FrozenStruct):
     """A row of the handbook: a known failure of a training, its proof, and its fixes."""
 
     id: str
@@ -118,7 +117,7 @@ class HandbookEntry(msgspec.Struct, frozen=True):
     """A consequence of something else: any other finding of the box replaces it."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class Verdict(FrozenStruct):
     """The result of an evaluator."""
 
     status: CheckStatus
@@ -127,7 +126,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Client clock of the evidence; None if it has no time, e.g. a fact of the profile."""
 
 
-class LifecycleCheck(msgspec.Struct, frozen=True):
+class LifecycleCheck(FrozenStruct):
     """One item of the lifecycle checklist."""
 
     id: str
@@ -148,7 +147,7 @@ class LifecycleCheck(msgspec.Struct, frozen=True):
         return int(self.id.split(".")[0])
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(FrozenStruct):
     """One thing that can be wrong, with its alert, finding and check: a row of the table."""
 
     id: str

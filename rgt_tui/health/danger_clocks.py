@@ -14,8 +14,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from rgt_tui.health.facts import LIMITS, contested, provider_word
 from rgt_tui.language import translate
 from rgt_tui.model import (
@@ -24,6 +22,7 @@ from rgt_tui.model import (
     ClockMode,
     ClockStart,
     DangerClock,
+    FrozenStruct,
     Lifecycle,
     Meter,
     MeterKind,
@@ -55,7 +54,7 @@ class ClockBound(enum.StrEnum):
     """No time is known, or there is none."""
 
 
-class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
+class ClockReading(FrozenStruct, kw_only=True):
     """One danger clock of a box that is running, or that a stop would start."""
 
     what: str

@@ -17,6 +17,7 @@ from rgt_tui.model import (
     BoxState,
     Checkpoint,
     DiskReading,
+    FrozenStruct,
     GpuReading,
     Lifecycle,
     LinkState,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rgt_tui.profiles import JudgedStorage
 
 
-class HealthLimits(msgspec.Struct, frozen=True):
+class HealthLimits(FrozenStruct):
     """The limits from which conditions, findings, the checklist and the gate report something."""
 
     # Space and memory, in percent.
@@ -129,7 +130,7 @@ RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
 Running = tuple[QueueState, QueueCell, RunState | None]
 
 
-class BoxFacts(msgspec.Struct, frozen=True):
+class BoxFacts(FrozenStruct):
     """A box at one moment, with the values that several conditions need, computed once."""
 
     box: BoxState

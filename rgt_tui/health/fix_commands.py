@@ -12,13 +12,11 @@ import posixpath
 import re
 import shlex
 
-import msgspec
-
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.health import fulldisk, stuck_ranks
 from rgt_tui.health.fulldisk import fill_command_path, find_removal_objection
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, is_exact_path
+from rgt_tui.model import BoxState, FrozenStruct, is_exact_path
 
 # Reading a device can block or have effects; /dev/shm is the one that fills up.
 _PATH = r"(?!/dev/(?!shm$))/.*"
@@ -60,14 +58,14 @@ FILTERS: dict[str, str] = {
 _HOLE = re.compile(r"\{(n?)\}")
 
 
-class LookTrial(msgspec.Struct, frozen=True):
+class LookTrial(FrozenStruct):
     """A command that only looks."""
 
     stages: tuple[tuple[str, ...], ...]
     """Programs and their words; each reads the output of the previous one."""
 
 
-class RemovalTrial(msgspec.Struct, frozen=True):
+class RemovalTrial(FrozenStruct):
     """The removal of a path: previewed first, done once its last word is typed."""
 
     path: str
@@ -78,7 +76,7 @@ class RemovalTrial(msgspec.Struct, frozen=True):
         return posixpath.basename(self.path)
 
 
-class CopiedOnly(msgspec.Struct, frozen=True):
+class CopiedOnly(FrozenStruct):
     """A command that rgt does not run."""
 
     reason: str

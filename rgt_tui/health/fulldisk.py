@@ -21,6 +21,7 @@ from rgt_tui.model import (
     DiskReading,
     Finding,
     FixStep,
+    FrozenStruct,
     InodeHog,
     Severity,
     is_exact_path,
@@ -430,7 +431,7 @@ _PATH = re.compile(
 _STEP_IN_PATH = re.compile(r"(?:step|tmp)[-_]?0*(\d+)")
 
 
-class ShortageCause(msgspec.Struct, frozen=True):
+class ShortageCause(FrozenStruct):
     """What a mount is short of, by the live reading."""
 
     what: str

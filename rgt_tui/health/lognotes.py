@@ -20,11 +20,11 @@ from rgt_tui.handbook import (
     went_on,
 )
 from rgt_tui.health.handbook import run_pages
-from rgt_tui.model import BoxState, Checkpoint, LogView, QueueCell, RunState
+from rgt_tui.model import BoxState, Checkpoint, FrozenStruct, LogView, QueueCell, RunState
 from rgt_tui.profiles import find_redone_cells
 
 
-class SearchLimits(msgspec.Struct, frozen=True):
+class SearchLimits(FrozenStruct):
     """How much of a log is searched, to bound the cost."""
 
     window: int = 60
@@ -69,7 +69,7 @@ class WindowHit(LineHit, frozen=True, kw_only=True):
     """Its index among the rows of the window: a line that rewrites itself has several rows."""
 
 
-class LogScan(msgspec.Struct, frozen=True):
+class LogScan(FrozenStruct):
     """What a window shows. Positions are row numbers, -1 = none."""
 
     hits: tuple[WindowHit, ...] = ()
@@ -125,7 +125,7 @@ indexes of `_MARKS`, and the ids of entries that it may match.
 """
 
 
-class _SearchedWindow(msgspec.Struct, frozen=True):
+class _SearchedWindow(FrozenStruct):
     """The window of a log at its last search."""
 
     lines: tuple[str, ...] = ()
@@ -310,7 +310,7 @@ def _last_number(pattern: re.Pattern[str], rows: list[str], at: int) -> int | No
     return None
 
 
-class LogCase(msgspec.Struct, frozen=True):
+class LogCase(FrozenStruct):
     """One log to inspect, with the cell and the run that wrote it."""
 
     box: BoxState

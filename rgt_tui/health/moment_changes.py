@@ -8,14 +8,13 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
-import msgspec
-
 from rgt_tui.health.rows.conditions_queue import describe_resource
 from rgt_tui.language import translate
 from rgt_tui.model import (
     TIME,
     BoxState,
     DiskReading,
+    FrozenStruct,
     GpuReading,
     RunState,
     Sample,
@@ -25,7 +24,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import byte_pct, inode_pct, memory_pct
 
 
-class MomentChange(msgspec.Struct, frozen=True):
+class MomentChange(FrozenStruct):
     """One thing that is not the same at both moments."""
 
     what: str
@@ -37,7 +36,7 @@ class MomentChange(msgspec.Struct, frozen=True):
     """How much, e.g. ``-44%``."""
 
 
-class MomentComparison(msgspec.Struct, frozen=True):
+class MomentComparison(FrozenStruct):
     """What differs between two moments."""
 
     effects: tuple[MomentChange, ...]

@@ -10,7 +10,15 @@ import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import Alert, BoxSpec, FleetEvent, MachineLife, clean_text, time_of_day
+from rgt_tui.model import (
+    Alert,
+    BoxSpec,
+    FleetEvent,
+    FrozenStruct,
+    MachineLife,
+    clean_text,
+    time_of_day,
+)
 
 DAY_S = 86400.0
 EVERYTHING = "*"
@@ -21,7 +29,7 @@ be reported again. *Everything* includes it.
 """
 
 
-class AlertMute(msgspec.Struct, frozen=True):
+class AlertMute(FrozenStruct):
     """One alert, or all alerts, that a person has muted for a while."""
 
     box: str
@@ -181,7 +189,7 @@ MAX_BYTES = 16 << 20
 VERSION = 1
 
 
-class SentAlert(msgspec.Struct, frozen=True):
+class SentAlert(FrozenStruct):
     """What a sink was last sent about one alert."""
 
     level: str
@@ -190,7 +198,7 @@ class SentAlert(msgspec.Struct, frozen=True):
     """Its end was sent, or need not be."""
 
 
-class BoxAlertNotes(msgspec.Struct, frozen=True):
+class BoxAlertNotes(FrozenStruct):
     """The alerts that were active on one box."""
 
     alerts: tuple[Alert, ...] = ()
@@ -204,7 +212,7 @@ class _Version(msgspec.Struct):
     version: int = VERSION
 
 
-class StoredAlerts(msgspec.Struct, frozen=True):
+class StoredAlerts(FrozenStruct):
     """The content of the file."""
 
     version: int = VERSION

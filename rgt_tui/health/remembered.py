@@ -7,7 +7,7 @@ from array import array
 
 import msgspec
 
-from rgt_tui.model import BoxEvent, BoxState, Lifecycle, LinkState, MachineLife
+from rgt_tui.model import BoxEvent, BoxState, FrozenStruct, Lifecycle, LinkState, MachineLife
 
 replace = msgspec.structs.replace
 
@@ -29,7 +29,7 @@ def xid_level(number: int) -> str:
     return SOFTWARE
 
 
-class TrendLimits(msgspec.Struct, frozen=True):
+class TrendLimits(FrozenStruct):
     """From which points a trend is computed."""
 
     every_s: float = 60.0
@@ -44,7 +44,7 @@ class TrendLimits(msgspec.Struct, frozen=True):
 TREND = TrendLimits()
 
 
-class FigureTrend(msgspec.Struct, frozen=True):
+class FigureTrend(FrozenStruct):
     """The last half hour of one figure. The points are packed, because a box has several trends."""
 
     points: array[float] = msgspec.field(default_factory=lambda: array("d"))
@@ -85,7 +85,7 @@ def _theil_sen_slope(points: array[float]) -> float:
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
 
 
-class RememberedBox(msgspec.Struct, frozen=True):
+class RememberedBox(FrozenStruct):
     """What earlier views have shown."""
 
     past: MachineLife = MachineLife()
@@ -93,7 +93,7 @@ class RememberedBox(msgspec.Struct, frozen=True):
     """By ``bytes:MOUNT`` and ``inodes:MOUNT``."""
 
 
-class EventNews(msgspec.Struct, frozen=True):
+class EventNews(FrozenStruct):
     """What a box's events report, gathered in one pass."""
 
     oom_seq: int = 0

@@ -18,8 +18,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from rgt_tui.handbook import collectives
 from rgt_tui.handbook.collectives import CollectiveVerdict
 from rgt_tui.health.condition import EntryProof
@@ -28,6 +26,7 @@ from rgt_tui.language import translate
 from rgt_tui.model import (
     Finding,
     FixStep,
+    FrozenStruct,
     Heartbeat,
     TrainingProcess,
     is_exact_path,
@@ -37,7 +36,7 @@ from rgt_tui.model import (
 from rgt_tui.profiles import format_duration
 
 
-class RankLimits(msgspec.Struct, frozen=True):
+class RankLimits(FrozenStruct):
     """How long ranks may wait for each other, in seconds."""
 
     waited_s: float = 20.0

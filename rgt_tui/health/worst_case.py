@@ -9,7 +9,7 @@ import msgspec
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import LIMITS, contested, provider_word
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, ClockMode, Lifecycle, MeterKind, MoneyAmount
+from rgt_tui.model import BoxState, ClockMode, FrozenStruct, Lifecycle, MeterKind, MoneyAmount
 from rgt_tui.profiles import (
     find_hourly_cost,
     format_duration,
@@ -19,7 +19,7 @@ from rgt_tui.profiles import (
 )
 
 
-class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
+class WorstCase(FrozenStruct, kw_only=True):
     """What one box can still cost."""
 
     amount: float | None
@@ -154,7 +154,7 @@ def _rate_doubt(box: BoxState, now: float) -> str | None:
     return None
 
 
-class FleetWorstCase(msgspec.Struct, frozen=True, kw_only=True):
+class FleetWorstCase(FrozenStruct, kw_only=True):
     """The worst cases of a fleet."""
 
     amounts: tuple[MoneyAmount, ...]

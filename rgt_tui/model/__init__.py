@@ -108,6 +108,7 @@ from rgt_tui.model.kubernetes_pods import (
 from rgt_tui.model.plain import (
     INVISIBLE,
     Exact,
+    FrozenStruct,
     Secret,
     clean_decoded,
     clean_text,
@@ -285,6 +286,7 @@ __all__ = [
     "FoundRun",
     "FoundRuns",
     "Frame",
+    "FrozenStruct",
     "Gotcha",
     "GpuHolder",
     "GpuProcess",

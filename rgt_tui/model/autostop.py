@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import enum
 
-import msgspec
-
 from rgt_tui.language import translate
-from rgt_tui.model.plain import parse_seconds
+from rgt_tui.model.plain import FrozenStruct, parse_seconds
 
 
 def parse_idle_condition(text: str) -> float:
@@ -49,7 +47,7 @@ class EndAction(enum.StrEnum):
     """It stops nothing and notifies a person."""
 
 
-class StopMethod(msgspec.Struct, frozen=True, kw_only=True):
+class StopMethod(FrozenStruct, kw_only=True):
     """How a box stops its own billing: with a key from its platform, or with a command."""
 
     kind: str
@@ -61,14 +59,14 @@ class StopMethod(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
 
 
-class HolderId(msgspec.Struct, frozen=True, kw_only=True):
+class HolderId(FrozenStruct, kw_only=True):
     """A unique identification of a process; a pid alone may be reused."""
 
     pid: int
     started: float
 
 
-class IdleHolder(msgspec.Struct, frozen=True, kw_only=True):
+class IdleHolder(FrozenStruct, kw_only=True):
     """An idle process that holds memory, such as a forgotten notebook.
 
     The box is not idle until the process is accepted.
@@ -85,7 +83,7 @@ class IdleHolder(msgspec.Struct, frozen=True, kw_only=True):
         return HolderId(pid=self.pid, started=self.started)
 
 
-class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ArmRequest(FrozenStruct, kw_only=True):
     """The parameters that a box is armed with, for one instance and one boot."""
 
     mode: AutostopMode
@@ -125,7 +123,7 @@ class ArmRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.lease_s
 
 
-class OwnKeyCheck(msgspec.Struct, frozen=True, kw_only=True):
+class OwnKeyCheck(FrozenStruct, kw_only=True):
     """Whether the box can stop itself: results of a read with its own key, never the key."""
 
     proved: bool = False
@@ -133,7 +131,7 @@ class OwnKeyCheck(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None = None
 
 
-class StopEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StopEvent(FrozenStruct, kw_only=True):
     """A line of the box's own story."""
 
     at: float
@@ -145,7 +143,7 @@ class StopEvent(msgspec.Struct, frozen=True, kw_only=True):
     boot: str = ""
 
 
-class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
+class AutostopStatus(FrozenStruct, kw_only=True):
     """The status of a box's self-stop, as reported by the box."""
 
     armed: bool = False
@@ -180,7 +178,7 @@ class AutostopStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a lease, in addition to that of the idle clock."""
 
 
-class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ArmAnswer(FrozenStruct, kw_only=True):
     """The box's answer to a request, rehearsed or not."""
 
     ok: bool
@@ -190,7 +188,7 @@ class ArmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: AutostopStatus = AutostopStatus()
 
 
-class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
+class AutostopReading(FrozenStruct, kw_only=True):
     """The status of an armed box in each sample."""
 
     mode: str = AutostopMode.IDLE
@@ -211,7 +209,7 @@ class AutostopReading(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that the lease would end although they do not save and were not accepted."""
 
 
-class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ArmedRecord(FrozenStruct, kw_only=True):
     """The client's record of having armed a box; it survives rgt and the box."""
 
     box: str
@@ -236,7 +234,7 @@ class ArmedRecord(msgspec.Struct, frozen=True, kw_only=True):
     """As in `ArmRequest`."""
 
 
-class SelfStopState(msgspec.Struct, frozen=True, kw_only=True):
+class SelfStopState(FrozenStruct, kw_only=True):
     """The client's knowledge about an armed box, kept in its state. Client clock."""
 
     armed: tuple[ArmedRecord, ...] = ()

@@ -10,6 +10,7 @@ import msgspec
 
 from rgt_tui.model.autostop import SelfStopState
 from rgt_tui.model.evidence import Finding
+from rgt_tui.model.plain import FrozenStruct
 from rgt_tui.model.protocol import BoxEvent, Checkpoints, FoundRun, Hello, QueueState, Sample
 from rgt_tui.model.renting import AccountBill, Meter
 from rgt_tui.model.run import RunState
@@ -20,7 +21,7 @@ SOCKS = "socks"
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]")
 
 
-class Tunnel(msgspec.Struct, frozen=True):
+class Tunnel(FrozenStruct):
     """The two ends of a tunnel."""
 
     local: int
@@ -130,7 +131,7 @@ class BoxHealth(enum.StrEnum):
     GONE = "gone"
 
 
-class ProviderRef(msgspec.Struct, frozen=True):
+class ProviderRef(FrozenStruct):
     """The control plane that owns the box, and the box's id there."""
 
     kind: str
@@ -163,7 +164,7 @@ BY_HAND = "by-hand"
 console."""
 
 
-class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
+class KubectlRoute(FrozenStruct, kw_only=True):
     """The container of a pod that is a box: every command there is a ``kubectl exec``.
 
     One of `pod`, `selector` and `job` names the pod.
@@ -226,7 +227,7 @@ class KubectlRoute(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class RentalTerms(msgspec.Struct, frozen=True, kw_only=True):
+class RentalTerms(FrozenStruct, kw_only=True):
     """The terms under which a box was rented; other charges raise an alert."""
 
     spot: bool | None = None
@@ -245,7 +246,7 @@ STORED_FIELDS = "name host port user profile mounts jobs logs durable tiers inte
 """Fields of a description that recordings and the history store."""
 
 
-class BoxSpec(msgspec.Struct, frozen=True):
+class BoxSpec(FrozenStruct):
     """A box as described in the fleet file (or the demo)."""
 
     name: str
@@ -376,7 +377,7 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
 # gc=False here and below: hundreds of boxes make thousands of states a second, and none is part of
 # a cycle (see protocol.py).
-class ReducedHistory(msgspec.Struct, frozen=True, gc=False):
+class ReducedHistory(FrozenStruct, gc=False):
     """History of hours at reduced resolution, oldest first; unwatched times are gaps in `at`."""
 
     names: tuple[str, ...] = ()
@@ -402,7 +403,7 @@ class ReducedHistory(msgspec.Struct, frozen=True, gc=False):
         return self.only([slot for slot, end in enumerate(self.at) if end <= at])
 
 
-class MachineLife(msgspec.Struct, frozen=True, gc=False):
+class MachineLife(FrozenStruct, gc=False):
     """Known events of the machine's life, stored across restarts of rgt. Client clock."""
 
     existed: bool = False
@@ -423,7 +424,7 @@ class MachineLife(msgspec.Struct, frozen=True, gc=False):
     """When it was first seen running since it last stopped: it had started by then."""
 
 
-class RowSparklines(msgspec.Struct, frozen=True, gc=False):
+class RowSparklines(FrozenStruct, gc=False):
     """The last values of the sparklines in a row, oldest first (at most 120 each)."""
 
     gpu_util: tuple[float | None, ...] = ()
@@ -432,7 +433,7 @@ class RowSparklines(msgspec.Struct, frozen=True, gc=False):
     cgroup_pct: tuple[float | None, ...] = ()
 
 
-class LogView(msgspec.Struct, frozen=True, gc=False):
+class LogView(FrozenStruct, gc=False):
     """The newest lines of one followed log."""
 
     # Lines are strings in a tuple, so that a state of a past moment stays as it was.
@@ -466,7 +467,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
-class StreamCounters(msgspec.Struct, frozen=True, gc=False):
+class StreamCounters(FrozenStruct, gc=False):
     """Statistics of the stream."""
 
     samples: int = 0
@@ -482,7 +483,7 @@ class StreamCounters(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
 
 
-class DroppedCounts(msgspec.Struct, frozen=True, gc=False):
+class DroppedCounts(FrozenStruct, gc=False):
     """Items that a box sent and the client dropped, counted since rgt began.
 
     Each box has memory limits, see `rgt_tui.fleet.attention.Budget`.
@@ -509,7 +510,7 @@ class DroppedCounts(msgspec.Struct, frozen=True, gc=False):
         return self
 
 
-class ReceivedTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ReceivedTimes(FrozenStruct, gc=False, kw_only=True):
     """When parts of a state were received, on the clock of `rgt_tui.model.evidence.steady`.
 
     None = not by this rgt.
@@ -520,7 +521,7 @@ class ReceivedTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """By the path of the queue."""
 
 
-class BoxState(msgspec.Struct, frozen=True, gc=False):
+class BoxState(FrozenStruct, gc=False):
     """All data of a box at one moment. Never mutated: a new frame makes a new state."""
 
     spec: BoxSpec
@@ -611,7 +612,7 @@ def keep_named(state: BoxState) -> BoxState:
 # settings.
 
 
-class Alert(msgspec.Struct, frozen=True):
+class Alert(FrozenStruct):
     """One condition that is true now."""
 
     id: str
@@ -636,7 +637,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 # omit_defaults: a webhook gets only keys that say something.
-class AlertEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+class AlertEvent(FrozenStruct, omit_defaults=True):
     """Message to a sink: an alert began, became worse or ended; or several of these at once."""
 
     what: str
@@ -659,7 +660,7 @@ class AlertEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """The events of a digest."""
 
 
-class KindSettings(msgspec.Struct, frozen=True):
+class KindSettings(FrozenStruct):
     """Settings of one kind of alert in the fleet file; None = default.
 
     Units: see docs/alerts.md.
@@ -678,7 +679,7 @@ class KindSettings(msgspec.Struct, frozen=True):
     """Seconds for which it must be false before the alert ends."""
 
 
-class SinkSettings(msgspec.Struct, frozen=True):
+class SinkSettings(FrozenStruct):
     """One table of ``[[sinks]]``.
 
     Addresses are secrets: the file only names where they are stored.
@@ -714,7 +715,7 @@ class SinkSettings(msgspec.Struct, frozen=True):
     """More alerts than this at once become one message."""
 
 
-class AlertSettings(msgspec.Struct, frozen=True):
+class AlertSettings(FrozenStruct):
     """``[alerts.KIND]`` and ``[[sinks]]`` of the fleet file."""
 
     kinds: dict[str, KindSettings] = {}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import enum
 import time
 
-import msgspec
-
-from rgt_tui.model.plain import Exact
+from rgt_tui.model.plain import Exact, FrozenStruct
 from rgt_tui.model.protocol import Name
 
 
-class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
+class ResultGroup(FrozenStruct, kw_only=True):
     """The files of one directory of a box, except those in subdirectories that are other groups."""
 
     path: Name
@@ -33,7 +31,7 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Why some of it could not be read; such a group proves nothing."""
 
 
-class SkippedFiles(msgspec.Struct, frozen=True, kw_only=True):
+class SkippedFiles(FrozenStruct, kw_only=True):
     """Files excluded from the results, and the rule for it: caches, packages, system files."""
 
     rule: str
@@ -48,7 +46,7 @@ class SkippedFiles(msgspec.Struct, frozen=True, kw_only=True):
     time, or a person."""
 
 
-class MountRow(msgspec.Struct, frozen=True, kw_only=True):
+class MountRow(FrozenStruct, kw_only=True):
     """One row of the box's mount table."""
 
     path: Name
@@ -65,7 +63,7 @@ IGNORED_RULE = "rule:"
 `EvidenceItem`."""
 
 
-class BoxResults(msgspec.Struct, frozen=True, kw_only=True):
+class BoxResults(FrozenStruct, kw_only=True):
     """All files on a box that a verb could delete: the answer of the agent's ``results``."""
 
     at: float
@@ -85,7 +83,7 @@ class BoxResults(msgspec.Struct, frozen=True, kw_only=True):
     """Storage that can contain files on the box, by its own mount table."""
 
 
-class Seal(msgspec.Struct, frozen=True, kw_only=True):
+class Seal(FrozenStruct, kw_only=True):
     """A box's guarantee for one billing call: no queue runner starts a cell while it is sealed."""
 
     nonce: Exact
@@ -105,7 +103,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     """Why the box is busy, by the last check under the seal; empty = it is quiet."""
 
 
-class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
+class CopyProof(FrozenStruct, kw_only=True):
     """A verified copy of one directory of a box, elsewhere or on storage that survives the box."""
 
     path: Name
@@ -157,7 +155,7 @@ class Severity(enum.StrEnum):
         return "warn"
 
 
-class FixStep(msgspec.Struct, frozen=True):
+class FixStep(FrozenStruct):
     """One step of a solution."""
 
     text: str
@@ -165,7 +163,7 @@ class FixStep(msgspec.Struct, frozen=True):
     """A command to run on the box; rgt runs it only on request, and only if it looks."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(FrozenStruct):
     """A diagnosis: the gotcha, its proof, and what to do."""
 
     gotcha: str
@@ -215,7 +213,7 @@ class CheckStatus(enum.StrEnum):
     """Only a person can decide."""
 
 
-class CheckResult(msgspec.Struct, frozen=True):
+class CheckResult(FrozenStruct):
     """One lifecycle check with its evidence and the evidence's age."""
 
     id: str
@@ -234,7 +232,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     """A cheaper or safer option according to the measurements; it does not change the status."""
 
 
-class PersonTick(msgspec.Struct, frozen=True, kw_only=True):
+class PersonTick(FrozenStruct, kw_only=True):
     """A person's answer to a check that only a person can judge."""
 
     ticked: bool
@@ -276,7 +274,7 @@ class RiskLevel(enum.StrEnum):
     """Something is lost permanently."""
 
 
-class EvidenceItem(msgspec.Struct, frozen=True):
+class EvidenceItem(FrozenStruct):
     """One line of the gate's evidence."""
 
     key: str
@@ -318,7 +316,7 @@ class EvidenceItem(msgspec.Struct, frozen=True):
         return not self.ok and not self.forfeited
 
 
-class Forfeit(msgspec.Struct, frozen=True, kw_only=True):
+class Forfeit(FrozenStruct, kw_only=True):
     """One thing that a person forfeits by name, although nothing proves that it is dispensable."""
 
     key: str
@@ -331,7 +329,7 @@ class Forfeit(msgspec.Struct, frozen=True, kw_only=True):
     """Client clock of its newest file."""
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(FrozenStruct):
     """All evidence of the gate for one box and verb."""
 
     box: str
@@ -364,14 +362,14 @@ class Evidence(msgspec.Struct, frozen=True):
         )
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(FrozenStruct):
     """Why the gate stays closed, with all reasons at once."""
 
     reasons: tuple[str, ...]
 
 
 # A value, not a flag: providers check it again before they send, so no caller can skip the gate.
-class Permit(msgspec.Struct, frozen=True):
+class Permit(FrozenStruct):
     """Required by a provider's destructive call, and valid for one.
 
     Built by `rgt_tui.gate` alone.
@@ -396,7 +394,7 @@ class Permit(msgspec.Struct, frozen=True):
     """Unique, so that a second use is detected and refused."""
 
 
-class RentPermit(msgspec.Struct, frozen=True, kw_only=True):
+class RentPermit(FrozenStruct, kw_only=True):
     """Required by a creation call, and valid for one. Built by `rgt_tui.gate` alone."""
 
     box: str
@@ -432,7 +430,7 @@ class StopPhase(enum.StrEnum):
     done."""
 
 
-class StopProgress(msgspec.Struct, frozen=True):
+class StopProgress(FrozenStruct):
     """One step of a billing action."""
 
     phase: StopPhase
@@ -440,7 +438,7 @@ class StopProgress(msgspec.Struct, frozen=True):
     text: str
 
 
-class ActionReview(msgspec.Struct, frozen=True):
+class ActionReview(FrozenStruct):
     """What a person must see before a billing action.
 
     It is made again when the dialog opens and at OK.

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from rgt_tui.model.box import Alert, BoxState, ReducedHistory
+from rgt_tui.model.plain import FrozenStruct
 from rgt_tui.model.renting import AccountBill
 
 
@@ -24,7 +25,7 @@ class QuestionKind(enum.StrEnum):
     """A keyboard-interactive prompt whose answer may be echoed."""
 
 
-class BoxQuestion(msgspec.Struct, frozen=True):
+class BoxQuestion(FrozenStruct):
     """One question about one box."""
 
     # A number, because one box may ask the same question twice (two factors).
@@ -43,7 +44,7 @@ Ask = Callable[[BoxQuestion], Awaitable[str | None]]
 """Prompts a person and waits; None = refused, or no person can answer."""
 
 
-class FleetEvent(msgspec.Struct, frozen=True):
+class FleetEvent(FrozenStruct):
     """An event anywhere in the fleet, for the line above the keys."""
 
     at: float
@@ -57,7 +58,7 @@ class FleetEvent(msgspec.Struct, frozen=True):
     """It is muted: only for the journal."""
 
 
-class ScreenPosition(msgspec.Struct, frozen=True, kw_only=True):
+class ScreenPosition(FrozenStruct, kw_only=True):
     """A position that a screen can be opened at; fields that are not set do not apply."""
 
     at: float | None = None
@@ -74,7 +75,7 @@ class ScreenPosition(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the handbook."""
 
 
-class FleetSpend(msgspec.Struct, frozen=True):
+class FleetSpend(FrozenStruct):
     """The fleet's costs per currency, while any rgt was watching."""
 
     today: tuple[tuple[str, float], ...] = ()
@@ -93,7 +94,7 @@ class FleetSpend(msgspec.Struct, frozen=True):
     """Which of them contain an estimate (price × time) for unwatched hours without bookings."""
 
 
-class FleetState(msgspec.Struct, frozen=True):
+class FleetState(FrozenStruct):
     """All boxes, in the order of the fleet file, and the last events, oldest first."""
 
     boxes: tuple[BoxState, ...] = ()
@@ -115,7 +116,7 @@ class FleetState(msgspec.Struct, frozen=True):
         return next((box for box in self.boxes if box.spec.name == name), None)
 
 
-class Happening(msgspec.Struct, frozen=True):
+class Happening(FrozenStruct):
     """An event in the history."""
 
     n: int
@@ -129,7 +130,7 @@ class Happening(msgspec.Struct, frozen=True):
     """As in `rgt_tui.model.fleet.FleetEvent`; empty if an older rgt did not store it."""
 
 
-class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+class EventFilter(FrozenStruct, kw_only=True):
     """A filter of events."""
 
     box: str | None = None
@@ -141,7 +142,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
 
 
-class Happenings(msgspec.Struct, frozen=True):
+class Happenings(FrozenStruct):
     """A page of events, oldest first."""
 
     rows: tuple[Happening, ...] = ()
@@ -151,7 +152,7 @@ class Happenings(msgspec.Struct, frozen=True):
     """Number of all stored events of the fleet, ignoring the filter."""
 
 
-class CostTally(msgspec.Struct, frozen=True):
+class CostTally(FrozenStruct):
     """Total costs of one or several boxes up to some time, in one currency, while watched."""
 
     currency: str
@@ -161,14 +162,14 @@ class CostTally(msgspec.Struct, frozen=True):
     """The part of `billed` that is price × unwatched time."""
 
 
-class UnwatchedSpan(msgspec.Struct, frozen=True):
+class UnwatchedSpan(FrozenStruct):
     """A time span without a watching rgt."""
 
     start: float
     stop: float
 
 
-class NightFacts(msgspec.Struct, frozen=True, kw_only=True):
+class NightFacts(FrozenStruct, kw_only=True):
     """The history's facts of a time span, for the morning report."""
 
     since: float
@@ -185,7 +186,7 @@ class NightFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Unwatched time spans within."""
 
 
-class Timeline(msgspec.Struct, frozen=True):
+class Timeline(FrozenStruct):
     """The stored moments of a fleet, in the order in which they were stored."""
 
     ns: array[int] = msgspec.field(default_factory=lambda: array("q"))

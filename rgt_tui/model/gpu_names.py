@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import msgspec
+from rgt_tui.model.plain import FrozenStruct
 
 VARIANTS = frozenset(
     ("ti", "super", "d", "laptop", "mobile", "max", "maxq", "pro", "sff", "ada", "blackwell")
@@ -64,7 +64,7 @@ _WORDS = re.compile(r"[a-z]+[0-9]+[a-z]*|[0-9]+[a-z]*|[a-z]+")
 _JOINED = re.compile(r"\b(rtx|gtx)(?=[a-z]?[0-9])")
 
 
-class GpuModel(msgspec.Struct, frozen=True):
+class GpuModel(FrozenStruct):
     """A GPU model, its memory sizes, and its names."""
 
     name: str
@@ -192,7 +192,7 @@ GPUS = (
 # compared.
 
 
-class GpuName(msgspec.Struct, frozen=True):
+class GpuName(FrozenStruct):
     """The parts of a GPU's name."""
 
     words: frozenset[str]

@@ -15,6 +15,7 @@ import msgspec
 from rgt_wire.kubernetes_job import WrongManifest, pod_body
 
 from rgt_tui.model.box import KubectlRoute
+from rgt_tui.model.plain import FrozenStruct
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation of a pod of an indexed Job; also a label since Kubernetes 1.28.
@@ -26,7 +27,7 @@ the indexes.
 """
 
 
-class ObjectOwner(msgspec.Struct, frozen=True):
+class ObjectOwner(FrozenStruct):
     """The owner of an object."""
 
     kind: str
@@ -34,7 +35,7 @@ class ObjectOwner(msgspec.Struct, frozen=True):
     controller: bool = False
 
 
-class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
+class ObjectMetadata(FrozenStruct, rename="camel"):
     """The metadata of every object."""
 
     name: str
@@ -60,27 +61,27 @@ class ObjectMetadata(msgspec.Struct, frozen=True, rename="camel"):
             return {}
 
 
-class StateReason(msgspec.Struct, frozen=True):
+class StateReason(FrozenStruct):
     """Why a container waits or has ended."""
 
     reason: str = ""
     message: str = ""
 
 
-class ContainerState(msgspec.Struct, frozen=True):
+class ContainerState(FrozenStruct):
     """The state of a container."""
 
     waiting: StateReason | None = None
     terminated: StateReason | None = None
 
 
-class ContainerResources(msgspec.Struct, frozen=True):
+class ContainerResources(FrozenStruct):
     """The limits of a container."""
 
     limits: dict[str, str | int] | None = None
 
 
-class PodContainer(msgspec.Struct, frozen=True, rename={"image_id": "imageID"}):
+class PodContainer(FrozenStruct, rename={"image_id": "imageID"}):
     """A container, in the specification or the status of a pod."""
 
     name: str = ""
@@ -90,7 +91,7 @@ class PodContainer(msgspec.Struct, frozen=True, rename={"image_id": "imageID"}):
     state: ContainerState = ContainerState()
 
 
-class PodCondition(msgspec.Struct, frozen=True):
+class PodCondition(FrozenStruct):
     """A condition of a pod."""
 
     type: str
@@ -99,19 +100,19 @@ class PodCondition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class ClaimSource(msgspec.Struct, frozen=True, rename="camel"):
+class ClaimSource(FrozenStruct, rename="camel"):
     """A persistent volume claim as a volume."""
 
     claim_name: str
 
 
-class PodVolume(msgspec.Struct, frozen=True, rename="camel"):
+class PodVolume(FrozenStruct, rename="camel"):
     """A volume of a pod."""
 
     persistent_volume_claim: ClaimSource | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSpec(FrozenStruct, rename="camel"):
     """The specification of a pod."""
 
     containers: tuple[PodContainer, ...] = ()
@@ -120,7 +121,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """None = not on a node yet."""
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+class PodStatus(FrozenStruct, rename="camel"):
     """The status of a pod."""
 
     phase: str = "Unknown"
@@ -131,7 +132,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: tuple[PodContainer, ...] | None = None
 
 
-class KubernetesPod(msgspec.Struct, frozen=True):
+class KubernetesPod(FrozenStruct):
     """One pod."""
 
     metadata: ObjectMetadata
@@ -166,19 +167,19 @@ class KubernetesPod(msgspec.Struct, frozen=True):
         return sum(int(value) for value in held if re.fullmatch(r"[0-9]{1,6}", str(value)))
 
 
-class ListedPods(msgspec.Struct, frozen=True):
+class ListedPods(FrozenStruct):
     """A list of pods."""
 
     items: tuple[KubernetesPod, ...] = ()
 
 
-class JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+class JobSpec(FrozenStruct, rename="camel"):
     """The specification of a Job."""
 
     suspend: bool = False
 
 
-class JobCondition(msgspec.Struct, frozen=True):
+class JobCondition(FrozenStruct):
     """One condition of a Job."""
 
     type: str
@@ -186,7 +187,7 @@ class JobCondition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
+class JobStatus(FrozenStruct, rename="camel"):
     """The status of a Job."""
 
     conditions: tuple[JobCondition, ...] | None = None
@@ -201,7 +202,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     failed_indexes: str = ""
 
 
-class JobObject(msgspec.Struct, frozen=True):
+class JobObject(FrozenStruct):
     """One Job."""
 
     metadata: ObjectMetadata

@@ -1,4 +1,7 @@
-"""Make text from a box safe to store and show, hide secret values from ``repr``, and format figures."""
+"""Make text from a box safe to store and show, hide secret values from ``repr``, and format figures.
+
+Also the base of all values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,16 @@ import re
 import time
 from functools import cache, lru_cache
 from operator import is_
-from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from rgt_wire.shared_text import memory_text, size_text
@@ -15,6 +27,13 @@ from rgt_wire.shared_text import memory_text, size_text
 from rgt_tui.language import translate, translate_noun
 
 T = TypeVar("T")
+
+
+# The decorator is for type checkers, which would take the flag as that of one class.
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class FrozenStruct(msgspec.Struct, frozen=True):
+    """A value that does not change; msgspec decodes it and writes it as JSON."""
+
 
 EXACT = msgspec.Meta(extra={"exact": True})
 Exact = Annotated[str, EXACT]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import enum
 
-# All structs forbid unknown fields: a misspelt key in a profile would else be a missing fact, and a
-# missing fact about money looks like "unknown".
-import msgspec
-
 from rgt_tui.language import translate
 
+# All structs forbid unknown fields: a misspelt key in a profile would else be a missing fact, and a
+# missing fact about money looks like "unknown".
+from rgt_tui.model.plain import FrozenStruct
 
-class FactSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+
+class FactSource(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """The source of a fact."""
 
     fact: str
@@ -30,7 +30,7 @@ class FactSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
-class StoragePrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoragePrice(FrozenStruct, forbid_unknown_fields=True):
     """A platform's storage price as published in the month of `verified`.
 
     Not a bill: prices change.
@@ -57,7 +57,7 @@ class StoragePrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one."""
 
 
-class StorageTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StorageTier(FrozenStruct, forbid_unknown_fields=True):
     """One kind of storage of a platform."""
 
     name: str
@@ -85,7 +85,7 @@ class StorageTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ids of `FactSource` about survival and billing."""
 
 
-class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BillingAction(FrozenStruct, forbid_unknown_fields=True):
     """One billing verb of a platform."""
 
     verb: str
@@ -151,7 +151,7 @@ class ClockStart(enum.StrEnum):
     """The remaining hours of the platform's quota."""
 
 
-class ClockClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ClockClaim(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """One source's claim about a danger clock."""
 
     says: str | None = None
@@ -165,7 +165,7 @@ class ClockClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
-class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DangerClock(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Something that will happen to the tenant's data or money without a person's action."""
 
     what: str
@@ -213,7 +213,7 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return translate("; another source: ").join(said)
 
 
-class LaunchMethod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LaunchMethod(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """One way to get a machine or a job."""
 
     via: str
@@ -223,7 +223,7 @@ class LaunchMethod(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     note: str | None = None
 
 
-class SshAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SshAccess(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """One kind of SSH access, and what it supports."""
 
     name: str
@@ -235,7 +235,7 @@ class SshAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     note: str | None = None
 
 
-class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LaunchFacts(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *launch*: how to get a box, and how to log in."""
 
     ways: tuple[LaunchMethod, ...] = ()
@@ -261,7 +261,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     notes: tuple[str, ...] = ()
 
 
-class StorageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StorageFacts(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *storage*, except the tiers: where checkpoints belong, and how full it is."""
 
     checkpoints: str | None = None
@@ -273,7 +273,7 @@ class StorageFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     notes: tuple[str, ...] = ()
 
 
-class TrafficFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrafficFacts(FrozenStruct, forbid_unknown_fields=True):
     """Whether a box's outgoing traffic costs money."""
 
     metered: bool
@@ -288,7 +288,7 @@ class TrafficFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     currency: str = "USD"
 
 
-class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TensorBoard(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """The platform's own TensorBoard: it shows one directory only."""
 
     logdir: str
@@ -296,7 +296,7 @@ class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     note: str | None = None
 
 
-class NetworkFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkFacts(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *network*: mirrors, proxy, ports, and traffic prices."""
 
     mirror_needed: bool | None = None
@@ -314,7 +314,7 @@ class NetworkFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     notes: tuple[str, ...] = ()
 
 
-class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Interruption(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *interruption*: what may end a running box, with which warning."""
 
     model: str | None = None
@@ -337,7 +337,7 @@ class Interruption(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Ids of `FactSource`."""
 
 
-class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DaemonFacts(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *daemon*: how programs keep running without the terminal."""
 
     survives_ssh_drop: bool | None = None
@@ -358,7 +358,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     notes: tuple[str, ...] = ()
 
 
-class Gotcha(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Gotcha(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """A known trap of the platform."""
 
     id: str
@@ -379,7 +379,7 @@ class Gotcha(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     note: str | None = None
 
 
-class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Contradiction(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """A disagreement between sources. All sides are kept, and the worst one applies."""
 
     about: str
@@ -391,7 +391,7 @@ class Contradiction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Ids of `FactSource`."""
 
 
-class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Overrides(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """Section *overrides*: defaults for settings missing in the fleet file."""
 
     detach: str
@@ -422,7 +422,7 @@ class Overrides(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Storage that may be deleted at any time."""
 
 
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Profile(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """A platform."""
 
     id: str

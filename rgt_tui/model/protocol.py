@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rgt_tui.model.autostop import AutostopReading
-from rgt_tui.model.plain import EXACT, Exact
+from rgt_tui.model.plain import EXACT, Exact, FrozenStruct
 
 # New optional fields do not raise it: unknown fields are ignored, missing ones have a default.
 PROTOCOL_VERSION = 1
@@ -41,7 +41,7 @@ Name = Annotated[str, msgspec.Meta(max_length=8192), EXACT]
 """A path or name exactly as on the box; at most twice the length of a path on Linux."""
 
 
-class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuProcess(FrozenStruct, kw_only=True, gc=False):
     """A process with memory on a GPU, as listed by the driver."""
 
     pid: int
@@ -51,7 +51,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mapped: bool = False
 
 
-class GpuHolder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuHolder(FrozenStruct, kw_only=True, gc=False):
     """A process that has a GPU's device open but is not listed by the driver.
 
     Its memory may be orphaned.
@@ -62,7 +62,7 @@ class GpuHolder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cmd: str
 
 
-class MigSlice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MigSlice(FrozenStruct, kw_only=True, gc=False):
     """A part of a partitioned card (Multi-Instance GPU); a program uses one part, not the card."""
 
     name: str
@@ -73,7 +73,7 @@ class MigSlice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``MIG-…``"""
 
 
-class GpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GpuReading(FrozenStruct, kw_only=True, gc=False):
     """One accelerator as reported by its driver (NVML, nvidia-smi, sysfs) or a replayed trace."""
 
     index: int
@@ -121,7 +121,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `util`."""
 
 
-class MemoryReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class MemoryReading(FrozenStruct, kw_only=True, gc=False):
     """The container's memory (cgroup), and separately the host's, which the tenant cannot use."""
 
     cgroup: int | None = None
@@ -145,7 +145,7 @@ class MemoryReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     host_swap_total: int | None = None
 
 
-class CpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CpuReading(FrozenStruct, kw_only=True, gc=False):
     """CPU granted by the cgroup quota, and the host's load."""
 
     quota: float | None = None
@@ -165,7 +165,7 @@ class CpuReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Percentage of CPU time that the host gave to other machines since the last sample."""
 
 
-class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class InodeHog(FrozenStruct, kw_only=True, gc=False):
     """A directory with many inodes, found by a limited scan when a mount runs short of them."""
 
     path: Exact
@@ -173,7 +173,7 @@ class InodeHog(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes: int
 
 
-class DiskReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DiskReading(FrozenStruct, kw_only=True, gc=False):
     """One mount: bytes *and* inodes (``statvfs``)."""
 
     mount: Exact
@@ -197,7 +197,7 @@ class DiskReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 # array_like: a job of a thousand ranks would else repeat the names of the fields.
-class LostRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LostRank(FrozenStruct, array_like=True, gc=False):
     """A missing rank on this machine, while others of its launch are running."""
 
     rank: int
@@ -205,7 +205,7 @@ class LostRank(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Its last pid; None = never seen."""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Heartbeat(FrozenStruct, kw_only=True, gc=False):
     """Progress reported by a rank of our own trainer, or of one with our callback."""
 
     phase: str
@@ -224,7 +224,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Steps done by this process."""
 
 
-class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RankReading(FrozenStruct, kw_only=True, gc=False):
     """Readings of a rank's process in a distributed training, every 5 s."""
 
     rank: int
@@ -258,7 +258,7 @@ class RankReading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lost: tuple[LostRank, ...] = ()
 
 
-class WorkerSums(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WorkerSums(FrozenStruct, kw_only=True, gc=False):
     """Sums over a process's forked copies, such as DataLoader workers."""
 
     count: int
@@ -268,7 +268,7 @@ class WorkerSums(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """State letter of /proc/PID/stat → number of workers in it."""
 
 
-class TrainingProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TrainingProcess(FrozenStruct, kw_only=True, gc=False):
     """A training process, by its pid in the agent's own namespace."""
 
     pid: int
@@ -298,7 +298,7 @@ class TrainingProcess(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``OMP_NUM_THREADS`` in its environment; None = not set, or not readable."""
 
 
-class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SlurmJob(FrozenStruct, kw_only=True, gc=False):
     """A job of this user in Slurm's queue."""
 
     id: str
@@ -312,7 +312,7 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why it waits, or where it runs."""
 
 
-class DetachedSessions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class DetachedSessions(FrozenStruct, kw_only=True, gc=False):
     """Sessions in which detached programs run."""
 
     tmux: tuple[Exact, ...] = ()
@@ -323,7 +323,7 @@ class DetachedSessions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why Slurm's queue could not be read, on a box that has Slurm."""
 
 
-class ExposedToken(msgspec.Struct, frozen=True, gc=False):
+class ExposedToken(FrozenStruct, gc=False):
     """A key found in one of the usual places, without its value."""
 
     path: Exact
@@ -333,7 +333,7 @@ class ExposedToken(msgspec.Struct, frozen=True, gc=False):
     """Why others may read it; None = only this user can."""
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello", gc=False):
+class Hello(FrozenStruct, kw_only=True, tag_field="t", tag="hello", gc=False):
     """First frame of a channel."""
 
     proto: int
@@ -364,7 +364,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """Keys in the usual places; None = not searched yet."""
 
 
-class CopyProgram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CopyProgram(FrozenStruct, kw_only=True, gc=False):
     """A program copying files on the box, other than rgt's own."""
 
     pid: int
@@ -372,7 +372,7 @@ class CopyProgram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``rsync``, ``sftp-server``, ``aws s3``, …"""
 
 
-class PreemptionNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PreemptionNotice(FrozenStruct, kw_only=True, gc=False):
     """The platform's announcement that it takes the machine away."""
 
     source: str
@@ -390,7 +390,7 @@ class PreemptionNotice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Runs that were not asked, because they are not known to save on SIGTERM."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample", gc=False):
+class Sample(FrozenStruct, kw_only=True, tag_field="t", tag="sample", gc=False):
     """One reading of a box.
 
     ``(boot, seq)`` identifies it: the sequence has no gap and no repeat.
@@ -429,7 +429,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
 
 
 # Minimum and maximum, so that a short peak survives the summary.
-class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class HistoryRow(FrozenStruct, kw_only=True, array_like=True, gc=False):
     """The samples of one time slot, summed up."""
 
     at: float
@@ -440,9 +440,7 @@ class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     """For each name of the frame: minimum, mean, maximum."""
 
 
-class RecordedHistory(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history", gc=False
-):
+class RecordedHistory(FrozenStruct, kw_only=True, tag_field="t", tag="history", gc=False):
     """The recorder's history at reduced resolution; only sent to a client that requested it."""
 
     boot: Exact
@@ -459,7 +457,7 @@ class RecordedHistory(
     """Oldest first."""
 
 
-class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="log", gc=False):
+class LogLines(FrozenStruct, kw_only=True, tag_field="t", tag="log", gc=False):
     """Complete lines of one followed file.
 
     ``start`` and ``end`` are byte offsets in the file ``inode``.
@@ -483,7 +481,7 @@ class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="lo
     """Seconds since the last of these lines was written; sent once for a file just opened."""
 
 
-class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class ScalarPoint(FrozenStruct, kw_only=True, array_like=True, gc=False):
     """One logged step of a run."""
 
     step: int
@@ -494,7 +492,7 @@ class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     """Metric name → value. NaN and infinities are sent as the strings "nan", "inf" and "-inf"."""
 
 
-class TrainingPause(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TrainingPause(FrozenStruct, kw_only=True, gc=False):
     """A paused training with unsaved work in memory, until it can save or gives up."""
 
     what: str
@@ -508,7 +506,7 @@ class TrainingPause(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Steps that are lost if it gives up or is killed."""
 
 
-class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="scalar", gc=False):
+class Scalars(FrozenStruct, kw_only=True, tag_field="t", tag="scalar", gc=False):
     """New points of one run's metric source, in file order."""
 
     run: Name
@@ -535,7 +533,7 @@ class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sca
     understand; None = it understands them."""
 
 
-class QueueCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class QueueCell(FrozenStruct, kw_only=True, gc=False):
     """One line of the queue and its state."""
 
     name: Name
@@ -571,7 +569,7 @@ class QueueCell(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     read."""
 
 
-class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="queue", gc=False):
+class QueueState(FrozenStruct, kw_only=True, tag_field="t", tag="queue", gc=False):
     """The complete state of one queue, sent when it changes."""
 
     path: Name
@@ -591,7 +589,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="
     None = neither. The verb ``queue status`` appends ``+edits-HASH`` if the files were edited since."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Checkpoint(FrozenStruct, kw_only=True, gc=False):
     """One published checkpoint of a run."""
 
     path: Exact
@@ -609,7 +607,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why it is incomplete."""
 
 
-class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ckpt", gc=False):
+class Checkpoints(FrozenStruct, kw_only=True, tag_field="t", tag="ckpt", gc=False):
     """All checkpoints of one run, newest last; sent when the list changes."""
 
     run: Name
@@ -621,7 +619,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag=
     """Incomplete ones: being written, or never finished."""
 
 
-class BoxEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event", gc=False):
+class BoxEvent(FrozenStruct, kw_only=True, tag_field="t", tag="event", gc=False):
     """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``."""
 
     boot: Exact
@@ -634,7 +632,7 @@ class BoxEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ev
     """info, warn or error."""
 
 
-class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FoundRun(FrozenStruct, kw_only=True, gc=False):
     """A training outside any queue, found by its processes."""
 
     name: Name
@@ -692,7 +690,7 @@ class FoundRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages about unknown facts and expected losses."""
 
 
-class FoundRuns(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found", gc=False):
+class FoundRuns(FrozenStruct, kw_only=True, tag_field="t", tag="found", gc=False):
     """All found trainings of a box, newest last.
 
     Sent when they change, to a client that requested it.
@@ -703,7 +701,7 @@ class FoundRuns(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="f
     runs: tuple[FoundRun, ...] = ()
 
 
-class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong", gc=False):
+class Pong(FrozenStruct, kw_only=True, tag_field="t", tag="pong", gc=False):
     """Answer to a ``ping`` control line.
 
     Also sent with number 0 when the clock was set or the first scan is done.
@@ -730,14 +728,14 @@ Frame = (
 )
 
 
-class FileCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FileCursor(FrozenStruct, kw_only=True, gc=False):
     """A cursor in a file: everything before `offset` of file `inode` has been received."""
 
     inode: int
     offset: int
 
 
-class SampleCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SampleCursor(FrozenStruct, kw_only=True, gc=False):
     """The last sample or event received."""
 
     boot: str
@@ -745,14 +743,14 @@ class SampleCursor(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seq: int
 
 
-class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class HistoryRequest(FrozenStruct, kw_only=True, gc=False):
     """Request the history at reduced resolution instead of sample by sample."""
 
     seconds: float
     points: int = 240
 
 
-class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class JobHooks(FrozenStruct, kw_only=True, omit_defaults=True, gc=False):
     """A platform's shell lines that run before the command of a cell."""
 
     env: str | None = None
@@ -763,7 +761,7 @@ class JobHooks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Domains to access without the proxy."""
 
 
-class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class WatchConfig(FrozenStruct, kw_only=True, omit_defaults=True, gc=False):
     """First line that the client writes to ``watch``."""
 
     proto: int = PROTOCOL_VERSION
@@ -811,7 +809,7 @@ class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 # One struct for all operations: unknown ones are ignored by older agents.
-class ControlLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class ControlLine(FrozenStruct, kw_only=True, omit_defaults=True, gc=False):
     """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
 
     op: str

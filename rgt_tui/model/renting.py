@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 
-import msgspec
+from rgt_tui.model.plain import FrozenStruct
 
 FLEET_FILE = "fleet file"
 """`Meter.source` of a price from the fleet file: no provider was queried."""
 
 
-class RentalRequest(msgspec.Struct, frozen=True, kw_only=True):
+class RentalRequest(FrozenStruct, kw_only=True):
     """A person's request, in terms that apply to every platform."""
 
     gpu: str
@@ -34,7 +34,7 @@ class RentalRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One line as in ``authorized_keys``: the key that the machine accepts."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Offer(FrozenStruct, kw_only=True):
     """An offer that fulfils a request, with a price just queried."""
 
     kind: str
@@ -78,7 +78,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return self.compute_per_hour + self.storage_per_hour
 
 
-class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+class Leftover(FrozenStruct, kw_only=True):
     """Something other than a machine that is or may be billed, and outlives its machine."""
 
     what: str
@@ -96,7 +96,7 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """How to delete it: the call, or what to click."""
 
 
-class Bid(msgspec.Struct, frozen=True, kw_only=True):
+class Bid(FrozenStruct, kw_only=True):
     """The bid for an interruptible machine. None = unknown."""
 
     kind: str
@@ -119,7 +119,7 @@ class Bid(msgspec.Struct, frozen=True, kw_only=True):
     """A higher bid has taken the machine: it is paused, but intended to run."""
 
 
-class BidReview(msgspec.Struct, frozen=True, kw_only=True):
+class BidReview(FrozenStruct, kw_only=True):
     """What a person must see before a bid is changed."""
 
     box: str
@@ -137,7 +137,7 @@ class BidReview(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies this change, for 60 s."""
 
 
-class RentReview(msgspec.Struct, frozen=True, kw_only=True):
+class RentReview(FrozenStruct, kw_only=True):
     """What a person must see before a machine is rented."""
 
     box: str
@@ -162,7 +162,7 @@ MACHINE = "machine"
 """`UnlistedItem.what` of an item that could be a box."""
 
 
-class UnlistedItem(msgspec.Struct, frozen=True, kw_only=True):
+class UnlistedItem(FrozenStruct, kw_only=True):
     """Something that is or may be billed to an account and belongs to no box of the fleet file."""
 
     kind: str
@@ -196,7 +196,7 @@ class UnlistedItem(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
+class AccountBill(FrozenStruct, kw_only=True):
     """Billed items of one account that belong to no box of the fleet file. Client clock."""
 
     kind: str
@@ -271,7 +271,7 @@ def is_gone(meter: Meter) -> bool:
     return meter.error is None and meter.lifecycle is Lifecycle.GONE
 
 
-class MoneyAmount(msgspec.Struct, frozen=True):
+class MoneyAmount(FrozenStruct):
     """A sum of money or an hourly price, in one currency.
 
     Amounts of two currencies are never added.
@@ -286,7 +286,7 @@ class MoneyAmount(msgspec.Struct, frozen=True):
     bound."""
 
 
-class Meter(msgspec.Struct, frozen=True):
+class Meter(FrozenStruct):
     """The costs and state of one box, with their source."""
 
     kind: MeterKind = MeterKind.UNKNOWN

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 
-import msgspec
-
+from rgt_tui.model.plain import FrozenStruct
 from rgt_tui.model.protocol import FileCursor, TrainingPause
 
 TIME = "@time"
@@ -99,7 +98,7 @@ class Series(Sequence[tuple[int, float]]):
         return id(self)
 
 
-class RunResume(msgspec.Struct, frozen=True, gc=False):
+class RunResume(FrozenStruct, gc=False):
     """A run resumed from a checkpoint."""
 
     step: int
@@ -110,7 +109,7 @@ class RunResume(msgspec.Struct, frozen=True, gc=False):
     """The last step before the resume, if known."""
 
 
-class RunState(msgspec.Struct, frozen=True, gc=False):
+class RunState(FrozenStruct, gc=False):
     """One run according to its metrics."""
 
     name: str

@@ -18,7 +18,7 @@ import msgspec
 
 from rgt_tui.files import NotOurs, config_directory, read_own
 from rgt_tui.language import speaks_english, translate
-from rgt_tui.model import Profile
+from rgt_tui.model import FrozenStruct, Profile
 from rgt_tui.model import profile as parts
 from rgt_tui.profiles.profile_faults import (
     MONTH,
@@ -327,7 +327,7 @@ def is_cluster(platform: str) -> bool:
 # assumption would agree with each other.
 
 
-class ApiField(msgspec.Struct, frozen=True):
+class ApiField(FrozenStruct):
     """One field, parameter or body: ``list of TYPE``, ``one of A|B``, a scalar or a type name."""
 
     kind: str
@@ -340,7 +340,7 @@ class ApiField(msgspec.Struct, frozen=True):
     nullable: bool = False
 
 
-class ApiCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApiCall(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     """One call."""
 
     method: str
@@ -361,7 +361,7 @@ class ApiCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return method == self.method and re.fullmatch(pattern, path) is not None
 
 
-class ApiTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApiTable(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     """The requests and answers of a platform's API."""
 
     platform: str

@@ -9,8 +9,6 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import urlsplit
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingAction,
@@ -19,6 +17,7 @@ from rgt_tui.model import (
     ClockStart,
     DangerClock,
     FactSource,
+    FrozenStruct,
     Profile,
     StoragePrice,
     StorageTier,
@@ -40,7 +39,7 @@ class RowWeight(enum.StrEnum):
     """It is lost, or causes costs automatically."""
 
 
-class PageRow(msgspec.Struct, frozen=True):
+class PageRow(FrozenStruct):
     """One fact."""
 
     label: str
@@ -48,7 +47,7 @@ class PageRow(msgspec.Struct, frozen=True):
     weight: RowWeight = RowWeight.PLAIN
 
 
-class PageSection(msgspec.Struct, frozen=True):
+class PageSection(FrozenStruct):
     """Rows with a title."""
 
     title: str

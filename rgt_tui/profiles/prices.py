@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     MACHINE,
+    FrozenStruct,
     Meter,
     MeterKind,
     MoneyAmount,
@@ -325,7 +324,7 @@ def format_sums(amounts: Iterable[MoneyAmount], none: str = "?") -> str:
     return " + ".join(texts) or none
 
 
-class TransferCost(msgspec.Struct, frozen=True, kw_only=True):
+class TransferCost(FrozenStruct, kw_only=True):
     """The cost of transferring some bytes out of a box."""
 
     bytes: int

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingAction,
@@ -18,6 +16,7 @@ from rgt_tui.model import (
     ClockStart,
     DangerClock,
     FactSource,
+    FrozenStruct,
     Gotcha,
     Overrides,
     Profile,
@@ -283,7 +282,7 @@ def _check_seconds(key: str, seconds: float | None) -> Iterator[str]:
         yield f"{key}: {seconds:g} is not a number of seconds, 0 or more"
 
 
-class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
+class Shortfall(FrozenStruct, kw_only=True):
     """A problem with the source of one fact."""
 
     profile: str
@@ -294,7 +293,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
     """False = a warning."""
 
 
-class SourceCheckResult(msgspec.Struct, frozen=True, kw_only=True):
+class SourceCheckResult(FrozenStruct, kw_only=True):
     """The result of checking the sources."""
 
     facts: int

@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from statistics import median
 from typing import NamedTuple
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     Checkpoint,
     FoundRun,
+    FrozenStruct,
     LogView,
     MeterKind,
     MoneyAmount,
@@ -51,7 +50,7 @@ ROOM_PCT, LEAST_POINTS = 60.0, 30
 _COST = re.compile(r"^(?:\S+ )?checkpoint \d[\d,]* .* stalled ([\d,]+) ms")
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
+class Advice(FrozenStruct, kw_only=True):
     """One piece of advice about a run."""
 
     run: str
@@ -375,7 +374,7 @@ def ranks_changed(name: str, before: int, now: int, *, batch_norm: bool) -> Iter
         yield Advice(run=name, about="batch", text=text, page="D10")
 
 
-class RunCost(msgspec.Struct, frozen=True, kw_only=True):
+class RunCost(FrozenStruct, kw_only=True):
     """What the box costs while a run is active. Runs that share a box also share this cost."""
 
     per_1000_steps: MoneyAmount

@@ -15,14 +15,14 @@ import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb, Profile
+from rgt_tui.model import BillingVerb, FrozenStruct, Profile
 from rgt_tui.profiles.survival import action_for, bilingual_verb
 
 VERSION = 1
 MOST_BYTES = 1 << 20
 
 
-class SeenPage(msgspec.Struct, frozen=True):
+class SeenPage(FrozenStruct):
     """A platform's page as it was shown."""
 
     digest: str
@@ -30,7 +30,7 @@ class SeenPage(msgspec.Struct, frozen=True):
     """Client clock, Unix time."""
 
 
-class SeenPages(msgspec.Struct, frozen=True):
+class SeenPages(FrozenStruct):
     """The content of the file."""
 
     version: int = VERSION

@@ -12,10 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb, Leftover
+from rgt_tui.model import BillingVerb, FrozenStruct, Leftover
 from rgt_tui.providers.control_plane import AuthError, PermitRefused, ProviderError, make_printable
 from rgt_tui.providers.registry import module_of
 
@@ -260,7 +258,7 @@ def as_array(value: object) -> list[object]:
 # requested, a repeated cursor, fewer items than the list announces.
 
 
-class ListPage(msgspec.Struct, frozen=True):
+class ListPage(FrozenStruct):
     """One page of a list."""
 
     items: object

@@ -12,10 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-import msgspec
-
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef
+from rgt_tui.model import BillingVerb, FrozenStruct, Lifecycle, MeterKind, ProviderRef
 from rgt_tui.profiles import describe_tier_prices, load_profile
 from rgt_tui.providers.answers import (
     AnswerProof,
@@ -104,7 +102,7 @@ def find_body_error(data: object) -> BodyError | None:
     return BodyError(word, f"{word}: {said}" if said else word, MEANS.get(word))
 
 
-class InstanceSnapshot(msgspec.Struct, frozen=True):
+class InstanceSnapshot(FrozenStruct):
     """The used fields of a running instance's snapshot; None = not given."""
 
     at: float

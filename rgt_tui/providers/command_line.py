@@ -12,9 +12,8 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.providers.control_plane import BadAnswer, Unreachable, make_printable
 
 MOST = 16 << 20
@@ -23,7 +22,7 @@ SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "Forw
 """Connects to another machine, without prompts, using ssh_config for everything else."""
 
 
-class CommandResult(msgspec.Struct, frozen=True):
+class CommandResult(FrozenStruct):
     """The result of a command."""
 
     status: int

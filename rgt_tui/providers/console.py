@@ -16,6 +16,7 @@ from rgt_tui.model import (
     BY_HAND,
     CLICK,
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     Meter,
@@ -48,7 +49,7 @@ by then.
 """
 
 
-class BoxSighting(msgspec.Struct, frozen=True):
+class BoxSighting(FrozenStruct):
     """What rgt sees of a box, over SSH."""
 
     answers: bool

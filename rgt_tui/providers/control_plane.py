@@ -16,6 +16,7 @@ from rgt_tui.language import translate
 from rgt_tui.model import (
     Bid,
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Meter,
     Offer,
@@ -104,7 +105,7 @@ class PermitRefused(Exception):
     """A billing action was requested without a permit that covers it. Nothing was sent."""
 
 
-class Instance(msgspec.Struct, frozen=True):
+class Instance(FrozenStruct):
     """One machine as shown in the provider's list."""
 
     id: str
@@ -364,7 +365,7 @@ def bidder_of(account: Account) -> Bidder | None:
     return found
 
 
-class AccountContext(msgspec.Struct, frozen=True):
+class AccountContext(FrozenStruct):
     """The parameters for opening any account."""
 
     clock: Callable[[], float]

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, quote, urlsplit
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     MeterKind,
@@ -166,7 +165,7 @@ def find_body_error(data: object) -> BodyError | None:
     return BodyError(make_printable(data["id"], 80), parse_text(data["message"], 200) or "")
 
 
-class AttachedResources(msgspec.Struct, frozen=True):
+class AttachedResources(FrozenStruct):
     """Resources attached to a droplet, read at `at`: those that bill now, and after a destroy."""
 
     at: float

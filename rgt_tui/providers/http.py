@@ -18,7 +18,7 @@ from rgt_wire import USER_AGENT
 
 from rgt_tui import files
 from rgt_tui.language import translate
-from rgt_tui.model import ProviderRef, Secret
+from rgt_tui.model import FrozenStruct, ProviderRef, Secret
 from rgt_tui.providers.control_plane import (
     AccountContext,
     AuthError,
@@ -42,7 +42,7 @@ LONGEST_PAUSE = 900.0
 """Maximum of such seconds, whatever the server says: a meter unread for days hides its cost."""
 
 
-class BodyError(msgspec.Struct, frozen=True):
+class BodyError(FrozenStruct):
     """The error in a body, regardless of the HTTP status, which some platforms leave at 200."""
 
     code: str
@@ -54,7 +54,7 @@ class BodyError(msgspec.Struct, frozen=True):
     """Id of a machine made despite the error; it becomes ``ProviderError.made``."""
 
 
-class HttpAnswer(msgspec.Struct, frozen=True):
+class HttpAnswer(FrozenStruct):
     """A 2xx answer."""
 
     status: int
@@ -66,7 +66,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     """Names in lower case."""
 
 
-class RawExchange(msgspec.Struct, frozen=True):
+class RawExchange(FrozenStruct):
     """One request and its answer, unmodified."""
 
     method: str

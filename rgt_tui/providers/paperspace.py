@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 from urllib.parse import urlencode
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     MeterKind,
@@ -169,7 +168,7 @@ def find_body_error(data: object) -> BodyError | None:
     return BodyError(code, parse_text(data["message"], 200) or code, MEANS.get(code))
 
 
-class AdditionalData(msgspec.Struct, frozen=True):
+class AdditionalData(FrozenStruct):
     """Data read in addition to the machines; None = it could not be read."""
 
     at: float
@@ -447,7 +446,7 @@ class PageFetcher(Protocol):
         ...
 
 
-class OsTemplate(msgspec.Struct, frozen=True):
+class OsTemplate(FrozenStruct):
     """The used fields of an operating system template."""
 
     id: str

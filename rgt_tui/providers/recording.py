@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import RentalRequest
+from rgt_tui.model import FrozenStruct, RentalRequest
 from rgt_tui.providers.control_plane import Account, ProviderError
 from rgt_tui.providers.http import AccountHttp, RawExchange
 
@@ -67,7 +67,7 @@ ID_SEGMENT = re.compile(r"\d{4,}|[0-9a-fA-F-]{12,}|(?=.*\d)[A-Za-z0-9_-]{10,}")
 """A path segment that is an id."""
 
 
-class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedExchange(FrozenStruct, kw_only=True):
     """One request and its answer."""
 
     method: str
@@ -82,7 +82,7 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Recording(msgspec.Struct, frozen=True, kw_only=True):
+class Recording(FrozenStruct, kw_only=True):
     """A provider's answers to the reads of one account."""
 
     rgt: str

@@ -15,7 +15,7 @@ from types import ModuleType
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import Lifecycle, Meter, ProviderRef
+from rgt_tui.model import FrozenStruct, Lifecycle, Meter, ProviderRef
 from rgt_tui.providers.control_plane import (
     Account,
     AccountContext,
@@ -94,7 +94,7 @@ class UnknownProvider(ValueError):
     """The fleet file names a control plane without an adapter."""
 
 
-class AccountListing(msgspec.Struct, frozen=True, kw_only=True):
+class AccountListing(FrozenStruct, kw_only=True):
     """One account's machines, by the last list."""
 
     ref: ProviderRef

@@ -20,6 +20,7 @@ import msgspec
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     Meter,
@@ -62,7 +63,7 @@ def state_of(
     return unknown
 
 
-class RentedMachine(msgspec.Struct, frozen=True, kw_only=True):
+class RentedMachine(FrozenStruct, kw_only=True):
     """One machine as its platform describes it. None = not given; Unix times, money per hour."""
 
     id: str
@@ -108,7 +109,7 @@ class RentedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """What the platform leaves unclear about its prices."""
 
 
-class MachineCall(msgspec.Struct, frozen=True):
+class MachineCall(FrozenStruct):
     """One request that acts on a machine."""
 
     method: str
@@ -116,7 +117,7 @@ class MachineCall(msgspec.Struct, frozen=True):
     body: object = None
 
 
-class AccountBalance(msgspec.Struct, frozen=True):
+class AccountBalance(FrozenStruct):
     """An account's money."""
 
     amount: float
@@ -125,7 +126,7 @@ class AccountBalance(msgspec.Struct, frozen=True):
     """Hourly cost of all machines of the account; None = not reported, so they are added up."""
 
 
-class BookedCost(msgspec.Struct, frozen=True):
+class BookedCost(FrozenStruct):
     """A machine's cost in the platform's billing records."""
 
     amount: float

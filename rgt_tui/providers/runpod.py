@@ -12,11 +12,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     Meter,
@@ -361,7 +360,7 @@ stopped.
 """
 
 
-class PodSpend(msgspec.Struct, frozen=True):
+class PodSpend(FrozenStruct):
     """One pod's cost in the provider's billing records."""
 
     amount: float | None
@@ -753,7 +752,7 @@ def _sum_records(answer: HttpAnswer, instance: str, *, strict: bool = False) -> 
     return None
 
 
-class AccountBalance(msgspec.Struct, frozen=True):
+class AccountBalance(FrozenStruct):
     """An account's money."""
 
     amount: float

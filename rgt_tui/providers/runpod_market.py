@@ -17,6 +17,7 @@ import msgspec
 
 from rgt_tui.language import translate
 from rgt_tui.model import (
+    FrozenStruct,
     Lifecycle,
     Meter,
     Offer,
@@ -87,7 +88,7 @@ SPOT_NOTES = (
 RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
 
 
-class GpuType(msgspec.Struct, frozen=True, kw_only=True):
+class GpuType(FrozenStruct, kw_only=True):
     """The used fields of a catalogue entry, for one of the clouds."""
 
     id: str

@@ -12,10 +12,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
 from rgt_tui.language import translate
-from rgt_tui.model import Leftover, Lifecycle
+from rgt_tui.model import FrozenStruct, Leftover, Lifecycle
 from rgt_tui.profiles import load_profile, storage_per_hour
 from rgt_tui.providers.answers import (
     ListPage,
@@ -49,14 +47,14 @@ BILLED_WORKERS = ("running", "idle", "initializing")
 """
 
 
-class NetworkMount(msgspec.Struct, frozen=True):
+class NetworkMount(FrozenStruct):
     """A network volume on a pod."""
 
     volume: str
     path: str
 
 
-class Pod(msgspec.Struct, frozen=True):
+class Pod(FrozenStruct):
     """The used fields of a pod. None = not given. Sizes in GB, money in $ per hour, Unix times."""
 
     id: str

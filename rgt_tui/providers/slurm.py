@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import msgspec
-
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Leftover,
     Lifecycle,
     Meter,
@@ -83,7 +82,7 @@ ENDED = frozenset(
 )  # fmt: skip
 
 
-class SqueueJob(msgspec.Struct, frozen=True, kw_only=True):
+class SqueueJob(FrozenStruct, kw_only=True):
     """One line of squeue."""
 
     id: str

@@ -14,6 +14,7 @@ import msgspec
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BillingVerb,
+    FrozenStruct,
     Lifecycle,
     Meter,
     MeterKind,
@@ -28,7 +29,7 @@ from rgt_tui.providers.answers import AnswerProof, action_proof
 from rgt_tui.providers.control_plane import PermitRefused, Provider, ProviderError
 
 
-class StopPaces(msgspec.Struct, frozen=True):
+class StopPaces(FrozenStruct):
     """How a stop is confirmed."""
 
     timeout_s: float = 180.0
@@ -227,7 +228,7 @@ def _describe_last_state(
     )
 
 
-class OwnStop(msgspec.Struct, frozen=True, kw_only=True):
+class OwnStop(FrozenStruct, kw_only=True):
     """A platform's way for a machine to stop itself."""
 
     way: StopMethod

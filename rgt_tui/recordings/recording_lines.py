@@ -21,7 +21,7 @@ import msgspec
 from rgt_tui import __version__
 from rgt_tui.files import open_regular
 from rgt_tui.fleet import shift_state
-from rgt_tui.model import BoxSpec, BoxState, LinkState, Meter
+from rgt_tui.model import BoxSpec, BoxState, FrozenStruct, LinkState, Meter
 
 FORMAT = 1
 # Four times the largest frame, because base64 and the wrapper make it longer.
@@ -44,7 +44,7 @@ class DamagedLine(ValueError):
     """One line is invalid; the others are usable."""
 
 
-class RecordingHeader(msgspec.Struct, frozen=True):
+class RecordingHeader(FrozenStruct):
     """The first line."""
 
     recording: int
@@ -55,7 +55,7 @@ class RecordingHeader(msgspec.Struct, frozen=True):
     boxes: tuple[BoxSpec, ...]
 
 
-class StateChange(msgspec.Struct, frozen=True, omit_defaults=True):
+class StateChange(FrozenStruct, omit_defaults=True):
     """A change in a box's state without a frame."""
 
     link: LinkState | None = None
@@ -71,7 +71,7 @@ class StateChange(msgspec.Struct, frozen=True, omit_defaults=True):
     the new time."""
 
 
-class RecordingEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordingEntry(FrozenStruct, omit_defaults=True):
     """Any further line: of one box at one time, with one of the three."""
 
     box: str
@@ -242,7 +242,7 @@ def apply_change(state: BoxState, what: StateChange) -> BoxState:
 # Reads a recording line by line, and reports the damaged lines.
 
 
-class SkippedLine(msgspec.Struct, frozen=True):
+class SkippedLine(FrozenStruct):
     """A line that could not be used."""
 
     line: int

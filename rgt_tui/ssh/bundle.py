@@ -8,7 +8,7 @@ import io
 import zipfile
 from pathlib import Path
 
-import msgspec
+from rgt_tui.model import FrozenStruct
 
 PACKAGE = "rgt_box"
 SHARED = "rgt_wire"
@@ -42,7 +42,7 @@ if __name__ == "__main__":  # a process that multiprocessing spawns imports this
 '''
 
 
-class AgentBundle(msgspec.Struct, frozen=True):
+class AgentBundle(FrozenStruct):
     """The agent or the trainer, ready to be sent to a box."""
 
     data: bytes

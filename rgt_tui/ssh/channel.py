@@ -15,6 +15,7 @@ import msgspec
 from rgt_tui.model import (
     ControlLine,
     Frame,
+    FrozenStruct,
     Hello,
     LogLines,
     WatchConfig,
@@ -384,7 +385,7 @@ NO_HISTORY = (
 NO_FILES = "no file transfer (SFTP, scp): push results to storage from the box, or use the direct TCP address"
 
 
-class BoxStream(msgspec.Struct, frozen=True):
+class BoxStream(FrozenStruct):
     """A running stream of frames, and what does not work on this box."""
 
     channel: WatchChannel | ShellProbe

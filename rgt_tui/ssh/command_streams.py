@@ -15,10 +15,9 @@ import threading
 from collections.abc import AsyncIterator, Callable
 
 import asyncssh
-import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.remote_command import (
     CommandSession,
@@ -39,7 +38,7 @@ SILENCE_S = 120.0
 """Seconds without any progress of the box after which it is given up."""
 
 
-class StreamedResult(msgspec.Struct, frozen=True):
+class StreamedResult(FrozenStruct):
     """The result of a command."""
 
     status: int | None

@@ -13,7 +13,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec
+from rgt_tui.model import BoxSpec, FrozenStruct
 from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, HopOpener, HopStep, keepalive
 from rgt_tui.ssh.known_hosts import HostKeyPolicy, MovedHost
@@ -82,7 +82,7 @@ replace = msgspec.structs.replace
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-class MovedAddress(msgspec.Struct, frozen=True):
+class MovedAddress(FrozenStruct):
     """The current address of a box, if it differs from its description."""
 
     host: str

@@ -11,10 +11,8 @@ from __future__ import annotations
 import functools
 import shlex
 
-import msgspec
-
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text, is_exact_path
+from rgt_tui.model import FrozenStruct, clean_text, is_exact_path
 from rgt_tui.ssh.box_transport import BoxTransport
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
 from rgt_tui.ssh.login_shell import quote_words
@@ -73,7 +71,7 @@ is skipped. Names are UTF-8, and other bytes are kept, in any locale of the box.
 """
 
 
-class DeployedAgent(msgspec.Struct, frozen=True):
+class DeployedAgent(FrozenStruct):
     """Where the agent is on a box."""
 
     python: str
@@ -237,7 +235,7 @@ sys.exit(0 if new else 1)
 """The first new enough version ends the search: there may be dozens of interpreters."""
 
 
-class DeployedTrainer(msgspec.Struct, frozen=True):
+class DeployedTrainer(FrozenStruct):
     """The trainer on a box."""
 
     box: str

@@ -32,7 +32,7 @@ from asyncssh.public_key import (
 )
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.ssh.known_hosts import (
     HostKeyPolicy,
@@ -119,7 +119,7 @@ def _known_algorithms(
     return kept
 
 
-class HopStep(msgspec.Struct, frozen=True):
+class HopStep(FrozenStruct):
     """One hop, with the data for its messages."""
 
     host: SshHost

@@ -16,11 +16,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.files import lock_file
 from rgt_tui.language import translate
-from rgt_tui.model import QuestionKind
+from rgt_tui.model import FrozenStruct, QuestionKind
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.ssh_errors import HostKeyRefused
 from rgt_tui.ssh.ssh_route import SshHost
@@ -69,7 +67,7 @@ def in_list(patterns: str, text: str) -> bool:
 CA, REVOKED = "cert-authority", "revoked"
 
 
-class KnownHostLine(msgspec.Struct, frozen=True):
+class KnownHostLine(FrozenStruct):
     """One line with a key."""
 
     path: str
@@ -149,7 +147,7 @@ def hash_name(name: str) -> str:
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
-class KnownLines(msgspec.Struct, frozen=True):
+class KnownLines(FrozenStruct):
     """The lines about a server, by kind."""
 
     keys: tuple[KnownHostLine, ...] = ()
@@ -447,7 +445,7 @@ def effective(asked: HostKeyPolicy, strict: str) -> HostKeyPolicy:
     return asked
 
 
-class OfferedKey(msgspec.Struct, frozen=True):
+class OfferedKey(FrozenStruct):
     """The key that a server showed."""
 
     type: str
@@ -460,7 +458,7 @@ class OfferedKey(msgspec.Struct, frozen=True):
         return base64.b64decode(self.key)
 
 
-class MovedHost(msgspec.Struct, frozen=True):
+class MovedHost(FrozenStruct):
     """The provider reports a new address of the box."""
 
     source: str

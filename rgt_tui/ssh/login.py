@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncssh
-import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import QuestionKind
+from rgt_tui.model import FrozenStruct, QuestionKind
 from rgt_tui.ssh.login_shell import EXPIRED
 from rgt_tui.ssh.person import PausableDeadline, Person, PromptWaiter
 from rgt_tui.ssh.ssh_route import SshHost
@@ -302,7 +301,7 @@ def _split_string(data: bytes) -> tuple[bytes, bytes]:
     return data[4 : 4 + size], data[4 + size :]
 
 
-class LoadedIdentity(msgspec.Struct, frozen=True):
+class LoadedIdentity(FrozenStruct):
     """The content of one identity file."""
 
     key: asyncssh.SSHKey | None = None

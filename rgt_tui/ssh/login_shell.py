@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import asyncssh
-import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.ssh_errors import BoxError, CommandNotRun, PasswordExpired
 
@@ -49,7 +48,7 @@ def mark_command(command: str) -> str:
     return f"echo; echo {MARKER}; {command}"
 
 
-class StartUpCost(msgspec.Struct, frozen=True):
+class StartUpCost(FrozenStruct):
     """What the start-up files cost before a command began."""
 
     seconds: float = 0.0
@@ -310,7 +309,7 @@ def runs_plain_commands(connection: BoxTransport) -> bool:
 # Which line of which start-up file is the cause.
 
 
-class StartUpLine(msgspec.Struct, frozen=True):
+class StartUpLine(FrozenStruct):
     """A line of a start-up file that hinders commands."""
 
     file: str
@@ -551,7 +550,7 @@ ASK_LOGIN_SHELL = "shopt -q login_shell && echo RGT-LOGIN"
 """Prints ``RGT-LOGIN`` if bash runs commands in a login shell; other shells fail."""
 
 
-class StartUpTrace(msgspec.Struct, frozen=True):
+class StartUpTrace(FrozenStruct):
     """What the start-up files do, by a trace of the login shell."""
 
     ending: StartUpLine | None = None

@@ -14,6 +14,7 @@ import msgspec
 from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxSpec,
+    FrozenStruct,
     JobObject,
     KubectlRoute,
     KubernetesPod,
@@ -26,7 +27,7 @@ from rgt_tui.model import (
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
 
 
-class KubectlResult(msgspec.Struct, frozen=True):
+class KubectlResult(FrozenStruct):
     """The result of a kubectl command."""
 
     status: int

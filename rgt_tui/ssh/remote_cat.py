@@ -16,7 +16,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
 from rgt_tui.ssh.deployment import DeployedAgent
 from rgt_tui.ssh.remote_command import (
@@ -147,7 +147,7 @@ class CatFailed(BoxError):
     """The agent could not read the file, or sent an invalid answer."""
 
 
-class FileBegins(msgspec.Struct, frozen=True, tag_field="t", tag="file"):
+class FileBegins(FrozenStruct, tag_field="t", tag="file"):
     """The following data belongs to this file."""
 
     path: str
@@ -158,7 +158,7 @@ class FileBegins(msgspec.Struct, frozen=True, tag_field="t", tag="file"):
     """None at first, else resumed, rotated, truncated, replaced or removed."""
 
 
-class FileListed(msgspec.Struct, frozen=True):
+class FileListed(FrozenStruct):
     """An existing file."""
 
     path: str
@@ -166,15 +166,15 @@ class FileListed(msgspec.Struct, frozen=True):
     mtime: float
 
 
-class _DataRecord(msgspec.Struct, frozen=True, tag_field="t", tag="data"):
+class _DataRecord(FrozenStruct, tag_field="t", tag="data"):
     n: int
 
 
-class _ErrorRecord(msgspec.Struct, frozen=True, tag_field="t", tag="error"):
+class _ErrorRecord(FrozenStruct, tag_field="t", tag="error"):
     text: str
 
 
-class _EndRecord(msgspec.Struct, frozen=True, tag_field="t", tag="end"):
+class _EndRecord(FrozenStruct, tag_field="t", tag="end"):
     pass
 
 

@@ -12,7 +12,7 @@ import msgspec
 from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from rgt_tui.language import translate
-from rgt_tui.model import MAX_FRAME_BYTES, clean_decoded, clean_text
+from rgt_tui.model import MAX_FRAME_BYTES, FrozenStruct, clean_decoded, clean_text
 from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
 from rgt_tui.ssh.login_shell import (
     GUARD,
@@ -242,7 +242,7 @@ SECONDS = 30.0
 MOST_BYTES = 4 << 20
 
 
-class RemoteCommandResult(msgspec.Struct, frozen=True):
+class RemoteCommandResult(FrozenStruct):
     """The result of a command."""
 
     status: int | None

@@ -18,6 +18,7 @@ from rgt_tui.model import (
     CpuReading,
     DetachedSessions,
     DiskReading,
+    FrozenStruct,
     GpuReading,
     MemoryReading,
     Sample,
@@ -180,7 +181,7 @@ _DF = re.compile(r"\s(\d+|-)\s+(\d+|-)\s+(-?\d+|-)\s+(?:\d+%|-)\s+/")
 """Size, used and free of one row of ``df -P``; the names around them may contain blanks."""
 
 
-class ProbeGreeting(msgspec.Struct, frozen=True):
+class ProbeGreeting(FrozenStruct):
     """The probe's first line."""
 
     boot: str

@@ -21,11 +21,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.files import open_named
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")
@@ -62,7 +60,7 @@ ANYBODY, ANY_PORT, ANY_USER = "rgt-any-host", "64999", "rgt-any-user"
 """Placeholders for all hosts that no line of the files distinguishes: they share one query."""
 
 
-class ConfigSource(msgspec.Struct, frozen=True):
+class ConfigSource(FrozenStruct):
     """One file to start from."""
 
     path: Path
@@ -73,7 +71,7 @@ class ConfigSource(msgspec.Struct, frozen=True):
     must_exist: bool = False
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class Surroundings(FrozenStruct):
     """The ssh_config files, and the environment in which they are read."""
 
     sources: tuple[ConfigSource, ...]
@@ -122,7 +120,7 @@ def _login_user() -> str:
     return getpass.getuser()
 
 
-class ConfigScan(msgspec.Struct, frozen=True):
+class ConfigScan(FrozenStruct):
     """The names in the files, regardless of which apply to which host."""
 
     aliases: tuple[str, ...]

@@ -9,9 +9,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ssh.ssh_config import (
     NO_FILE,
     NO_KEY,
@@ -36,7 +35,7 @@ NOT_HONOURED = (
 """Options that may affect the login and that rgt ignores; see docs/ssh.md."""
 
 
-class JumpHost(msgspec.Struct, frozen=True):
+class JumpHost(FrozenStruct):
     """One element of ProxyJump."""
 
     host: str
@@ -44,7 +43,7 @@ class JumpHost(msgspec.Struct, frozen=True):
     port: int | None = None
 
 
-class SshHost(msgspec.Struct, frozen=True):
+class SshHost(FrozenStruct):
     """How to reach one SSH server: one hop of a route. Paths are expanded, times are in seconds."""
 
     alias: str
@@ -101,7 +100,7 @@ class SshHost(msgspec.Struct, frozen=True):
         return known_name(self.host, self.port, self.host_key_alias)
 
 
-class HostRequest(msgspec.Struct, frozen=True):
+class HostRequest(FrozenStruct):
     """The requested host. Explicit values override every file, as on ssh's command line."""
 
     host: str

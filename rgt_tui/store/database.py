@@ -17,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.files import lock_file
-from rgt_tui.model import BoxSpec
+from rgt_tui.model import BoxSpec, FrozenStruct
 from rgt_tui.store import happenings, moments, spending
 
 
-class DatabaseSettings(msgspec.Struct, frozen=True):
+class DatabaseSettings(FrozenStruct):
     """Marks of the database's file, and how it is kept."""
 
     application_id: int = 0x72677468

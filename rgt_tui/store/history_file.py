@@ -18,6 +18,7 @@ from rgt_tui.model import (
     FleetEvent,
     FleetSpend,
     FleetState,
+    FrozenStruct,
     ReducedHistory,
     keep_named,
 )
@@ -52,7 +53,7 @@ table."""
 T = TypeVar("T")
 
 
-class BoxWrites(msgspec.Struct, frozen=True):
+class BoxWrites(FrozenStruct):
     """Data to write about one box; immutable, so that another thread may read it."""
 
     runs: BoxState | None = None
@@ -99,7 +100,7 @@ def merge_batches(batches: Iterable[Batch]) -> Batch:
     return found
 
 
-class UnstoredPart(msgspec.Struct, frozen=True):
+class UnstoredPart(FrozenStruct):
     """Data of a box that cannot be stored; the file itself is fine."""
 
     box: str

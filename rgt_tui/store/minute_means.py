@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from rgt_tui.model import BoxState, ReducedHistory, Sample
+from rgt_tui.model import BoxState, FrozenStruct, ReducedHistory, Sample
 from rgt_tui.profiles import byte_pct, card_figures, compute_percent, inode_pct, memory_pct
 
 WIDTH = 60
@@ -27,7 +27,7 @@ LONGEST_MOUNT = 512
 """A mount point with a longer name is not recorded."""
 
 
-class SlotMean(msgspec.Struct, frozen=True):
+class SlotMean(FrozenStruct):
     """Means of one box over one time slot."""
 
     box: str
@@ -127,7 +127,7 @@ Key = tuple[int, int, int]
 """Box, width, number of the chunk."""
 
 
-class _ChunkBody(msgspec.Struct, frozen=True, array_like=True):
+class _ChunkBody(FrozenStruct, array_like=True):
     """A chunk as it is stored: shares in tenths of a percent."""
 
     slots: dict[int, tuple[int, dict[str, int]]]

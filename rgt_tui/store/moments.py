@@ -23,6 +23,7 @@ from rgt_tui.model import (
     CostTally,
     FleetSpend,
     FleetState,
+    FrozenStruct,
     LinkState,
     LogView,
     ReceivedTimes,
@@ -48,7 +49,7 @@ TABLES = (
 """With row ids: without them, a row larger than a quarter of a page takes a page of its own."""
 
 
-class SnapshotLimits(msgspec.Struct, frozen=True):
+class SnapshotLimits(FrozenStruct):
     """How large the recorded snapshots may be."""
 
     window: int = 32768
@@ -72,7 +73,7 @@ GAP = "··· {} lines were not kept ···"
 _replace = msgspec.structs.replace
 
 
-class LogPart(msgspec.Struct, frozen=True, array_like=True):
+class LogPart(FrozenStruct, array_like=True):
     """The lines added to a log since the previous snapshot."""
 
     path: str
@@ -83,7 +84,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     """The last of the new lines."""
 
 
-class CurvePlace(msgspec.Struct, frozen=True, array_like=True):
+class CurvePlace(FrozenStruct, array_like=True):
     """The end of a curve at the time of a snapshot."""
 
     run: str
@@ -94,7 +95,7 @@ class CurvePlace(msgspec.Struct, frozen=True, array_like=True):
     """How often its steps had gone back by then, as after a resume."""
 
 
-class BoxSnapshot(msgspec.Struct, frozen=True):
+class BoxSnapshot(FrozenStruct):
     """The body of a row of ``moments``."""
 
     state: BoxState
@@ -103,11 +104,11 @@ class BoxSnapshot(msgspec.Struct, frozen=True):
     tallies: tuple[CostTally, ...] = ()
 
 
-class _SnapshotLogs(msgspec.Struct, frozen=True):
+class _SnapshotLogs(FrozenStruct):
     logs: tuple[LogPart, ...] = ()
 
 
-class TickBody(msgspec.Struct, frozen=True):
+class TickBody(FrozenStruct):
     """The body of a row of ``ticks``: data that belongs to no single box."""
 
     spend: FleetSpend | None = None
@@ -348,7 +349,7 @@ def unpack_snapshot(body: bytes, base: bytes) -> bytes:
 # Reading.
 
 
-class StoredState(msgspec.Struct, frozen=True):
+class StoredState(FrozenStruct):
     """The state of a box as stored in the file."""
 
     at: float

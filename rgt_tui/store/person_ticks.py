@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
-from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, PersonTick, clean_text
+from rgt_tui.model import BoxSpec, CheckResult, CheckStatus, FrozenStruct, PersonTick, clean_text
 from rgt_tui.store.database import box_identity
 
 VERSION = 1
@@ -30,7 +30,7 @@ class TicksError(Exception):
     """The file cannot be used or written; the message includes its path and what to do."""
 
 
-class _TickFile(msgspec.Struct, frozen=True):
+class _TickFile(FrozenStruct):
     """The content of the file."""
 
     version: int = VERSION

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from rgt_tui.model import FileCursor, RunResume, RunState, Series
+from rgt_tui.model import FileCursor, FrozenStruct, RunResume, RunState, Series
 from rgt_tui.store.database import HistoryDamaged
 
 EXACT = 8192
@@ -39,7 +39,7 @@ Key = tuple[int, str, str]
 # Runs.
 
 
-class StoredSeries(msgspec.Struct, frozen=True):
+class StoredSeries(FrozenStruct):
     """How a series in memory is stored in the file.
 
     Its first `base` points are stored as the first `stored` ones (fewer if thinned), in the first
@@ -66,14 +66,14 @@ class StoredSeries(msgspec.Struct, frozen=True):
         return self.stored
 
 
-class RunBody(msgspec.Struct, frozen=True):
+class RunBody(FrozenStruct):
     """The body of a row of ``runs``."""
 
     run: RunState
     """Without its series."""
 
 
-class KnownRun(msgspec.Struct, frozen=True):
+class KnownRun(FrozenStruct):
     """This process's knowledge of a run in the file."""
 
     run: RunState

@@ -15,11 +15,19 @@ from datetime import datetime
 import msgspec
 
 from rgt_tui.health import training_processes, unseen_reason
-from rgt_tui.model import BoxState, FleetSpend, LinkState, MeterKind, MoneyAmount, steady_time
+from rgt_tui.model import (
+    BoxState,
+    FleetSpend,
+    FrozenStruct,
+    LinkState,
+    MeterKind,
+    MoneyAmount,
+    steady_time,
+)
 from rgt_tui.profiles import stale_after
 
 
-class SpendLimits(msgspec.Struct, frozen=True):
+class SpendLimits(FrozenStruct):
     """How readings of prices and totals are combined, in seconds."""
 
     valid_s: float = 600.0
@@ -39,7 +47,7 @@ CONTESTED = "contested"
 DAY = 86400.0
 
 
-class ObservedCost(msgspec.Struct, frozen=True):
+class ObservedCost(FrozenStruct):
     """An observed part of one box's costs, to be added to a day."""
 
     day: str
@@ -54,7 +62,7 @@ class ObservedCost(msgspec.Struct, frozen=True):
     """`billed` is a lower bound: part of the price was unknown, or (no `currency`) all of it."""
 
 
-class ProviderSum(msgspec.Struct, frozen=True):
+class ProviderSum(FrozenStruct):
     """A reading of a box's total costs from the provider."""
 
     currency: str
@@ -278,7 +286,7 @@ def _spread_estimate(
         )
 
 
-class _KnownTotal(msgspec.Struct, frozen=True):
+class _KnownTotal(FrozenStruct):
     """The last reading of a total, and the box's sums of days at that time."""
 
     since: float

@@ -22,7 +22,7 @@ import msgspec
 
 from rgt_tui.files import find_fault, open_regular, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import CopyProof, ResultGroup, steady_time
+from rgt_tui.model import CopyProof, FrozenStruct, ResultGroup, steady_time
 from rgt_tui.profiles import how_many
 
 BLOCK = 4 << 20
@@ -34,7 +34,7 @@ class LedgerError(Exception):
     """The ledger of a box is unusable; the message has its file and the reason."""
 
 
-class FileStamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FileStamp(FrozenStruct, array_like=True, gc=False):
     """Metadata that changes whenever the content of a file may have changed."""
 
     size: int
@@ -48,7 +48,7 @@ class FileStamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
-class CopiedFile(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file", gc=False):
+class CopiedFile(FrozenStruct, kw_only=True, tag_field="t", tag="file", gc=False):
     """The part of a `FileRow` that a verification needs.
 
     Small, as there may be hundreds of thousands.
@@ -77,14 +77,14 @@ class FileRow(CopiedFile, frozen=True, kw_only=True, tag_field="t", tag="file", 
     """
 
 
-class GoneRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="gone"):
+class GoneRow(FrozenStruct, kw_only=True, tag_field="t", tag="gone"):
     """A file that was pulled and is no longer on the box."""
 
     path: str
     at: float = 0.0
 
 
-class FolderRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="folder"):
+class FolderRow(FrozenStruct, kw_only=True, tag_field="t", tag="folder"):
     """A directory of the box after pulling all of it was tried."""
 
     path: str

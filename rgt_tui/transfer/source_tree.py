@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-import msgspec
-
 from rgt_tui.files import (
     FLEET_FILE,
     config_directory,
@@ -25,6 +23,7 @@ from rgt_tui.files import (
     written_notes,
 )
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.transfer.copying import PARTS
 from rgt_tui.transfer.ledger import has_copy_below
 from rgt_tui.transfer.verified_record import RECORDS
@@ -50,7 +49,7 @@ class SourceError(Exception):
     """It cannot be pushed; the message has the path and the remedy."""
 
 
-class ExcludedPath(msgspec.Struct, frozen=True):
+class ExcludedPath(FrozenStruct):
     """A path that is not pushed."""
 
     path: str
@@ -59,7 +58,7 @@ class ExcludedPath(msgspec.Struct, frozen=True):
     secret: bool = False
 
 
-class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
+class SourceFile(FrozenStruct, kw_only=True):
     """One file, as it will be on the box."""
 
     path: str
@@ -73,7 +72,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     """Its content with Unix line endings; None = unchanged."""
 
 
-class SourceTree(msgspec.Struct, frozen=True, kw_only=True):
+class SourceTree(FrozenStruct, kw_only=True):
     """The files to push."""
 
     name: str

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from rgt_tui.files import find_fault, open_regular, replace_file
-from rgt_tui.model import CopyProof, ResultGroup
+from rgt_tui.model import CopyProof, FrozenStruct, ResultGroup
 from rgt_tui.transfer import directory_contents, ledger
 from rgt_tui.transfer.ledger import (
     CopiedFile,
@@ -42,14 +42,14 @@ MANIFEST = ".rgt-manifest.jsonl"
 _MOST_MANIFEST_BYTES = 256 << 20
 
 
-class FileProblem(msgspec.Struct, frozen=True, kw_only=True):
+class FileProblem(FrozenStruct, kw_only=True):
     """What is wrong with a file, or with the directory (``.``)."""
 
     path: str
     reason: str
 
 
-class CheckpointFound(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointFound(FrozenStruct, kw_only=True):
     """A complete checkpoint."""
 
     path: str
@@ -61,7 +61,7 @@ class CheckpointFound(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class VerifiedFile(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedFile(FrozenStruct, kw_only=True):
     """A file as it was found, or as it should have been."""
 
     path: str
@@ -73,7 +73,7 @@ class VerifiedFile(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class Verification(FrozenStruct, kw_only=True):
     """The result of verifying a directory."""
 
     ok: bool
@@ -102,7 +102,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class _StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredRecord(FrozenStruct, kw_only=True):
     at: float = 0.0
     entries: tuple[msgspec.Raw, ...] = ()
     format: int

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import ClassVar, Protocol, cast
 from weakref import WeakSet
 
-import msgspec
 from textual import events, work
 from textual._context import active_message_pump
 from textual.app import App, ScreenStackError
@@ -27,7 +26,7 @@ from textual.widgets import Input
 
 from rgt_tui.fleet import FirstSteps, FleetSource
 from rgt_tui.language import translate
-from rgt_tui.model import FleetState, LinkState, Profile, ScreenPosition, is_gone
+from rgt_tui.model import FleetState, FrozenStruct, LinkState, Profile, ScreenPosition, is_gone
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import write_screenshot
 from rgt_tui.ui.commands import APP, build_bindings, choose_keys, key_for, screen_class
@@ -59,7 +58,7 @@ from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
 from rgt_tui.ui.widgets.fleet_rows.since_lines import LastActivity, visits_path
 
 
-class AppPaces(msgspec.Struct, frozen=True):
+class AppPaces(FrozenStruct):
     """How often the app redraws, and how long it shows its messages, in seconds."""
 
     tick_s: float = 0.5

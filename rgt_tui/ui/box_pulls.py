@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, PullResult
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import make_displayable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEPT = "files that have arrived are kept; the next pull resumes"
 
 
-class BoxPull(msgspec.Struct, frozen=True):
+class BoxPull(FrozenStruct):
     """One pull of directories of a box."""
 
     paths: tuple[str, ...]

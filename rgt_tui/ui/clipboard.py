@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from textual.app import App
 
 from rgt_tui.files import here_or, note_written, replace_file, state_directory, write_new
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ui.enduring import shorten_path
 
 MOST_OSC52_BYTES = 74_000
@@ -25,7 +24,7 @@ MOST_OSC52_BYTES = 74_000
 documents the same limit)."""
 
 
-class ClipboardText(msgspec.Struct, frozen=True, kw_only=True):
+class ClipboardText(FrozenStruct, kw_only=True):
     """Text to copy."""
 
     what: str

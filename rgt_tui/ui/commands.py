@@ -10,12 +10,12 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.keys import _character_to_key as character_key
 
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 
 _KEYS: dict[str, tuple[str, ...]] = {}
 """The declared keys of every command, by its id."""
@@ -53,7 +53,7 @@ def key_for(command: str) -> str:
     return key_name(keys_for(command)[0])
 
 
-class Command(msgspec.Struct, frozen=True):
+class Command(FrozenStruct):
     """One thing a person can do."""
 
     id: str

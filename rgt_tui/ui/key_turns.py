@@ -18,12 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
 from textual import events
 from textual.app import ScreenStackError
 from textual.cache import LRUCache
 from textual.css.stylesheet import Stylesheet
 from textual.widget import Widget
+
+from rgt_tui.model import FrozenStruct
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 Typed = events.Key | events.Paste
 
 
-class KeyPaces(msgspec.Struct, frozen=True):
+class KeyPaces(FrozenStruct):
     """How keys and incoming data take turns, in seconds."""
 
     longest_s: float = 5.0
@@ -201,7 +202,7 @@ async def _wait_for_messages(pump: MessagePump, app: App[None]) -> None:
         return
 
 
-class GarbagePaces(msgspec.Struct, frozen=True):
+class GarbagePaces(FrozenStruct):
     """When garbage is collected, so that no collection delays a key."""
 
     never: int = 1 << 30

@@ -20,12 +20,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from rgt_tui.files import config_directory, locked_file, read_bounded, replace_file
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ui.commands import APP, SCREEN, Command, commands_by_screen, key_name, key_of
 from rgt_tui.ui.enduring import shorten_path
 from rgt_tui.ui.themes import THEMES
@@ -52,7 +52,7 @@ class PreferencesError(Exception):
     """
 
 
-class Preferences(msgspec.Struct, frozen=True):
+class Preferences(FrozenStruct):
     """A person's choices."""
 
     theme: str | None = None

@@ -28,7 +28,7 @@ from rgt_tui.fleet.box_settings import (
 )
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Profile, Secret
+from rgt_tui.model import BoxSpec, FrozenStruct, Profile, Secret
 from rgt_tui.profiles import how_many, load_profile
 
 MOST_SECRET_BYTES = 64 << 10
@@ -174,7 +174,7 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
 # Nothing is guessed: without a fact in the profile, nothing is set.
 
 
-class MirrorFact(msgspec.Struct, frozen=True, kw_only=True):
+class MirrorFact(FrozenStruct, kw_only=True):
     """A platform's mirror or proxy of one kind."""
 
     kind: str

@@ -53,6 +53,7 @@ from rgt_tui.model import (
     BoxQuestion,
     BoxSpec,
     FleetState,
+    FrozenStruct,
     LinkState,
     Offer,
     ProviderRef,
@@ -81,7 +82,7 @@ from rgt_tui.ssh import (
 )
 
 
-class NewRental(msgspec.Struct, frozen=True, kw_only=True):
+class NewRental(FrozenStruct, kw_only=True):
     """A machine that was rented, and what was agreed."""
 
     name: str
@@ -94,7 +95,7 @@ class NewRental(msgspec.Struct, frozen=True, kw_only=True):
     """The public key file that was given."""
 
 
-class ArrivalResult(msgspec.Struct, frozen=True, kw_only=True):
+class ArrivalResult(FrozenStruct, kw_only=True):
     """The result of the steps after renting."""
 
     code: int

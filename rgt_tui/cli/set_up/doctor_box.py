@@ -15,7 +15,15 @@ from rgt_tui.cli.set_up.doctor_here import BOX_CHECKS, DoctorFinding, DoctorStat
 from rgt_tui.fleet import find_moved_address, meter_text, provider_word
 from rgt_tui.gate import GENERIC, SAID, describe_recognised, recognised
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, DiskReading, Profile, Sample, clean_decoded, clean_text
+from rgt_tui.model import (
+    BoxSpec,
+    DiskReading,
+    FrozenStruct,
+    Profile,
+    Sample,
+    clean_decoded,
+    clean_text,
+)
 from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
 from rgt_tui.ssh import (
     ASK_LOGIN_SHELL,
@@ -710,7 +718,7 @@ async def _trace_start_up_files(connection: BoxTransport, command: str) -> Start
     )
 
 
-class ListedRecorder(msgspec.Struct, frozen=True):
+class ListedRecorder(FrozenStruct):
     """One line of the agent's ``record --list``."""
 
     pid: int

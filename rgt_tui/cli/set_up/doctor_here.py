@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 # Heavy, but this module is only loaded by `rgt doctor`, which connects anyway.
 import asyncssh
-import msgspec
 
 from rgt_tui import files
 from rgt_tui.cli.dashboard import DUMB
@@ -23,6 +22,7 @@ from rgt_tui.files import find_in_env_files
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.profiles import how_many
 from rgt_tui.providers import ProviderError, Providers, UnknownProvider
 from rgt_tui.ssh import (
@@ -49,7 +49,7 @@ class DoctorStatus(enum.StrEnum):
     """Not done, because another check failed or it does not apply."""
 
 
-class DoctorFinding(msgspec.Struct, frozen=True):
+class DoctorFinding(FrozenStruct):
     """The result of one check, with its text."""
 
     id: str

@@ -29,7 +29,7 @@ from rgt_tui.fleet.work.launching import describe_phase, finding_lines, job_name
 from rgt_tui.handbook import all_pages
 from rgt_tui.health import log_finding
 from rgt_tui.language import translate
-from rgt_tui.model import Secret
+from rgt_tui.model import FrozenStruct, Secret
 from rgt_tui.transfer import ALWAYS_LEFT_OUT, IgnoreRules, SourceError, SourceTree, read_tree
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -153,7 +153,7 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
     return {"ok": reason is None, "seconds": seconds, "reason": reason, "tail": tail}
 
 
-class FrameworkLimit(msgspec.Struct, frozen=True):
+class FrameworkLimit(FrozenStruct):
     """A framework whose training was limited (`smoke_hook`)."""
 
     framework: str

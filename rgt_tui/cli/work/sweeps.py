@@ -25,7 +25,7 @@ from rgt_tui.fleet.work.job_file import GpuRequest, read_job_file
 from rgt_tui.fleet.work.launching import CannotRun, PushedCode, sweep_for
 from rgt_tui.fleet.work.queue_split import QueueLine, same_job
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, QueueState, Secret
+from rgt_tui.model import BoxSpec, FrozenStruct, QueueState, Secret
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import SourceError, SourceTree
@@ -33,7 +33,7 @@ from rgt_tui.transfer import SourceError, SourceTree
 SECONDS = 60.0
 
 
-class RequestedSweep(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedSweep(FrozenStruct, kw_only=True):
     """The sweep of a job file."""
 
     name: str

@@ -33,6 +33,7 @@ from rgt_tui.model import (
     BillingVerb,
     BoxSpec,
     EndAction,
+    FrozenStruct,
     HolderId,
     Profile,
     StopMethod,
@@ -49,7 +50,7 @@ class UnknownProcess(Exception):
     """An accepted pid does not exist; the message lists the existing ones."""
 
 
-class ArmingChoice(msgspec.Struct, frozen=True, kw_only=True):
+class ArmingChoice(FrozenStruct, kw_only=True):
     """The person's request."""
 
     mode: AutostopMode

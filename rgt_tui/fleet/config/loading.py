@@ -25,6 +25,7 @@ from rgt_tui.model import (
     SSH_ONLY_KEYS,
     AlertSettings,
     BoxSpec,
+    FrozenStruct,
     KubectlRoute,
     ProviderRef,
     RentalTerms,
@@ -478,7 +479,7 @@ DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider", 
 MAX_BYTES = 1 << 20
 
 
-class FleetConfig(msgspec.Struct, frozen=True):
+class FleetConfig(FrozenStruct):
     """The parsed content of a fleet file."""
 
     path: Path
@@ -501,7 +502,7 @@ def read_fleet(path: Path) -> FleetConfig:
     return parse_fleet(path, read_source(path).text)
 
 
-class FleetFileSource(msgspec.Struct, frozen=True):
+class FleetFileSource(FrozenStruct):
     """The content of a fleet file.
 
     It is read once, so that the same bytes are checked, shown and used.

@@ -19,7 +19,7 @@ import msgspec
 from rgt_tui.files import find_fault, locked_file, open_regular, replace_file, state_directory
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFileSource, parse_fleet
 from rgt_tui.language import translate
-from rgt_tui.model import AlertSettings, BoxSpec, SinkSettings
+from rgt_tui.model import AlertSettings, BoxSpec, FrozenStruct, SinkSettings
 from rgt_tui.ssh import NO_AGENT, NO_FILE, expand_path
 
 replace = msgspec.structs.replace
@@ -38,7 +38,7 @@ MAX_BESIDE = 1 << 20
 """A larger file is compared only by hash; its text is not stored."""
 
 
-class SeenFile(msgspec.Struct, frozen=True):
+class SeenFile(FrozenStruct):
     """The content of one file when it was read."""
 
     sha256: str
@@ -47,7 +47,7 @@ class SeenFile(msgspec.Struct, frozen=True):
     """Stored for the next comparison; empty if it is not text."""
 
 
-class TrustedEntry(msgspec.Struct, frozen=True):
+class TrustedEntry(FrozenStruct):
     """A trusted fleet file."""
 
     file: SeenFile
@@ -58,7 +58,7 @@ class TrustedEntry(msgspec.Struct, frozen=True):
     also decide which programs run."""
 
 
-class TrustBook(msgspec.Struct, frozen=True):
+class TrustBook(FrozenStruct):
     """All trusted files."""
 
     version: int = VERSION

@@ -11,13 +11,19 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from rgt_tui.fleet.event_loop import FaultReporter, run_guarded
 from rgt_tui.fleet.fleet_source import Chronicle
 from rgt_tui.fleet.history.past import unwatched
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, BoxState, FleetEvent, FleetSpend, FleetState, ReducedHistory
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    FleetEvent,
+    FleetSpend,
+    FleetState,
+    FrozenStruct,
+    ReducedHistory,
+)
 from rgt_tui.profiles import how_many
 from rgt_tui.store import (
     FLEET,
@@ -32,7 +38,7 @@ from rgt_tui.store import (
 )
 
 
-class KeeperPaces(msgspec.Struct, frozen=True):
+class KeeperPaces(FrozenStruct):
     """How often the history is written."""
 
     batch_s: float = 4.0

@@ -17,7 +17,7 @@ from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.gate import Receipt, ReceiptBook
 from rgt_tui.health import ClockReading
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, CostTally, Happening, MoneyAmount, NightFacts
+from rgt_tui.model import BoxState, CostTally, FrozenStruct, Happening, MoneyAmount, NightFacts
 from rgt_tui.profiles import format_duration, how_many, prices
 from rgt_tui.store import HistoryError
 
@@ -40,7 +40,7 @@ class NextClock(NamedTuple):
     reading: ClockReading
 
 
-class NightReport(msgspec.Struct, frozen=True, kw_only=True):
+class NightReport(FrozenStruct, kw_only=True):
     """A night in figures."""
 
     since: float

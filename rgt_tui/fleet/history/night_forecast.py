@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-import msgspec
-
 from rgt_tui.fleet.autostop import propose_hang_stop, propose_self_stop
 from rgt_tui.fleet.history.spoken_times import local_time
 from rgt_tui.health import clock_readings
@@ -22,6 +20,7 @@ from rgt_tui.model import (
     BoxState,
     ClockMode,
     EndAction,
+    FrozenStruct,
     MeterKind,
     MoneyAmount,
     Profile,
@@ -52,7 +51,7 @@ class ForecastTime(NamedTuple):
     """None = it may never happen."""
 
 
-class ForecastEvent(msgspec.Struct, frozen=True):
+class ForecastEvent(FrozenStruct):
     """One thing that a box will probably do."""
 
     box: str
@@ -63,7 +62,7 @@ class ForecastEvent(msgspec.Struct, frozen=True):
     """It is the end of the box's work."""
 
 
-class BoxForecast(msgspec.Struct, frozen=True, kw_only=True):
+class BoxForecast(FrozenStruct, kw_only=True):
     """The night of one box."""
 
     box: str
@@ -82,7 +81,7 @@ class BoxForecast(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `cost` without work: least, likely, most. None = unknown."""
 
 
-class NightAdvice(msgspec.Struct, frozen=True):
+class NightAdvice(FrozenStruct):
     """Something worth doing before sleep."""
 
     box: str
@@ -91,7 +90,7 @@ class NightAdvice(msgspec.Struct, frozen=True):
     why: str
 
 
-class NightForecast(msgspec.Struct, frozen=True, kw_only=True):
+class NightForecast(FrozenStruct, kw_only=True):
     """The night of a fleet."""
 
     now: float

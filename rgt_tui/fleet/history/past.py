@@ -18,14 +18,14 @@ from operator import add
 
 import msgspec
 
-from rgt_tui.model import HistoryRequest, RecordedHistory, ReducedHistory, Sample
+from rgt_tui.model import FrozenStruct, HistoryRequest, RecordedHistory, ReducedHistory, Sample
 from rgt_tui.profiles import card_figures, is_of_card, memory_pct
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
 """Slot widths in seconds; the narrowest is used that does not exceed the number of slots."""
 
 
-class HistoryGrid(msgspec.Struct, frozen=True):
+class HistoryGrid(FrozenStruct):
     """The slots into which the figures of the last hours are reduced."""
 
     longest_s: float = 86400.0

@@ -18,7 +18,7 @@ from rgt_tui.fleet.box_evidence import (
     results_arguments,
 )
 from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
-from rgt_tui.model import BoxResults, BoxSpec, ResultGroup
+from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, ResultGroup
 from rgt_tui.ssh import BulkChannel, CommandFailed, extract_record
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, deepest_folder, fingerprint
 from rgt_tui.transfer.copying import (
@@ -39,7 +39,7 @@ CHANGED = "was written while it was pulled: pull it again"
 UNREADABLE = "changed while it was pulled, or not all of it was pulled: pull it again"
 
 
-class ResultFiles(msgspec.Struct, frozen=True):
+class ResultFiles(FrozenStruct):
     """A box's list of results, and the files of some of its directories."""
 
     results: BoxResults
@@ -232,7 +232,7 @@ async def _until_silent(channel: BulkChannel, count: Callable[[], int], silence:
 # Compares the copies of a pull with the box's list of results at the end.
 
 
-class FinishedPull(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedPull(FrozenStruct, kw_only=True):
     """The facts about a finished pull that the comparison needs."""
 
     listing: BoxListing

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.fleet.box_evidence import ResultsRequest
 from rgt_tui.fleet.pulls.box_pipe import CHECK_S, SILENCE_S, BoxConnection, BoxPipe, silence_error
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -48,7 +47,7 @@ class PullFailed(Exception):
     """
 
 
-class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PullRequest(FrozenStruct, kw_only=True):
     """Paths and options of a pull."""
 
     paths: tuple[str, ...] = ()

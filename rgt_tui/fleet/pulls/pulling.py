@@ -31,7 +31,7 @@ from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
 from rgt_tui.fleet.transfer_diary import noted_transfer
 from rgt_tui.language import translate
-from rgt_tui.model import BoxResults, BoxSpec, Meter, ResultGroup, SkippedFiles
+from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, Meter, ResultGroup, SkippedFiles
 from rgt_tui.profiles import (
     TransferCost,
     estimate_transfer_cost,
@@ -82,7 +82,7 @@ async def at_any_price(_: TransferCost) -> bool:
     return True
 
 
-class PullReport(msgspec.Struct, frozen=True, kw_only=True):
+class PullReport(FrozenStruct, kw_only=True):
     """The result of a pull."""
 
     box: str

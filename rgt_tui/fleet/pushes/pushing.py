@@ -16,7 +16,7 @@ import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import PushAgentFailed, send_files
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Exact, Profile, is_exact_path
+from rgt_tui.model import BoxSpec, Exact, FrozenStruct, Profile, is_exact_path
 from rgt_tui.profiles import size
 from rgt_tui.ssh import (
     BoxTransport,
@@ -52,7 +52,7 @@ class PushRefused(CommandFailed):
     """Nothing was written on the box; the message gives the reason and figures."""
 
 
-class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
+class PushChoice(FrozenStruct, kw_only=True):
     """Options of a push."""
 
     kind: str = "code"
@@ -70,7 +70,7 @@ class PushChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet file in use: never pushed, under any name."""
 
 
-class PushResult(msgspec.Struct, frozen=True, kw_only=True):
+class PushResult(FrozenStruct, kw_only=True):
     """The result of a push, or of a dry run."""
 
     kind: str
@@ -99,7 +99,7 @@ class PushResult(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class PushRoom(msgspec.Struct, frozen=True):
+class PushRoom(FrozenStruct):
     """Space and inodes needed and free on the box."""
 
     needed_bytes: int
@@ -110,7 +110,7 @@ class PushRoom(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class _PushPlan(msgspec.Struct, frozen=True):
+class _PushPlan(FrozenStruct):
     staging: Exact
     place: str
     wanted: tuple[tuple[str, int], ...] = ()
@@ -120,7 +120,7 @@ class _PushPlan(msgspec.Struct, frozen=True):
     room: PushRoom | None = None
 
 
-class _Published(msgspec.Struct, frozen=True):
+class _Published(FrozenStruct):
     damaged: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     same: int = 0
@@ -425,7 +425,7 @@ def _build_result(
     )
 
 
-class CodeVersion(msgspec.Struct, frozen=True):
+class CodeVersion(FrozenStruct):
     """One version of pushed code on a box."""
 
     path: str
@@ -440,7 +440,7 @@ class CodeVersion(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-class Unfinished(msgspec.Struct, frozen=True):
+class Unfinished(FrozenStruct):
     """An interrupted push without progress for a day."""
 
     path: str
@@ -448,7 +448,7 @@ class Unfinished(msgspec.Struct, frozen=True):
     removed: bool = False
 
 
-class PushedVersions(msgspec.Struct, frozen=True):
+class PushedVersions(FrozenStruct):
     """The pushed code in a directory."""
 
     place: str

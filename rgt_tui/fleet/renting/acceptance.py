@@ -19,7 +19,7 @@ from rgt_tui.fleet.box_settings import platform_settings
 from rgt_tui.fleet.errands import connected_agent
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Profile
+from rgt_tui.model import BoxSpec, FrozenStruct, Profile
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import load_profile, pct, size
 from rgt_tui.ssh import (
@@ -53,7 +53,7 @@ class RowVerdict(enum.StrEnum):
     REFUSE = "refuse"
 
 
-class CheckRow(msgspec.Struct, frozen=True):
+class CheckRow(FrozenStruct):
     """One result of the check."""
 
     id: str
@@ -64,7 +64,7 @@ class CheckRow(msgspec.Struct, frozen=True):
     """What to do; empty = nothing."""
 
 
-class NamedGpu(msgspec.Struct, frozen=True):
+class NamedGpu(FrozenStruct):
     """A GPU with the driver's name for it."""
 
     name: str | None = None
@@ -72,7 +72,7 @@ class NamedGpu(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class TrialDevice(msgspec.Struct, frozen=True):
+class TrialDevice(FrozenStruct):
     """A GPU on which torch has computed, or failed to."""
 
     device: int = 0
@@ -85,7 +85,7 @@ class TrialDevice(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class TorchTrial(msgspec.Struct, frozen=True):
+class TorchTrial(FrozenStruct):
     """Results of one Python's torch."""
 
     torch: str | None = None
@@ -97,7 +97,7 @@ class TorchTrial(msgspec.Struct, frozen=True):
     seconds: float | None = None
 
 
-class DiskTrial(msgspec.Struct, frozen=True):
+class DiskTrial(FrozenStruct):
     """Measurements of a directory."""
 
     dir: str = ""
@@ -110,7 +110,7 @@ class DiskTrial(msgspec.Struct, frozen=True):
     read_mbs: float | None = None
 
 
-class NetTrial(msgspec.Struct, frozen=True):
+class NetTrial(FrozenStruct):
     """Measurements of an address."""
 
     url: str = ""
@@ -123,7 +123,7 @@ class NetTrial(msgspec.Struct, frozen=True):
     """The proxy used, without user name and password; None = direct."""
 
 
-class BoxMeasurements(msgspec.Struct, frozen=True):
+class BoxMeasurements(FrozenStruct):
     """The box's measurements; the fields of ``rgt_box``'s ``measure``."""
 
     at: float
@@ -137,7 +137,7 @@ class BoxMeasurements(msgspec.Struct, frozen=True):
     """Why the proxy of jobs could not be set up; the addresses were then measured without it."""
 
 
-class EarlierCheck(msgspec.Struct, frozen=True, omit_defaults=True):
+class EarlierCheck(FrozenStruct, omit_defaults=True):
     """Measurements of an earlier check, of this or another box."""
 
     at: float
@@ -150,7 +150,7 @@ class EarlierCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     read_mbs: float | None = None
 
 
-class ExpectedGpus(msgspec.Struct, frozen=True):
+class ExpectedGpus(FrozenStruct):
     """The requested GPUs; None = not specified."""
 
     gpu: str | None = None

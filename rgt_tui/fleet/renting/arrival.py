@@ -6,9 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-import msgspec
-
-from rgt_tui.model import Lifecycle, Offer, RentalRequest, RentalTerms, how_many, steady_time
+from rgt_tui.model import (
+    FrozenStruct,
+    Lifecycle,
+    Offer,
+    RentalRequest,
+    RentalTerms,
+    how_many,
+    steady_time,
+)
 from rgt_tui.model.gpu_names import same_gpu
 from rgt_tui.profiles import format_duration, format_money
 from rgt_tui.providers import Instance, Market, ProviderError
@@ -23,7 +29,7 @@ LOST = {
 }
 
 
-class MachineArrival(msgspec.Struct, frozen=True, kw_only=True):
+class MachineArrival(FrozenStruct, kw_only=True):
     """The state of a new machine."""
 
     machine: Instance

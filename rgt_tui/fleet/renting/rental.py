@@ -35,6 +35,7 @@ from rgt_tui.gate import (
 )
 from rgt_tui.language import translate
 from rgt_tui.model import (
+    FrozenStruct,
     Offer,
     ProviderRef,
     Refusal,
@@ -57,7 +58,7 @@ from rgt_tui.providers import (
 )
 
 
-class SearchPaces(msgspec.Struct, frozen=True):
+class SearchPaces(FrozenStruct):
     """How a machine is searched whose order was not answered, in seconds."""
 
     find_s: float = 600.0
@@ -87,7 +88,7 @@ class CreationOutcome(enum.StrEnum):
     """Sent, but it is unknown whether a machine exists."""
 
 
-class CreationResult(msgspec.Struct, frozen=True, kw_only=True):
+class CreationResult(FrozenStruct, kw_only=True):
     """The state of a creation."""
 
     outcome: CreationOutcome
@@ -531,7 +532,7 @@ class MachineRental:
 # The offers that match a request: several accounts merged in one order, each with its full price.
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(FrozenStruct, kw_only=True):
     """One offer, and the account that would pay."""
 
     ref: ProviderRef
@@ -539,7 +540,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
 
 
-class AccountTrouble(msgspec.Struct, frozen=True, kw_only=True):
+class AccountTrouble(FrozenStruct, kw_only=True):
     """An account whose offers could not be read."""
 
     kind: str
@@ -552,7 +553,7 @@ class AccountTrouble(msgspec.Struct, frozen=True, kw_only=True):
     """It has no API for renting."""
 
 
-class OfferSearch(msgspec.Struct, frozen=True, kw_only=True):
+class OfferSearch(FrozenStruct, kw_only=True):
     """The result of a search."""
 
     candidates: tuple[Candidate, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.ssh import (
     BoxTransport,
     CommandFailed,
@@ -22,7 +22,7 @@ from rgt_tui.ssh import (
 Row = dict[str, Any]
 
 
-class AgentAnswer(msgspec.Struct, frozen=True):
+class AgentAnswer(FrozenStruct):
     """The result of a verb."""
 
     status: int

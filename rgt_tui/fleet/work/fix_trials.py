@@ -10,7 +10,7 @@ from rgt_tui.fleet.work.agent_answers import AgentAnswer, Row, query_agent, row_
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import LookTrial, RemovalTrial, find_removal_objection, paths_to_keep
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, BoxState, clean_decoded, clean_text
+from rgt_tui.model import BoxSpec, BoxState, FrozenStruct, clean_decoded, clean_text
 from rgt_tui.profiles import how_many, size
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent
 
@@ -21,7 +21,7 @@ class FixRefused(Exception):
     """Nothing was removed; the message says why."""
 
 
-class OpenHandle(msgspec.Struct, frozen=True, kw_only=True):
+class OpenHandle(FrozenStruct, kw_only=True):
     """A process that uses files of a path."""
 
     pid: int
@@ -35,7 +35,7 @@ class OpenHandle(msgspec.Struct, frozen=True, kw_only=True):
     mapped: bool = False
 
 
-class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
+class DiskFigures(FrozenStruct, kw_only=True):
     """What a disk shows."""
 
     bytes_total: int
@@ -44,7 +44,7 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
     inodes_used: int | None = None
 
 
-class RemovalPreview(msgspec.Struct, frozen=True, kw_only=True):
+class RemovalPreview(FrozenStruct, kw_only=True):
     """What the removal of a path would remove, or has removed."""
 
     at: float

@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui.files import read_bounded
 from rgt_tui.fleet.work.queue_split import NoQueue, QueueLine, parse_lines
 from rgt_tui.language import translate
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.model.gpu_names import (
     MEMORY_TOLERANCE,
     describe_gpu_mismatch,
@@ -30,7 +30,7 @@ class JobFileError(Exception):
     """A job file cannot be used; the message names file, key and the next step."""
 
 
-class GpuRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GpuRequest(FrozenStruct, forbid_unknown_fields=True):
     """The card that a job needs."""
 
     name: str = ""
@@ -57,7 +57,7 @@ class GpuRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return name.memory_gb
 
 
-class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResourceRequest(FrozenStruct, forbid_unknown_fields=True):
     """The machine that a job needs."""
 
     gpu: GpuRequest
@@ -65,7 +65,7 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Space for data and checkpoints, such as ``100GB``; empty = the default of ``rgt up``."""
 
 
-class PortableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PortableJob(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     """The content of a job file."""
 
     run: str | list[str]

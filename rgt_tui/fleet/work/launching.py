@@ -16,7 +16,7 @@ from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Finding, Profile, clean_text, how_many
+from rgt_tui.model import BoxSpec, Finding, FrozenStruct, Profile, clean_text, how_many
 
 JOBS = "~/jobs"
 """Where the agent creates jobs."""
@@ -51,7 +51,7 @@ class PushedCode(NamedTuple):
     """Path of this version on the box; empty = not pushed yet."""
 
 
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+class JobRequest(FrozenStruct, kw_only=True):
     """A job for the agent to create."""
 
     name: str
@@ -257,7 +257,7 @@ class RunningJob(NamedTuple):
     """Since it was started."""
 
 
-class LaunchReport(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchReport(FrozenStruct, kw_only=True):
     """The reports of a launch, by phase."""
 
     status: int

@@ -24,6 +24,7 @@ from rgt_tui.language import translate
 from rgt_tui.model import (
     CELLS,
     BoxSpec,
+    FrozenStruct,
     JobObject,
     KubectlRoute,
     KubernetesPod,
@@ -57,7 +58,7 @@ the first process of a container would otherwise not get it. ``wait`` also ends 
 """
 
 
-class JobOutcome(msgspec.Struct, frozen=True):
+class JobOutcome(FrozenStruct):
     """How a Job ended."""
 
     is_complete: bool
@@ -124,7 +125,7 @@ def _build_object(route: KubectlRoute, kind: str, name: str, **content: Any) -> 
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, **content}
 
 
-class SweepManifests(msgspec.Struct, frozen=True):
+class SweepManifests(FrozenStruct):
     """The objects of a sweep, in the order in which they are created."""
 
     job: dict[str, Any]

@@ -15,7 +15,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.fleet.work.agent_answers import Row, row_text
 from rgt_tui.language import translate
-from rgt_tui.model import QueueCell, QueueState
+from rgt_tui.model import FrozenStruct, QueueCell, QueueState
 from rgt_tui.profiles import format_duration, how_many
 
 DEFAULT_EPOCHS = 20
@@ -31,7 +31,7 @@ class NoQueue(ValueError):
     """A file is not a queue; the message names file and line."""
 
 
-class QueueLine(msgspec.Struct, frozen=True):
+class QueueLine(FrozenStruct):
     """One line that defines a cell."""
 
     text: str
@@ -41,7 +41,7 @@ class QueueLine(msgspec.Struct, frozen=True):
     epochs: int = DEFAULT_EPOCHS
 
 
-class SeenCost(msgspec.Struct, frozen=True):
+class SeenCost(FrozenStruct):
     """The cost of a finished cell."""
 
     box: str
@@ -51,7 +51,7 @@ class SeenCost(msgspec.Struct, frozen=True):
     """Seconds."""
 
 
-class BoxShare(msgspec.Struct, frozen=True):
+class BoxShare(FrozenStruct):
     """The share of one box."""
 
     box: str
@@ -60,7 +60,7 @@ class BoxShare(msgspec.Struct, frozen=True):
     """Seconds until this share and the box's present queue are done; None = no cost is known."""
 
 
-class QueueSplit(msgspec.Struct, frozen=True):
+class QueueSplit(FrozenStruct):
     """The lines of each box, and notes about the costs used."""
 
     shares: tuple[BoxShare, ...]
@@ -259,7 +259,7 @@ def describe_share(share: BoxShare) -> str:
 # Compares the cells of a queue on several boxes with their results, and moves cells between boxes.
 
 
-class QueuePart(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePart(FrozenStruct, kw_only=True):
     """One box's part of the queue."""
 
     box: str
@@ -271,7 +271,7 @@ class QueuePart(msgspec.Struct, frozen=True, kw_only=True):
     """Why the box was not reached; its queue is then the last known one."""
 
 
-class CellEntry(msgspec.Struct, frozen=True, kw_only=True):
+class CellEntry(FrozenStruct, kw_only=True):
     """The state of one cell, over all boxes."""
 
     name: str
@@ -374,7 +374,7 @@ def _completing_command(part: QueuePart, name: str, row: Row) -> str:
     return f"rgt queue {part.box} run{f' --again {shlex.quote(name)}' if again else ''}{_job_argument(part)}"
 
 
-class HandedCell(msgspec.Struct, frozen=True, kw_only=True):
+class HandedCell(FrozenStruct, kw_only=True):
     """A cell that was moved to another box: its first box must not run it if it comes back."""
 
     box: str
@@ -384,7 +384,7 @@ class HandedCell(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-class _HandedLedger(msgspec.Struct, frozen=True):
+class _HandedLedger(FrozenStruct):
     version: int = LEDGER_VERSION
     handed: tuple[HandedCell, ...] = ()
 

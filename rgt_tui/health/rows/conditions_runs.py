@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-import msgspec
-
 from rgt_tui.health.condition import (
     EntryProof,
     Reading,
@@ -21,11 +19,11 @@ from rgt_tui.health.condition import (
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.language import translate
-from rgt_tui.model import Alert, BoxState, Finding, FoundRun, RunState
+from rgt_tui.model import Alert, BoxState, Finding, FoundRun, FrozenStruct, RunState
 from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
 
 
-class SpikeLimits(msgspec.Struct, frozen=True):
+class SpikeLimits(FrozenStruct):
     """What counts as a spike of a curve."""
 
     look_back: int = 49

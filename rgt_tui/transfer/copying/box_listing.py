@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer.ledger import FileStamp
 
@@ -39,7 +39,7 @@ class ListingError(Exception):
     """The list is unusable; the message says why."""
 
 
-class RemoteFile(msgspec.Struct, frozen=True, gc=False):
+class RemoteFile(FrozenStruct, gc=False):
     """A file that can be pulled."""
 
     path: str
@@ -49,14 +49,14 @@ class RemoteFile(msgspec.Struct, frozen=True, gc=False):
     """Device number on the box; with the stamp's inode it identifies the file."""
 
 
-class RefusedFile(msgspec.Struct, frozen=True):
+class RefusedFile(FrozenStruct):
     """A file that is not pulled."""
 
     path: str
     reason: str
 
 
-class BoxListing(msgspec.Struct, frozen=True, kw_only=True):
+class BoxListing(FrozenStruct, kw_only=True):
     """Everything below some paths of a box."""
 
     roots: tuple[str, ...]
@@ -74,7 +74,7 @@ class BoxListing(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.there.size for file in self.files)
 
 
-class _ListingRow(msgspec.Struct, frozen=True, gc=False):
+class _ListingRow(FrozenStruct, gc=False):
     root: str | None = None
     root_b64: str | None = None
     file: bool = False
@@ -320,11 +320,11 @@ def folds_case(folder: Path) -> bool:
         probe.unlink(missing_ok=True)
 
 
-class _FileEntry(msgspec.Struct, frozen=True):
+class _FileEntry(FrozenStruct):
     size: int
 
 
-class _TrainersList(msgspec.Struct, frozen=True):
+class _TrainersList(FrozenStruct):
     files: dict[str, _FileEntry]
 
 

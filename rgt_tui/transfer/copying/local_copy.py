@@ -25,9 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import msgspec
-
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.transfer.copying.box_listing import LONGEST_NAME
 from rgt_tui.transfer.ledger import FileRow, FileStamp, sha256_of
 
@@ -251,7 +250,7 @@ class PartFile:
         os.close(self._fd)
 
 
-class LandedCopy(msgspec.Struct, frozen=True, gc=False):
+class LandedCopy(FrozenStruct, gc=False):
     """Where a copy is."""
 
     local: str

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rgt_tui.model import clean_text
+from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.transfer.ledger import FileStamp
 
 LONGEST_LINE = 64 << 10
@@ -25,7 +25,7 @@ class StreamError(Exception):
     """The input is not what the agent sends."""
 
 
-class AnswerHead(msgspec.Struct, frozen=True, gc=False):
+class AnswerHead(FrozenStruct, gc=False):
     """`n` bytes of a file follow."""
 
     id: int
@@ -33,7 +33,7 @@ class AnswerHead(msgspec.Struct, frozen=True, gc=False):
     stamp: FileStamp
 
 
-class AnswerTail(msgspec.Struct, frozen=True, gc=False):
+class AnswerTail(FrozenStruct, gc=False):
     """The end of an answer."""
 
     id: int
@@ -41,14 +41,14 @@ class AnswerTail(msgspec.Struct, frozen=True, gc=False):
     sha256: str | None = None
 
 
-class HashingNotice(msgspec.Struct, frozen=True):
+class HashingNotice(FrozenStruct):
     """The box is hashing."""
 
     id: int
     busy: int
 
 
-class FileUnreadable(msgspec.Struct, frozen=True):
+class FileUnreadable(FrozenStruct):
     """The box cannot read the file."""
 
     id: int
@@ -57,7 +57,7 @@ class FileUnreadable(msgspec.Struct, frozen=True):
     """Stamp of the file that has replaced it, if it can be requested instead."""
 
 
-class _AnswerRow(msgspec.Struct, frozen=True, gc=False):
+class _AnswerRow(FrozenStruct, gc=False):
     id: int
     n: int | None = None
     stamp: FileStamp | None = None

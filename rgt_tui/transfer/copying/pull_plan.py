@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.model import FrozenStruct
 from rgt_tui.transfer.copying.box_listing import (
     PARTS,
     SMALL_PART,
@@ -43,7 +44,7 @@ class FetchCourse(enum.StrEnum):
     FETCH = "fetch"
 
 
-class PullStep(msgspec.Struct, frozen=True, gc=False):
+class PullStep(FrozenStruct, gc=False):
     """One file of the box, and its destination."""
 
     file: RemoteFile
@@ -52,7 +53,7 @@ class PullStep(msgspec.Struct, frozen=True, gc=False):
     course: FetchCourse
 
 
-class PullPlan(msgspec.Struct, frozen=True, kw_only=True):
+class PullPlan(FrozenStruct, kw_only=True):
     """What a pull does."""
 
     steps: tuple[PullStep, ...]
@@ -186,7 +187,7 @@ def split_ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int],
     return tuple((start, min(start + length, size)) for start in range(0, size, length))
 
 
-class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
+class PullProgress(FrozenStruct, kw_only=True):
     """The progress of a pull at one moment."""
 
     phase: str

@@ -6,16 +6,15 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from rgt_tui.model import EPOCH, TIME, RunState
+from rgt_tui.model import EPOCH, TIME, FrozenStruct, RunState
 
 MIN_SPAN = 8.0
 """The closest zoom, in steps, seconds or tokens."""
 
 
-class AxisWindow(msgspec.Struct, frozen=True):
+class AxisWindow(FrozenStruct):
     """A window on the x axis.
 
     By default it shows everything; at the right edge it follows new points.
@@ -185,7 +184,7 @@ class ShownRun(NamedTuple):
         return RunKey(self.box, self.run.name)
 
 
-class PlotSettings(msgspec.Struct, frozen=True):
+class PlotSettings(FrozenStruct):
     """Metric, axes, window, hidden runs, reference and crosshair."""
 
     metric: str = "loss"

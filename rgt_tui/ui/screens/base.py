@@ -82,7 +82,8 @@ class StateAssessments(NamedTuple):
     state: FleetState | None = None
     at: float = -math.inf
     """Client clock."""
-    verdicts: dict[str, Assessment] = {}  # noqa: RUF012  (the empty one belongs to no state, and is not written to)
+    # The empty one belongs to no state, and nothing writes to it.
+    verdicts: dict[str, Assessment] = {}
 
     def is_current(self, state: FleetState, now: float) -> bool:
         """Return whether these assessments are of that state, and recent enough."""

@@ -180,7 +180,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
     BINDINGS: ClassVar[list[BindingType]] = build_bindings(KEYS)
     AUTO_FOCUS = ""
     # Textual sets one of these classes, by the width.
-    HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-below"), (WIDE, "-beside")]
     DEFAULT_CSS = """
     HandbookScreen #split { layout: vertical; }
     HandbookScreen.-beside #split { layout: horizontal; }

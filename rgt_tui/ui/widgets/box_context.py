@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
 from textual import events
 from textual.containers import Horizontal
 from textual.widget import Widget
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, FleetState
+from rgt_tui.model import BoxState, FleetState, FrozenStruct
 from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import clock_or_dash, compact_time
@@ -23,7 +22,7 @@ SHARES = ((0, ("story",)), (100, ("story", "log")), (150, ("story", "log", "past
 """Minimum width, and the panes shown side by side from that width on."""
 
 
-class PaneSizes(msgspec.Struct, frozen=True):
+class PaneSizes(FrozenStruct):
     """How the screen is divided between the table and the panes below it, in lines."""
 
     held_lines: int = 26

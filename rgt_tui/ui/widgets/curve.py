@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-import msgspec
 from msgspec.structs import replace
 from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
 from rgt_tui.language import translate
+from rgt_tui.model import FrozenStruct
 from rgt_tui.ui.notation import compact_time, current_glyphs, format_thousands, number_or_dash
 from rgt_tui.ui.plot.view import PlotSettings, RunKey, run_tag
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -187,7 +187,7 @@ def _centre_lines(texts: Sequence[str], width: int, height: int) -> list[Line]:
 # The legend: every run with its line style, value, state and step, and its notes.
 
 
-class LegendEntry(msgspec.Struct, frozen=True):
+class LegendEntry(FrozenStruct):
     """One run in the legend."""
 
     key: RunKey

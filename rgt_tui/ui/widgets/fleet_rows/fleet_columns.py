@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
 from rich.cells import cell_len
 
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
-from rgt_tui.model import MoneyAmount
+from rgt_tui.model import FrozenStruct, MoneyAmount
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.ui.box_status import cells_of, current_cell, current_run
 from rgt_tui.ui.notation import current_glyphs
@@ -118,7 +117,7 @@ WISHED = 1_000_000
 WIDEST_NAME = 40
 
 
-class FleetColumn(msgspec.Struct, frozen=True):
+class FleetColumn(FrozenStruct):
     """One column. The table, its order, the filter, the help and the page in ``docs`` use this."""
 
     key: str

@@ -14,7 +14,7 @@ from textual import events
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth
+from rgt_tui.model import BoxHealth, FrozenStruct
 from rgt_tui.profiles import format_sums, how_many, prices
 from rgt_tui.ui.box_status import count_by_health, health_mark, is_limited
 from rgt_tui.ui.enduring import describe_error, report_fault_to_app
@@ -439,7 +439,7 @@ VERSION = 1
 MOST_BYTES = 1 << 20
 
 
-class Arrangement(msgspec.Struct, frozen=True):
+class Arrangement(FrozenStruct):
     """How the rows of one fleet are arranged."""
 
     sort: str = "state"
@@ -461,7 +461,7 @@ class Arrangement(msgspec.Struct, frozen=True):
         return ""
 
 
-class FleetView(msgspec.Struct, frozen=True):
+class FleetView(FrozenStruct):
     """The contents of the file."""
 
     version: int = VERSION

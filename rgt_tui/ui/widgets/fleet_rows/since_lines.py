@@ -17,7 +17,7 @@ import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import FleetEvent, FleetSpend, FleetState, MoneyAmount
+from rgt_tui.model import FleetEvent, FleetSpend, FleetState, FrozenStruct, MoneyAmount
 from rgt_tui.profiles import format_sums
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
@@ -227,7 +227,7 @@ def _event_rows(
 # ``$XDG_STATE_HOME/rgt/looked.json`` stores the visits by the title of the fleet.
 
 
-class UserActivity(msgspec.Struct, frozen=True):
+class UserActivity(FrozenStruct):
     """One activity of the person."""
 
     at: float
@@ -238,7 +238,7 @@ class UserActivity(msgspec.Struct, frozen=True):
     """Amounts spent on idle boxes that day until then: (currency, amount); None = not counted."""
 
 
-class UserVisits(msgspec.Struct, frozen=True):
+class UserVisits(FrozenStruct):
     """The last activity of this visit and of the previous one."""
 
     last: UserActivity | None = None
@@ -261,7 +261,7 @@ class UserVisits(msgspec.Struct, frozen=True):
         return self.before
 
 
-class VisitsFile(msgspec.Struct, frozen=True):
+class VisitsFile(FrozenStruct):
     """The contents of the file."""
 
     version: int = VERSION
