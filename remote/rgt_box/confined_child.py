@@ -114,9 +114,7 @@ class ConfinedChild:
     def _start_process(self) -> subprocess.Popen[bytes]:
         import subprocess
 
-        from rgt_box import own_temporary
-
-        self._folder = own_temporary.make_folder()
+        self._folder = place.make_folder()
         python = sys.executable or "python3"
         given = [place.code_root(), self._reader, self._folder, str(SECONDS), str(WALL)]
         # -I: the user's environment must not add modules to this process.

@@ -1,18 +1,22 @@
 """The agent's location on a box: its state directory, its own file, and the host's identity.
 
+Its temporary directories are recognised by name, and removed later if it was killed.
+
 Hosts may share a home directory (NFS), and containers even the kernel, the home and ``/dev/shm``:
 each has its own state directory below the shared one, with a file that identifies it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import sys
+import time
 import zlib
 
-from rgt_box import files, procstat
+from rgt_box import files, landing, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -231,3 +235,59 @@ def _common_value(values: list[str]) -> str | None:
     if len(different) == 1:
         return different.pop()
     return None
+
+
+_TEMPORARY = re.compile(r"rgt-tmp-(\d+)-(\d+)-(\d+)-\w+")
+"""With the PID namespace, the pid, and its start time in ticks."""
+
+
+def make_folder() -> str:
+    """Create an empty directory and return its path; remove those of killed processes.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    import tempfile  # here: few verbs need it
+
+    remove_leftovers()
+    pid = os.getpid()
+    # Containers may share /tmp, so a pid is unique only together with its namespace.
+    owner = namespace(), pid, procstat.start_ticks(pid) or 0
+    return tempfile.mkdtemp(prefix="rgt-tmp-%d-%d-%d-" % owner)
+
+
+def list_own_folders() -> list[str]:
+    """Return the existing ones that are not links and that only this user can access."""
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    paths = [os.path.join(folder, name) for name in names if _TEMPORARY.fullmatch(name)]
+    return [path for path in paths if landing.is_private(path)]
+
+
+def remove_leftovers() -> None:
+    """Remove those whose process has ended."""
+    for path in list_own_folders():
+        if _is_left(path):
+            import shutil  # here: it loads three compressors
+
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_left(path: str) -> bool:
+    match = _TEMPORARY.fullmatch(os.path.basename(path))
+    if match is None:
+        return False
+    namespace, pid, ticks = map(int, match.groups())
+    if namespace == namespace():
+        return not procstat.is_alive(pid, ticks)
+    with contextlib.suppress(OSError):
+        # Seconds after which a directory of another container is removed: whether its process is
+        # alive is not visible from here.
+        kept_s = 86400.0
+        return time.time() - os.stat(path).st_mtime > kept_s
+    return False

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     )
     from rgt_tui.fleet.box_logs import ExactLog, ExactLogRequest
     from rgt_tui.fleet.box_session import BoxSession, FrameIntake
-    from rgt_tui.fleet.box_settings import durable_dirs
     from rgt_tui.fleet.changes import events_between
     from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
     from rgt_tui.fleet.connector import (
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.errands import (
         connected,
         connected_agent,
+        durable_dirs,
         find_moved_address,
         meter_text,
         provider_word,
@@ -242,7 +242,6 @@ __getattr__ = imported_later(
         "request_seal request_unseal created_at",
         "box_logs": "ExactLog ExactLogRequest",
         "box_session": "BoxSession FrameIntake",
-        "box_settings": "durable_dirs",
         "changes": "events_between",
         "check_runs": "NotRunnable run_check_command check_arguments",
         "connector": (
@@ -250,7 +249,8 @@ __getattr__ = imported_later(
             "Keepalive ClockTimes clock_jump endpoint_from link_after_failure read_clocks shift_state"
         ),
         "engine": "BaseFleet Fleet",
-        "errands": "connected find_moved_address provider_word push_trainer connected_agent meter_text",
+        "errands": "connected connected_agent durable_dirs find_moved_address meter_text "
+        "provider_word push_trainer",
         "event_loop": "FaultReporter MOST_TOLD reduce_collection run_guarded new_loop",
         "fleet_source": (
             "PlatformAccount Beginnings Chronicle FirstSteps FleetSource GateClosed ActionTerms "

@@ -19,7 +19,6 @@ from rgt_tui.fleet.attention import (
     estimate_bytes,
     settings_for_size,
 )
-from rgt_tui.fleet.box_settings import durable_dirs
 from rgt_tui.fleet.connector import (
     CONNECT_PACES,
     Backoff,
@@ -33,6 +32,7 @@ from rgt_tui.fleet.connector import (
     link_after_failure,
     shift_state,
 )
+from rgt_tui.fleet.errands import durable_dirs
 from rgt_tui.fleet.fleet_source import Tap
 from rgt_tui.fleet.history.past import (
     HISTORY_GRID,

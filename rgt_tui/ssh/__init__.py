@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING
 from rgt_wire import imported_later
 
 from rgt_tui.ssh import native_libraries
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
-from rgt_tui.ssh.ssh_config import (
-    NO_AGENT,
-    NO_FILE,
-    NO_SSH,
-    expand_path,
-    replace_tokens,
-    scan_config,
-    surroundings,
-)
-from rgt_tui.ssh.ssh_errors import (
+from rgt_tui.ssh.box_transport import (
     AuthFailed,
+    BoxChannel,
     BoxError,
+    BoxTransport,
     CommandFailed,
     CommandNotRun,
     ConfigError,
@@ -34,17 +26,20 @@ from rgt_tui.ssh.ssh_errors import (
     PasswordExpired,
     ProbeFailed,
     Unreachable,
+    transport_name,
+)
+from rgt_tui.ssh.ssh_config import (
+    NO_AGENT,
+    NO_FILE,
+    NO_SSH,
+    expand_path,
+    replace_tokens,
+    scan_config,
+    surroundings,
 )
 from rgt_tui.ssh.ssh_route import HostRequest, SshHost, check_host, check_user, resolve_host
 
 if TYPE_CHECKING:
-    from rgt_tui.ssh.bundle import (
-        AgentBundle,
-        build_agent,
-        build_trainer,
-        remote_root,
-        trainer_root,
-    )
     from rgt_tui.ssh.channel import (
         NO_FILES,
         BoxStream,
@@ -71,13 +66,18 @@ if TYPE_CHECKING:
         watched_moved_address,
     )
     from rgt_tui.ssh.deployment import (
+        AgentBundle,
         DeployedAgent,
         DeployedTrainer,
+        build_agent,
+        build_trainer,
         candidates,
         deploy_agent,
         deploy_trainer,
         find_python_with,
         find_torch,
+        remote_root,
+        trainer_root,
     )
     from rgt_tui.ssh.known_hosts import HostKeyPolicy
     from rgt_tui.ssh.kubectl_exec import find_kubectl
@@ -236,9 +236,9 @@ __getattr__ = imported_later(
         "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
         "connection": "MovedAddress peer_address config_blocks connect connect_box resolve_hops "
         "watched_moved_address connection_label",
-        "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-        "deployment": "DeployedAgent DeployedTrainer candidates deploy_agent find_python_with find_torch "
-        "deploy_trainer",
+        "deployment": "AgentBundle DeployedAgent DeployedTrainer build_agent build_trainer "
+        "candidates deploy_agent deploy_trainer find_python_with find_torch "
+        "remote_root trainer_root",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
         "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "

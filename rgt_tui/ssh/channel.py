@@ -22,18 +22,18 @@ from rgt_tui.model import (
     clean_decoded,
     is_plain_json,
 )
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
-from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.deployment import DeployedAgent, deploy_agent
-from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
-from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
-from rgt_tui.ssh.ssh_errors import (
+from rgt_tui.ssh.box_transport import (
+    BoxChannel,
+    BoxTransport,
     CommandNotRun,
     DeployFailed,
     NoCommands,
     NoPython,
     describe_lost_stream,
 )
+from rgt_tui.ssh.deployment import AgentBundle, DeployedAgent, deploy_agent
+from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
+from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
 
 WAITING_BYTES = 256 << 10
 """With this much data waiting to be decoded, reading pauses; the agent then leaves out samples."""

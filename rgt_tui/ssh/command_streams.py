@@ -18,7 +18,7 @@ import asyncssh
 
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
+from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, CommandFailed
 from rgt_tui.ssh.remote_command import (
     CommandSession,
     RemoteCommandResult,
@@ -27,7 +27,6 @@ from rgt_tui.ssh.remote_command import (
     open_session,
     run_first_script,
 )
-from rgt_tui.ssh.ssh_errors import CommandFailed
 
 BLOCK = 64 << 10
 HIGH, LOW = 4 << 20, 1 << 20

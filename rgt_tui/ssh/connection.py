@@ -14,12 +14,11 @@ import msgspec
 
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, FrozenStruct
-from rgt_tui.ssh.box_transport import BoxTransport
+from rgt_tui.ssh.box_transport import BoxTransport, ConfigError, Unreachable
 from rgt_tui.ssh.hop import KEEPALIVE_SECONDS, HopOpener, HopStep, keepalive
 from rgt_tui.ssh.known_hosts import HostKeyPolicy, MovedHost
 from rgt_tui.ssh.person import Person, default_prompt
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand_path, scan_config, surroundings
-from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
 from rgt_tui.ssh.ssh_route import (
     HostRequest,
     SshHost,

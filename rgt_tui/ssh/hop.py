@@ -34,6 +34,7 @@ from asyncssh.public_key import (
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text
 from rgt_tui.profiles import how_many
+from rgt_tui.ssh.box_transport import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.known_hosts import (
     HostKeyPolicy,
     KnownHostLine,
@@ -47,7 +48,6 @@ from rgt_tui.ssh.known_hosts import (
 )
 from rgt_tui.ssh.login import Login
 from rgt_tui.ssh.person import PausableDeadline, Person
-from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.ssh_route import SshHost
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"

@@ -19,8 +19,8 @@ from pathlib import Path
 from rgt_tui.files import lock_file
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, QuestionKind
+from rgt_tui.ssh.box_transport import HostKeyRefused
 from rgt_tui.ssh.person import Person
-from rgt_tui.ssh.ssh_errors import HostKeyRefused
 from rgt_tui.ssh.ssh_route import SshHost
 
 _CHARS = " .o+=*BOX@%&#/^SE"

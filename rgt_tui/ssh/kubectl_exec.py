@@ -21,10 +21,9 @@ import asyncssh
 
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, KubectlRoute, clean_text
-from rgt_tui.ssh.box_transport import BoxChannel, SessionFactory
+from rgt_tui.ssh.box_transport import BoxChannel, ConfigError, SessionFactory, Unreachable
 from rgt_tui.ssh.login_shell import set_plain_commands
 from rgt_tui.ssh.pod_lookup import describe_kubectl_error, find_pod
-from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
 
 _MARK = b"\x1eRGT-"
 _SCRIPT = (

@@ -19,8 +19,13 @@ import asyncssh
 
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
-from rgt_tui.ssh.ssh_errors import BoxError, CommandNotRun, PasswordExpired
+from rgt_tui.ssh.box_transport import (
+    BoxChannel,
+    BoxError,
+    BoxTransport,
+    CommandNotRun,
+    PasswordExpired,
+)
 
 MARKER = "RGT-COMMAND-BEGINS"
 _MARKER_LINE = f"\n{MARKER}\n".encode()

@@ -24,7 +24,7 @@ from rgt_tui.model import (
     how_many,
     read_index_ranges,
 )
-from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
+from rgt_tui.ssh.box_transport import AuthFailed, BoxError, ConfigError, NoCommands, Unreachable
 
 
 class KubectlResult(FrozenStruct):

@@ -17,7 +17,7 @@ import msgspec
 
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
+from rgt_tui.ssh.box_transport import BoxChannel, BoxError, BoxTransport, Unreachable
 from rgt_tui.ssh.deployment import DeployedAgent
 from rgt_tui.ssh.remote_command import (
     channel_open_error,
@@ -26,7 +26,6 @@ from rgt_tui.ssh.remote_command import (
     open_session,
     run_command,
 )
-from rgt_tui.ssh.ssh_errors import BoxError, Unreachable
 
 WINDOW = 256 << 10
 """Bytes that may be in flight."""

@@ -13,7 +13,16 @@ from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from rgt_tui.language import translate
 from rgt_tui.model import MAX_FRAME_BYTES, FrozenStruct, clean_decoded, clean_text
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport, transport_name
+from rgt_tui.ssh.box_transport import (
+    BoxChannel,
+    BoxError,
+    BoxTransport,
+    CommandFailed,
+    CommandNotRun,
+    NoCommands,
+    Unreachable,
+    transport_name,
+)
 from rgt_tui.ssh.login_shell import (
     GUARD,
     START_UP_FILES,
@@ -35,7 +44,6 @@ from rgt_tui.ssh.login_shell import (
     start_up_cost,
     wait_for_begin,
 )
-from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, CommandNotRun, NoCommands, Unreachable
 
 T = TypeVar("T")
 

@@ -31,7 +31,13 @@ from rgt_tui.model import (
     clean_decoded,
     clean_text,
 )
-from rgt_tui.ssh.box_transport import BoxChannel, BoxTransport
+from rgt_tui.ssh.box_transport import (
+    BoxChannel,
+    BoxTransport,
+    NoCommands,
+    ProbeFailed,
+    describe_lost_stream,
+)
 from rgt_tui.ssh.remote_command import (
     LineSplitter,
     channel_open_error,
@@ -45,7 +51,6 @@ from rgt_tui.ssh.sh_sample import (
     parse_sample,
     program_pattern,
 )
-from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed, describe_lost_stream
 
 
 def _crc_table_row(byte: int) -> int:

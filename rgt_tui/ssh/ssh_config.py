@@ -24,7 +24,7 @@ from pathlib import Path
 from rgt_tui.files import open_named
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh.box_transport import ConfigError
 
 SYSTEM = Path("/etc/ssh")
 NO_AGENT = "none"

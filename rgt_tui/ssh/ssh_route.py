@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rgt_tui.language import translate
 from rgt_tui.model import FrozenStruct
+from rgt_tui.ssh.box_transport import ConfigError
 from rgt_tui.ssh.ssh_config import (
     NO_FILE,
     NO_KEY,
@@ -24,7 +25,6 @@ from rgt_tui.ssh.ssh_config import (
     query_settings,
     replace_tokens,
 )
-from rgt_tui.ssh.ssh_errors import ConfigError
 
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
 """Files in ``~/.ssh``, in the order in which OpenSSH tries them."""

@@ -16,7 +16,7 @@ from rgt_wire.checkpoint_layouts import find_checkpoints, find_cut_saves
 from rgt_wire.checkpoint_names import FORMAT, MANIFEST
 
 from rgt_tui.files import open_regular
-from rgt_tui.transfer import dcp_files, safetensors_files
+from rgt_tui.transfer import safetensors_files, torch_files
 from rgt_tui.transfer.copying.box_listing import PARTS, SMALL_PART
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
@@ -194,12 +194,12 @@ def _group_folder(
 
 
 def _is_trainer(names: Mapping[str, str]) -> bool:
-    weights = {"model.safetensors", "trainer.safetensors", dcp_files.METADATA}
+    weights = {"model.safetensors", "trainer.safetensors", torch_files.METADATA}
     return names.get(MANIFEST) == "ours" or ("state.json" in names and bool(weights & set(names)))
 
 
 def _is_sharded(name: str) -> bool:
-    return name == dcp_files.METADATA or name.endswith(dcp_files.SUFFIX)
+    return name == torch_files.METADATA or name.endswith(torch_files.SUFFIX)
 
 
 def _join_path(folder: str, name: str) -> str:
@@ -310,8 +310,8 @@ def examine_trainer_checkpoint(folder: Path) -> tuple[str, ...]:
             raise MemberFileError(name, "it is missing") from None
         except FileRefused as refused:
             raise MemberFileError(name, str(refused)) from None
-    if dcp_files.METADATA in files:
-        dcp_files.examine_checkpoint(folder)
+    if torch_files.METADATA in files:
+        torch_files.examine_checkpoint(folder)
     return (MANIFEST, *files)
 
 

@@ -26,7 +26,6 @@ from typing import Any
 
 from rgt_tui.transfer import (
     array_files,
-    dcp_files,
     directory_contents,
     logged_files,
     safetensors_files,
@@ -109,7 +108,7 @@ def _examine_trainer(folder: Path) -> dict[str, Any]:
 
 
 def _examine_sharded(folder: Path) -> dict[str, Any]:
-    return {"covers": dcp_files.examine_checkpoint(folder)}
+    return {"covers": torch_files.examine_checkpoint(folder)}
 
 
 def _examine_index(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import msgspec
 import rgt_tui
 from rgt_tui.model import clean_text, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer import dcp_files, directory_contents, verified_record
+from rgt_tui.transfer import directory_contents, torch_files, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
 from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob
 from rgt_tui.transfer.examining import (
@@ -481,7 +481,7 @@ class _VerificationWork:
         elif answer.get("not_checked"):
             self.unproven[job.path] = f"not checked: {answer['not_checked']}"
         elif job.kind == "dcp":
-            path = _join_path(job.path, dcp_files.METADATA)
+            path = _join_path(job.path, torch_files.METADATA)
             if not self._is_proven(path):
                 self.unproven[path] = _WHY["metadata"]
         elif not answer.get("checked") and not self._is_proven(job.path):

@@ -18,7 +18,7 @@ import re
 import shutil
 import subprocess
 
-from rgt_box import files, own_temporary
+from rgt_box import files, place
 from rgt_box.background import which
 
 TYPE_CHECKING = False
@@ -118,9 +118,9 @@ class WorkTree:
         ]
         own += _detached_heads(folder)
         own += _STASHED.findall(_read_text(folder, "logs", "refs", "stash"))
-        place = own_temporary.make_folder()
+        scratch = place.make_folder()
         try:
-            ask = _IsolatedGit(git, place, os.path.join(folder, "objects"))
+            ask = _IsolatedGit(git, scratch, os.path.join(folder, "objects"))
             new = ask("rev-list", "--max-count=1", head, *own, "--not", *known)
             self.published = new == b""
             if new and ask("rev-list", "--max-count=1", head, "--not", *known) != b"":
@@ -130,7 +130,7 @@ class WorkTree:
             else:
                 listed = None
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
         for row in (listed or b"").split(b"\0"):
             about, _, name = row.partition(b"\t")
             parts = about.split()

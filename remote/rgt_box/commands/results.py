@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from rgt_box import jsonline, landing, options, own_temporary, place, procstat
+from rgt_box import jsonline, landing, options, place, procstat
 from rgt_box.commands import file_tree, hashing, result_walk, work_folders
 from rgt_box.discovery import found_run
 from rgt_box.queue import queue_file, queue_state
@@ -236,7 +236,7 @@ def own_places(jobs: list[str]) -> tuple[str, ...]:
         *place.neighbours(state),
         landing.agent_home(),
         *landing.spare_folders(),
-        *own_temporary.list_own_folders(),
+        *place.list_own_folders(),
     ]
     for folder in jobs:
         job = queue_file.Job(folder)

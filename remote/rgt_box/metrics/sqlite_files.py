@@ -111,12 +111,12 @@ class DatabaseSnapshot:
         return open_restricted(self._path, "immutable=1" if wal else "mode=ro")
 
     def _open_copy(self, beside: str) -> sqlite3.Connection:
-        from rgt_box import own_temporary
+        from rgt_box import place
 
         if size_or_zero(self._path) + size_or_zero(beside) > MAX_COPY:
             raise ValueError("being written, and too large to copy")
         began = time.monotonic()
-        self._directory = own_temporary.make_folder()
+        self._directory = place.make_folder()
         copy = os.path.join(self._directory, "db")
         try:
             for _ in range(3):

@@ -18,7 +18,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
 from rgt_tui.fleet import connected_agent, durable_dirs
-from rgt_tui.fleet.box_settings import (
+from rgt_tui.fleet.errands import (
     MirrorState,
     SecretAnswer,
     StoredSecret,

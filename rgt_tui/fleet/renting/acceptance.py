@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.fleet.box_settings import platform_settings
-from rgt_tui.fleet.errands import connected_agent
+from rgt_tui.fleet.errands import connected_agent, platform_settings
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec, FrozenStruct, Profile

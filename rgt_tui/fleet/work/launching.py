@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.fleet.box_settings import durable_dirs
+from rgt_tui.fleet.errands import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts, rows_of
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding

@@ -24,17 +24,15 @@ if TYPE_CHECKING:
     from rgt_tui.ui.plot.curve_stats import (
         FINE,
         AverageBand,
+        DifferenceRule,
         ExtremesPyramid,
+        FirstDifference,
         Floats,
         RunningAverage,
         SeedSummary,
+        find_first_difference,
         moving_average,
         summarize_seeds,
-    )
-    from rgt_tui.ui.plot.first_difference import (
-        DifferenceRule,
-        FirstDifference,
-        find_first_difference,
     )
     from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, PlotCurve, PlotFrame, draw_plot
     from rgt_tui.ui.plot.picture import draw_svg
@@ -119,9 +117,9 @@ __getattr__ = imported_later(
         "board": "Board",
         "canvas": "Canvas ValueScale edges_of lit_rows sample_columns rows_of",
         "curve_stats": (
-            "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average summarize_seeds"
+            "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average summarize_seeds "
+            "DifferenceRule FirstDifference find_first_difference"
         ),
-        "first_difference": "DifferenceRule FirstDifference find_first_difference",
         "frame": "PlotCurve FIRST_CURVE PlotFrame GAP draw_plot",
         "picture": "draw_svg",
         "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",

@@ -33,7 +33,7 @@ from rgt_tui.ui.commands import (
     key_for,
 )
 from rgt_tui.ui.screens.log import LogKeys
-from rgt_tui.ui.widgets.box_past import SPANS, fitting_span, past_height, past_room, past_section
+from rgt_tui.ui.widgets.box_context import SPANS, fitting_span, past_height, past_room, past_section
 from rgt_tui.ui.widgets.fleet_rows import FleetRow, LossPane, telling_run
 from rgt_tui.ui.widgets.fleet_rows.loss_pane import METRIC
 from rgt_tui.ui.widgets.log_pane import LogPane

@@ -11,23 +11,21 @@ if TYPE_CHECKING:
     from rgt_tui.ui.widgets.bars import curve_spark, draw_bar, draw_sparkline, resample, thin_bar
     from rgt_tui.ui.widgets.box_context import (
         PANE_SIZES,
+        TALLEST,
         BoxContext,
         context_height,
-        detail_sections,
-        lower_widths,
-        newest_lines,
-        split_heights,
-        split_left,
-    )
-    from rgt_tui.ui.widgets.box_past import (
-        TALLEST,
         course_of,
+        detail_sections,
         fitting_span,
         label_of,
+        lower_widths,
         mean_per_cell,
         names_of,
+        newest_lines,
         past_room,
         past_section,
+        split_heights,
+        split_left,
     )
     from rgt_tui.ui.widgets.checklist import (
         CheckDetail,
@@ -262,11 +260,10 @@ __getattr__ = imported_later(
     __name__,
     {
         "bars": "draw_bar curve_spark resample draw_sparkline thin_bar",
-        "box_context": (
-            "PANE_SIZES BoxContext context_height detail_sections "
-            "lower_widths newest_lines split_heights split_left"
-        ),
-        "box_past": "TALLEST mean_per_cell course_of fitting_span label_of names_of past_room past_section",
+        "box_context": "BoxContext PANE_SIZES TALLEST context_height course_of "
+        "detail_sections fitting_span label_of lower_widths mean_per_cell "
+        "names_of newest_lines past_room past_section split_heights "
+        "split_left",
         "checklist": (
             "CheckDetail CheckRun Checklist PhaseChecks detail_lines status_glyph next_check phases_of rail_line "
             "row_line rows_of summary_parts then_lines"

@@ -14,13 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.transfer import (
-    dcp_files,
-    directory_contents,
-    logged_files,
-    safetensors_files,
-    torch_files,
-)
+from rgt_tui.transfer import directory_contents, logged_files, safetensors_files, torch_files
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.zip_records import read_records
 from tests.system.tree import ROOT, unpack
@@ -154,7 +148,7 @@ def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(
     for what, damaged in damages(data, name):
         (folder / name).write_bytes(damaged)
         try:
-            dcp_files.examine_checkpoint(folder)
+            torch_files.examine_checkpoint(folder)
         except (MemberFileError, FileRefused):
             continue
         assert what.startswith("bit"), what
@@ -169,9 +163,9 @@ def test_no_damage_to_a_sharded_checkpoint_escapes_as_anything_else(
                 ), what
 
 
-def _parts(folder: Path) -> tuple[dcp_files.CheckpointPart, ...]:
+def _parts(folder: Path) -> tuple[torch_files.CheckpointPart, ...]:
     with OpenFileSection(folder / ".metadata") as metadata:
-        return dcp_files.read_parts(metadata)
+        return torch_files.read_parts(metadata)
 
 
 def _zip_content(tmp_path: Path, data: bytes) -> dict[str, bytes]:
@@ -222,7 +216,7 @@ def with_trouble(look: Callable[[Path], object], path: Path) -> None:
 def test_the_whole_files_are_found_whole() -> None:
     """Otherwise everything above would be refused for nothing."""
     in_file(torch_files.examine_torch_file)(TODAY)
-    dcp_files.examine_checkpoint(FILES / "sharded")
+    torch_files.examine_checkpoint(FILES / "sharded")
     safetensors_files.examine_index(FILES / "hf/checkpoint-5/model.safetensors.index.json")
     in_file(safetensors_files.examine_safetensors)(FILES / "weights.safetensors")
     in_file(logged_files.examine_lines)(FILES / "logs/metrics.jsonl")

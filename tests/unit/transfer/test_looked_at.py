@@ -14,10 +14,10 @@ import pytest
 from rgt_wire import checkpoint_names, event_records
 
 from rgt_tui.transfer import (
-    dcp_files,
     directory_contents,
     logged_files,
     safetensors_files,
+    torch_files,
     verified_record,
 )
 from rgt_tui.transfer.directory_contents import plan_examination
@@ -89,7 +89,7 @@ def sharded(tmp_path: Path) -> Path:
 
 def trouble(folder: Path) -> tuple[str, str]:
     with pytest.raises(MemberFileError) as caught:
-        dcp_files.examine_checkpoint(folder)
+        torch_files.examine_checkpoint(folder)
     return caught.value.name, str(caught.value)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.transfer import dcp_files, directory_contents, torch_files
+from rgt_tui.transfer import directory_contents, torch_files
 from rgt_tui.transfer.file_stretch import FileRefused, MemberFileError, OpenFileSection
 from rgt_tui.transfer.pickle_values import MadeObject, PairList, PickleName
 from tests.unit.transfer.hostile_files import harmful, safetensors, torch_zip
@@ -117,10 +117,10 @@ def place(file: Any = "__0_0.distcp", offset: Any = 0, length: Any = 8) -> MadeO
 
 def parts(
     monkeypatch: pytest.MonkeyPatch, entries: PairList, places: PairList
-) -> tuple[dcp_files.CheckpointPart, ...]:
+) -> tuple[torch_files.CheckpointPart, ...]:
     whole = made("Metadata", state_dict_metadata=entries, storage_data=places)
     monkeypatch.setattr(torch_files, "read_single_pickle", lambda *_: SimpleNamespace(value=whole))
-    return dcp_files.read_parts(None)  # type: ignore[arg-type]
+    return torch_files.read_parts(None)  # type: ignore[arg-type]
 
 
 HALVES = (chunk(size(0), size(2)), chunk(size(2), size(2)))
