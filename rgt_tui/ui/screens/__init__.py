@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rgt_tui.ui.screens.audit_log import AuditScreen
     from rgt_tui.ui.screens.base import FleetAwareScreen
     from rgt_tui.ui.screens.box import LEAST_LOG, BoxScreen, WantedHeights, place_panes
-    from rgt_tui.ui.screens.choice import ChoiceScreen
     from rgt_tui.ui.screens.command import CommandScreen
     from rgt_tui.ui.screens.curves import CurvesScreen, listed_runs
+    from rgt_tui.ui.screens.dialogs import ChoiceScreen
     from rgt_tui.ui.screens.event_journal import (
         HappeningList,
         JournalScreen,
@@ -136,7 +136,7 @@ __getattr__ = imported_later(
         "audit_log": "AuditScreen",
         "base": "FleetAwareScreen",
         "box": "BoxScreen LEAST_LOG WantedHeights place_panes",
-        "choice": "ChoiceScreen",
+        "dialogs": "ChoiceScreen",
         "command": "CommandScreen",
         "curves": "CurvesScreen listed_runs",
         "event_journal": "HappeningList JournalScreen alert_of find_durations pack_words",

@@ -697,8 +697,8 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
 
     def action_work(self) -> None:
         """Offer the commands that start work on the box, and open the chosen one."""
-        from rgt_tui.ui.screens.choice import ChoiceScreen
         from rgt_tui.ui.screens.command import WORK, CommandScreen
+        from rgt_tui.ui.screens.dialogs import ChoiceScreen
 
         boxes = self.work_boxes()
 

@@ -20,7 +20,7 @@ from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
 from rgt_tui.ui.mouse import MouseSelection
 from rgt_tui.ui.notation import make_displayable
-from rgt_tui.ui.screens.choice import Choice
+from rgt_tui.ui.screens.dialogs import Choice
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, make_line, wrap_text
 

@@ -41,7 +41,7 @@ from rgt_tui.ui.screens.base import (
     MoveKeys,
     StateAssessments,
 )
-from rgt_tui.ui.screens.choice import Choice, ChoiceScreen
+from rgt_tui.ui.screens.dialogs import Choice, ChoiceScreen
 from rgt_tui.ui.screens.fleet_marks import MarkKeys
 from rgt_tui.ui.widgets.box_context import (
     PANE_SIZES,

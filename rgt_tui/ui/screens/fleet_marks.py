@@ -13,7 +13,7 @@ from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import make_displayable
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
-from rgt_tui.ui.screens.choice import Choice, ChoiceScreen
+from rgt_tui.ui.screens.dialogs import Choice, ChoiceScreen
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_rows import FleetTable
 from rgt_tui.ui.widgets.spans import Span, Tone, make_line

@@ -17,7 +17,7 @@ from rgt_tui.model import BillingVerb, BoxState, FleetState, MeterKind
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
 from rgt_tui.ui.notation import current_glyphs, make_displayable, money_or_dash
-from rgt_tui.ui.screens.text_dialog import TextDialog
+from rgt_tui.ui.screens.dialogs import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
 from rgt_tui.ui.widgets.teardown.confirm_view import NAMES

@@ -18,7 +18,7 @@ from rgt_tui.model import BoxState, EventFilter, Happening
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
-from rgt_tui.ui.screens.text_dialog import TextDialog
+from rgt_tui.ui.screens.dialogs import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import (
     EMPTY,

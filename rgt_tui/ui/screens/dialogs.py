@@ -1,4 +1,4 @@
-"""A line of choices, each with the letter that picks it, above the key line of a screen."""
+"""Small dialogs: a line of choices, each with the letter that picks it, and a text that scrolls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 
 from rgt_tui.language import translate
+from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
+from rgt_tui.ui.mouse import MouseSelection
+from rgt_tui.ui.notation import make_displayable
 from rgt_tui.ui.widgets.lines import FittedLines
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim_span, make_line, width_of
 
@@ -111,3 +116,31 @@ class ChoiceScreen(FaultTolerant, ModalScreen[str | None]):
     def action_cancel(self) -> None:
         """Choose nothing."""
         self.dismiss(None)
+
+
+class TextDialog(FaultTolerant, MouseSelection, ModalScreen[None]):
+    """A frame (`Vertical`) with a text that scrolls (`VerticalScroll`)."""
+
+    def to_copy(self) -> ClipboardText:
+        """Return the whole text."""
+        raise NotImplementedError
+
+    def hint(self, said: str) -> None:
+        """Show a message on the frame."""
+        self.query_one(Vertical).border_subtitle = Content(make_displayable(said))
+
+    def action_copy(self) -> None:
+        """Copy the text selected with the mouse, otherwise the whole text."""
+        copied = self.find_selection() or self.to_copy()
+        self.clear_selection()
+        self.hint(copy_to_clipboard(self.app, copied))
+
+    def action_close(self) -> None:
+        """Clear the mouse selection, else close."""
+        if not self.end_selection():
+            self.dismiss()
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll by half a page."""
+        part = self.query_one(VerticalScroll)
+        part.scroll_relative(y=pages * max(1, part.size.height // 2), animate=False)
