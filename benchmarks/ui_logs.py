@@ -223,7 +223,7 @@ def open_over_less(quick: bool) -> Row:
 
 def search_over_grep(quick: bool) -> Row:
     """Measure a search in a million lines as the screen does it, with `grep` in the same lines beside it."""
-    from rgt_tui.ui.logs.line_finder import LineMarks, finder_for
+    from rgt_tui.ui.line_finder import LineMarks, finder_for
 
     kept = KeptLines(PATH, most_bytes=1 << 30)
     count = 200_000 if quick else 1_000_000

@@ -66,7 +66,7 @@ GROUPS = {
     "Watch": "watch_arguments",
     "Logs": "watch_arguments",
     "Failures": "watch_arguments",
-    "Push": "bringing.bringing_arguments",
+    "Push": "set_up.bringing_arguments",
     "Work": "work.work_arguments",
     "Box tools": "work.work_arguments",
     "Results": "teardown.money_arguments",
@@ -491,7 +491,7 @@ COMMANDS: dict[str, CliCommand] = {
         ),
     ),
     "mirrors": CliCommand(
-        "bringing.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
+        "set_up.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
         (
             (OK, "shown, or turned on or off"),
             (FAILED, "the platform has none that rgt can turn on, or a file could not be changed"),
@@ -500,7 +500,7 @@ COMMANDS: dict[str, CliCommand] = {
         ),
     ),
     "secret": CliCommand(
-        "bringing.secrets_and_mirrors", "Push", "put a key or token on a box, readable only by you",
+        "set_up.secrets_and_mirrors", "Push", "put a key or token on a box, readable only by you",
         (
             (OK, "stored; or listed, or removed"),
             (FAILED, "refused: others could read it there (another path is suggested); or there is none"),
@@ -509,7 +509,7 @@ COMMANDS: dict[str, CliCommand] = {
         ),
     ),
     "push": CliCommand(
-        "bringing.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
+        "set_up.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
             (OK, "pushed and complete; with --list and --prune: listed, or removed"),
             (FAILED, "not enough space, or files refused (each is listed); --trainer: no Python on the box has torch"),

@@ -351,7 +351,7 @@ def preload_modules(modules: tuple[str, ...]) -> None:
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     with contextlib.suppress(Exception):
-        from rgt_tui.ui.logs.line_finder import error_finder
+        from rgt_tui.ui.line_finder import error_finder
 
         error_finder()
 

@@ -13,8 +13,8 @@ from rgt_tui.fleet import kept_lines
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, block_of
 from rgt_tui.handbook import shipped_pages
 from rgt_tui.model import clean_text
-from rgt_tui.ui.logs import line_finder
-from rgt_tui.ui.logs.line_finder import (
+from rgt_tui.ui import line_finder
+from rgt_tui.ui.line_finder import (
     ErrorFinder,
     LineFinder,
     LineMarks,

@@ -14,7 +14,7 @@ from rgt_tui.fleet.box_logs import BoxHit, BoxLog, BoxSearch, LogPiece
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, keep_from_view
 from rgt_tui.model import FleetState, Hello, LogView, ScreenPosition
 from rgt_tui.ui import clock_or_dash
-from rgt_tui.ui.logs.line_times import read_written_time
+from rgt_tui.ui.line_times import read_written_time
 from rgt_tui.ui.screens import LogScreen, zone_of
 from tests.ui.boxes import NOW, running_box
 from tests.ui.fakes import FakeFleet

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rgt_tui.ui.logs.line_finder import ERROR
+from rgt_tui.ui.line_finder import ERROR
 
 ERRORS = {
     "python": """

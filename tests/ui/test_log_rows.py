@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines
 from rgt_tui.model import LogView, ScreenPosition
-from rgt_tui.ui.logs.line_finder import LineMarks, TextFinder
-from rgt_tui.ui.logs.line_times import WrittenZone, read_written_time
-from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog
+from rgt_tui.ui.line_finder import LineMarks, TextFinder
+from rgt_tui.ui.line_times import WrittenZone, read_written_time
+from rgt_tui.ui.log_rows import LinePlace, LogCursor, LogRows, ShownLog
 
 HEIGHT = 10
 

@@ -13,8 +13,8 @@ import pytest
 from rgt_tui.fleet.kept_lines import LineBlock
 from rgt_tui.model import BoxState, FleetState, Hello, LogView, ScreenPosition
 from rgt_tui.ui import RgtApp, copied_path
-from rgt_tui.ui.logs.line_finder import Re2Finder
-from rgt_tui.ui.logs.log_rows import step_of
+from rgt_tui.ui.line_finder import Re2Finder
+from rgt_tui.ui.log_rows import step_of
 from rgt_tui.ui.screens import (
     CurvesScreen,
     FleetAwareScreen,

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK
 from rgt_tui.cli.opening import open_box, open_boxes
 from rgt_tui.cli.printing import (
@@ -22,6 +21,7 @@ from rgt_tui.cli.printing import (
     print_lines,
 )
 from rgt_tui.cli.set_up.adding import find_target_file, trust_written_file
+from rgt_tui.cli.set_up.bringing_arguments import PushArguments
 from rgt_tui.cli.set_up.set_up_arguments import AgentArguments, RemoveArguments
 from rgt_tui.fleet import noted_transfer, push_trainer
 from rgt_tui.fleet.config import FleetFileError

@@ -14,8 +14,6 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
-from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import find_fleet_place, open_box, open_boxes, rgt_with
 from rgt_tui.cli.printing import (
@@ -28,6 +26,8 @@ from rgt_tui.cli.printing import (
     wait_indicator,
 )
 from rgt_tui.cli.set_up.adding import trust_written_file
+from rgt_tui.cli.set_up.push_to_box import ProgressLine, list_push_warnings, noted_push
+from rgt_tui.cli.set_up.secrets_and_mirrors import read_value
 from rgt_tui.cli.work.local_smoke import run_local_smoke
 from rgt_tui.cli.work.on_start import change_start_hook
 from rgt_tui.cli.work.pod_job import run_pod_job

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.bringing_arguments import SecretArguments
-from rgt_tui.cli.bringing.push_to_box import ProgressLine, list_push_warnings, noted_push
-from rgt_tui.cli.bringing.secrets_and_mirrors import send_secret
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines
+from rgt_tui.cli.set_up.bringing_arguments import SecretArguments
+from rgt_tui.cli.set_up.push_to_box import ProgressLine, list_push_warnings, noted_push
+from rgt_tui.cli.set_up.secrets_and_mirrors import send_secret
 from rgt_tui.cli.work.run_job import save_job
 from rgt_tui.cli.work.work_arguments import QueueArguments, parse_environment
 from rgt_tui.fleet import connected_agent

@@ -33,8 +33,8 @@ from rgt_tui.profiles import how_many, no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, build_bindings, key_for
-from rgt_tui.ui.logs.line_finder import LineSheet, finder_for, search_box
-from rgt_tui.ui.logs.log_rows import ShownLog, step_of
+from rgt_tui.ui.line_finder import LineSheet, finder_for, search_box
+from rgt_tui.ui.log_rows import ShownLog, step_of
 from rgt_tui.ui.notation import format_thousands, size_or_dash
 from rgt_tui.ui.screens.base import HINT_SECONDS, Dashboard, FleetAwareScreen, MoveKeys
 from rgt_tui.ui.shells import CannotOpenShell, page_from

@@ -205,7 +205,7 @@ def tail_widths(width: int, *, past: bool) -> dict[str, int]:
 
 def newest_lines(box: BoxState, width: int, height: int, *, stale: bool) -> list[PaneSection]:
     """Return the newest log lines of a box, as many as fit, with errors marked."""
-    from rgt_tui.ui.logs.line_finder import is_error
+    from rgt_tui.ui.line_finder import is_error
 
     view = choose_log(box, None)
     if view is None or not view.lines:

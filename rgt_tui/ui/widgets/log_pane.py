@@ -14,7 +14,7 @@ from rgt_tui.handbook import HandbookPage
 from rgt_tui.language import translate
 from rgt_tui.profiles import how_many
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.logs.line_finder import (
+from rgt_tui.ui.line_finder import (
     ChosenFinder,
     LineMarks,
     PageFinder,
@@ -22,8 +22,8 @@ from rgt_tui.ui.logs.line_finder import (
     is_error,
     line_shape,
 )
-from rgt_tui.ui.logs.line_times import read_written_time
-from rgt_tui.ui.logs.log_rows import LinePlace, LogCursor, LogRows, ShownLog
+from rgt_tui.ui.line_times import read_written_time
+from rgt_tui.ui.log_rows import LinePlace, LogCursor, LogRows, ShownLog
 from rgt_tui.ui.notation import clock_or_dash, compact_time, current_glyphs, format_thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import draw_frame

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.cli.bringing.secrets_and_mirrors import mirror_facts
+from rgt_tui.cli.set_up.secrets_and_mirrors import mirror_facts
 from rgt_tui.model import BoxSpec
 from rgt_tui.profiles import all_profiles
 from tests.contract.cli.conftest import Rgt

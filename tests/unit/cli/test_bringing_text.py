@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from rgt_tui.cli.bringing.push_to_box import (
+from rgt_tui.cli.set_up.push_to_box import (
     MOST_SHOWN,
     describe_push,
     list_push_warnings,
     progress_text,
 )
-from rgt_tui.cli.bringing.secrets_and_mirrors import read_value
+from rgt_tui.cli.set_up.secrets_and_mirrors import read_value
 from rgt_tui.fleet.pushes import PushResult
 from rgt_tui.transfer import ExcludedPath
 

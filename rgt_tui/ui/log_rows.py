@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.model import ScreenPosition
-from rgt_tui.ui.logs.line_finder import LineFinder, LineMarks, error_finder
-from rgt_tui.ui.logs.line_times import WrittenZone, read_written_time, written_before
+from rgt_tui.ui.line_finder import LineFinder, LineMarks, error_finder
+from rgt_tui.ui.line_times import WrittenZone, read_written_time, written_before
 
 MERGED_LINES = 10_000
 """Newest lines of each log that are merged with other logs."""

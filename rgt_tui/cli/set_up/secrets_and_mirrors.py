@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.bringing_arguments import MirrorsArguments, SecretArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_box
 from rgt_tui.cli.printing import hint_expanded_tilde, print_error, print_json, print_lines
+from rgt_tui.cli.set_up.bringing_arguments import MirrorsArguments, SecretArguments
 from rgt_tui.fleet import connected_agent, durable_dirs
 from rgt_tui.fleet.errands import (
     MirrorState,

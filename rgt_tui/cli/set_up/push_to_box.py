@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.bringing.bringing_arguments import PushArguments
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.set_up import box_files
+from rgt_tui.cli.set_up.bringing_arguments import PushArguments
 from rgt_tui.fleet import connected_agent, noted_transfer
 from rgt_tui.fleet.pushes import (
     PushChoice,
