@@ -9,7 +9,7 @@ import re
 import stat
 import time
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_box import jsonline
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rgt_train.data import rng

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import List, Sequence
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_train import exits
 from rgt_train.checkpoint import manifest, mirror_worker

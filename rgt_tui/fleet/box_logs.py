@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import asyncssh
 import msgspec
-from rgt_wire.shared_text import line_text
+from rgt_wire import line_text
 
 from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.errands import connected_agent

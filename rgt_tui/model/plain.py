@@ -22,7 +22,7 @@ from typing import (
 )
 
 import msgspec
-from rgt_wire.shared_text import memory_text, size_text
+from rgt_wire import memory_text, size_text
 
 from rgt_tui.language import translate, translate_noun
 

@@ -12,7 +12,7 @@ import stat
 import time
 import zlib
 
-from rgt_wire.shared_text import duration_text
+from rgt_wire import duration_text
 
 from rgt_box import background, files, procstat
 from rgt_box.autostop import idle_clock

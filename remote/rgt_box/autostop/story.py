@@ -11,7 +11,7 @@ import os
 import stat
 import time
 
-from rgt_wire.shared_text import duration_text
+from rgt_wire import duration_text
 
 from rgt_box import background, files, jsonline, ownership, place
 from rgt_box.recorder import state_files

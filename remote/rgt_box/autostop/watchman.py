@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_wire.shared_text import duration_text
+from rgt_wire import duration_text
 
 from rgt_box import files, place
 from rgt_box.autostop import armed_plan as plan

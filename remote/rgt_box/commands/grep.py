@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from rgt_wire.shared_text import CUT, MAX_LINE
+from rgt_wire import CUT, MAX_LINE
 
 from rgt_box import files, jsonline
 from rgt_box.background import error_text

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import error_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_box import background
 from rgt_box.checkpoint_search import CheckpointSearch, count_bytes_and_inodes

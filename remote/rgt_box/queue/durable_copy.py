@@ -11,7 +11,7 @@ import re
 import shutil
 import stat
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_box import files, jsonline
 from rgt_box.checkpoint_search import CheckpointSearch

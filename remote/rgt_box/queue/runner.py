@@ -11,7 +11,7 @@ import re
 import time
 import zlib
 
-from rgt_wire.shared_text import duration_text, size_text
+from rgt_wire import duration_text, size_text
 
 from rgt_box import files, place, procstat, secret_store
 from rgt_box.background import error_text

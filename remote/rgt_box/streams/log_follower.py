@@ -9,8 +9,8 @@ import os
 import re
 import time
 
-from rgt_wire.shared_text import CUT, MAX_LINE
-from rgt_wire.shared_text import line_text as clean
+from rgt_wire import CUT, MAX_LINE
+from rgt_wire import line_text as clean
 
 from rgt_box import files
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_train.checkpoint import manifest, writer
 from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, describe_checkpoint

@@ -27,7 +27,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_train.checkpoint import diskio, manifest, store, writer
 from rgt_train.checkpoint import mirror_places as places

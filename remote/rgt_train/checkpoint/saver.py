@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_train import exits
 from rgt_train.cadence import SaveCadence

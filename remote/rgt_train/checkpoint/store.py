@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 from rgt_train.checkpoint import diskio, manifest
 from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, remove_path

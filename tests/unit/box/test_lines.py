@@ -4,8 +4,8 @@ import random
 
 import pytest
 from rgt_box.streams.log_follower import LineSplitter, clean_lines
-from rgt_wire.shared_text import CUT, MAX_LINE
-from rgt_wire.shared_text import line_text as clean
+from rgt_wire import CUT, MAX_LINE
+from rgt_wire import line_text as clean
 
 
 @pytest.mark.parametrize(

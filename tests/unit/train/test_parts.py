@@ -16,7 +16,7 @@ from rgt_train import Run, StopRequest
 from rgt_train.checkpoint import LineAppender, diskio, store
 from rgt_train.data.sampler import BatchPlan, EpochPosition, EpochSampler, mix_bits, sample_seed
 from rgt_train.tracking import report as reports
-from rgt_wire.shared_text import size_text
+from rgt_wire import size_text
 
 
 def test_sums_over_ranks_are_exact() -> None:
