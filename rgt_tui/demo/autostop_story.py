@@ -24,8 +24,8 @@ import msgspec
 from rgt_wire import USER_AGENT
 
 from rgt_tui.demo.embedded import KEY_ENV, EmbeddedFleet
+from rgt_tui.demo.local_runpod import LocalRunPod
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import LocalRunPod
 from rgt_tui.demo.stories import launch_queue
 from rgt_tui.demo.teardown_story import CommandResult, StoryFailed
 from rgt_tui.fleet.config.editing import dump_fleet

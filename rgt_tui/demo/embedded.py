@@ -18,9 +18,11 @@ import asyncssh
 import msgspec
 
 from rgt_tui.demo import sandboxes
+from rgt_tui.demo.local_autodl import PRO, LocalAutodl
+from rgt_tui.demo.local_runpod import LocalRunPod
+from rgt_tui.demo.local_server import LocalServer, MachineChange
+from rgt_tui.demo.local_vast import LocalVast
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import LocalAutodl, LocalRunPod, LocalServer, LocalVast, MachineChange
-from rgt_tui.demo.platforms.local_autodl import PRO
 from rgt_tui.demo.sandboxes import TRACES, DiskNamespace, SandboxMachine
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import DemoError, Workspace, kill_marked

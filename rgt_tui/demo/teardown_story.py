@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from rgt_tui.demo.embedded import EmbeddedFleet
+from rgt_tui.demo.local_server import InjectedFault
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.platforms import InjectedFault
 from rgt_tui.demo.stories import launch_queue, queue_done, run_shell
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet

@@ -14,6 +14,7 @@ from rgt_tui.transfer.copying.box_listing import (
 )
 from rgt_tui.transfer.copying.fetching import PullFetcher, empty_but_listed
 from rgt_tui.transfer.copying.local_copy import LandingFailed
+from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
 from rgt_tui.transfer.copying.pull_plan import (
     RANGE_BYTES,
     PullPlan,
@@ -24,7 +25,7 @@ from rgt_tui.transfer.copying.pull_plan import (
     remove_left_parts,
     time_to_go,
 )
-from rgt_tui.transfer.copying.request_stream import LONGEST_LINE, RequestStream, StreamError
+from rgt_tui.transfer.copying.request_stream import RequestStream
 
 __all__ = [
     "LONGEST_LINE",

@@ -30,6 +30,12 @@ from rgt_tui.transfer.copying.local_copy import (
     write_failure,
     write_part,
 )
+from rgt_tui.transfer.copying.piece_stream import (
+    AnswerHead,
+    AnswerTail,
+    FileUnreadable,
+    StreamError,
+)
 from rgt_tui.transfer.copying.pull_plan import (
     WHOLE_BYTES,
     FetchCourse,
@@ -40,12 +46,6 @@ from rgt_tui.transfer.copying.pull_plan import (
     part_path,
     split_ranges,
     time_to_go,
-)
-from rgt_tui.transfer.copying.request_stream import (
-    AnswerHead,
-    AnswerTail,
-    FileUnreadable,
-    StreamError,
 )
 from rgt_tui.transfer.ledger import CODED, FileRow, FileStamp, Ledger, encode_path, sha256_of
 

@@ -13,8 +13,7 @@ import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.renting import bid
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalInstance
+from rgt_tui.demo import InjectedFault, LocalInstance
 from rgt_tui.gate import BidCase
 from rgt_tui.model import Bid, BoxSpec, ProviderRef, RentalTerms
 from tests.contract.cli.conftest import Rgt

@@ -17,8 +17,7 @@ import pytest
 
 from rgt_tui.cli import FAILED, OK, UNCONFIRMED, UNREACHABLE, entry, running
 from rgt_tui.cli.renting import arriving, up
-from rgt_tui.demo import InjectedFault, MachineChange
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import InjectedFault, LocalRequest, LocalResponse, LocalServer, MachineChange
 from rgt_tui.fleet.config import dump_fleet, load_fleet
 from rgt_tui.fleet.renting import MachineRental, arrival, wait_for_ssh
 from rgt_tui.fleet.renting.acceptance import BoxMeasurements, NamedGpu, TorchTrial, TrialDevice

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.demo import InjectedFault, LocalServer
 from rgt_tui.fleet import ask_accounts
 from rgt_tui.fleet.renting import (
     Candidate,

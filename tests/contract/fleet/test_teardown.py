@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import LocalRunPod
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalRunPod
 from rgt_tui.fleet import (
     BoxSession,
     ConnectLimit,

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from rgt_tui.demo.platforms import InjectedFault, LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import InjectedFault, LocalRequest, LocalResponse, LocalServer
 from tests.contract.providers.fakes.local_digitalocean import (
     LocalDigitalOcean,
     LocalSize,

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 from rgt_wire import USER_AGENT
 
-from rgt_tui.demo import LocalRunPod, MachineChange
-from rgt_tui.demo.platforms import (
+from rgt_tui.demo import (
     InjectedFault,
     LocalRequest,
     LocalResponse,
+    LocalRunPod,
     LocalServer,
     LocalVast,
+    MachineChange,
 )
 from rgt_tui.model import BillingVerb, Meter, Permit, ProviderRef, StopProgress, steady_time
 from rgt_tui.profiles import load_api_tables

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalAutodl
+from rgt_tui.demo import LocalAutodl
 from rgt_tui.model import RentalRequest
 from tests.contract.providers.conftest import START
 from tests.contract.providers.fakes.local_digitalocean import LocalDigitalOcean, LocalSize

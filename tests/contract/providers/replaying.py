@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.model import ProviderRef
 from rgt_tui.providers import Instance, Providers
 from rgt_tui.providers.recording import RecordedExchange, Recording

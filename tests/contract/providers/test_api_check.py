@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo.platforms import LocalPod
+from rgt_tui.demo import LocalPod
 from rgt_tui.profiles import load_api_tables
 from tests.contract.providers.api_check import answer_faults, request_faults
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalAutodl
+from rgt_tui.demo import InjectedFault, LocalAutodl
 from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress
 from rgt_tui.providers import AccountContext, AuthError, BadAnswer, ProviderError, carry_out
 from rgt_tui.providers.autodl import open_account

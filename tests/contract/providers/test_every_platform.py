@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.demo import InjectedFault, LocalServer
 from rgt_tui.model import (
     BillingVerb,
     Lifecycle,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.demo import InjectedFault, LocalServer
 from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase
 from rgt_tui.providers import KINDS, Provider, ProviderError, Providers
 from tests.contract.providers.conftest import POD, World

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo.platforms import LocalServer
+from rgt_tui.demo import LocalServer
 from rgt_tui.profiles import load_api_tables
 from rgt_tui.providers import ProviderError, Providers
 from rgt_tui.providers.recording import Recording, Redactor, record_account

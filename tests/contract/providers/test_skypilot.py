@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo import InjectedFault
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse
+from rgt_tui.demo import InjectedFault, LocalRequest, LocalResponse
 from rgt_tui.model import BillingVerb, Lifecycle, MeterKind, ProviderRef, StopPhase, StopProgress
 from rgt_tui.providers import Provider, Providers, carry_out
 from tests.contract.providers.conftest import Clock, permit_for

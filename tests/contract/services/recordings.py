@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 
 RECORDINGS = Path(__file__).parents[2] / "fixtures" / "services"
 OPAQUE = ("entrypoint", "request_body", "object", "resources", "owner", "pid")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rgt_tui.demo.platforms import LocalRunPod, LocalServer, LocalVast, MachineChange
+from rgt_tui.demo import LocalRunPod, LocalServer, LocalVast, MachineChange
 from tests.process.box.harness import Agent, until
 
 INIT = """

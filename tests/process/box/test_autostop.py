@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rgt_box.autostop import armed_plan
 
-from rgt_tui.demo.platforms import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     INSTANCE,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from rgt_box.autostop import armed_plan, stop_process
 
-from rgt_tui.demo.platforms import InjectedFault, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     POD,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.demo.platforms import LocalRunPod
+from rgt_tui.demo import LocalRunPod
 from tests.process.box.harness import make_job, until
 from tests.process.box.parking_box import (
     POD,

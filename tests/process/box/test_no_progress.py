@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rgt_box.autostop import idle_clock, progress_watch
 
-from rgt_tui.demo.platforms import LocalRunPod
+from rgt_tui.demo import LocalRunPod
 from tests.process.box.harness import PATIENCE, make_job, until
 from tests.process.box.parking_box import ParkingBox, by_runpod, needs_namespaces, pod, stops_sent
 

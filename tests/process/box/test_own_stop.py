@@ -13,7 +13,7 @@ from rgt_box import secret_store
 from rgt_box.autostop import own_stop
 from rgt_box.autostop.own_stop import NoStopKey, OwnStop, own_key
 
-from rgt_tui.demo.platforms import InjectedFault, LocalRunPod, LocalVast
+from rgt_tui.demo import InjectedFault, LocalRunPod, LocalVast
 from rgt_tui.model import BillingVerb
 from rgt_tui.providers.answers import ANYWHERE, answers_of
 from tests.contract.providers.conftest import exchanges_fit_the_table  # noqa: F401 (used by every test here)

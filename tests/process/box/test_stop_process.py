@@ -12,7 +12,7 @@ from rgt_box import files
 from rgt_box.autostop import armed_plan, idle_clock, stop_process, story
 from rgt_box.autostop.stop_process import StopAttempt, StopFailed, Withdrawn
 
-from rgt_tui.demo.platforms import InjectedFault, LocalRequest, LocalResponse, LocalRunPod
+from rgt_tui.demo import InjectedFault, LocalRequest, LocalResponse, LocalRunPod
 from tests.process.box.harness import make_job
 from tests.process.box.parking_box import KEY, POD, serving
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.cli import FAILED, OK
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 from rgt_tui.fleet.config import load_fleet
 from rgt_tui.gate import Journal
 from rgt_tui.model import BoxSpec, ProviderRef

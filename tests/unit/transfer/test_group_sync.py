@@ -23,7 +23,7 @@ from rgt_tui.transfer.copying import (
     plan_pull,
 )
 from rgt_tui.transfer.copying.local_copy import BatchThread, GroupSync, file_system, group_sync
-from rgt_tui.transfer.copying.request_stream import AnswerTail
+from rgt_tui.transfer.copying.piece_stream import AnswerTail
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/root rw

@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.transfer import FileStamp
 from rgt_tui.transfer.copying import StreamError
-from rgt_tui.transfer.copying.request_stream import (
+from rgt_tui.transfer.copying.piece_stream import (
     MOST_GREETING,
     AnswerHead,
     AnswerTail,

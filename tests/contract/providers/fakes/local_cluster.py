@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from aiohttp import WSMsgType, web
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse
+from rgt_tui.demo import LocalRequest, LocalResponse
 from tests.contract.providers.fakes.local_kubernetes import LocalKubernetes
 
 STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255

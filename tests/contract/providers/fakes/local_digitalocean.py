@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-from rgt_tui.demo.platforms import (
+from rgt_tui.demo import (
     LocalRequest,
     LocalResponse,
     LocalServer,

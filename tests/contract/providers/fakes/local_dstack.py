@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 
 _FLEETS = re.compile(r"/api/project/([^/]+)/fleets/delete_instances")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer, MachineChange
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer, MachineChange
 
 _RELEASE = re.compile(r"/bus/api/v1/virtual_machine/([^/]+)/release")
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 
 CORE = {
     "pods": "Pod", "persistentvolumeclaims": "PersistentVolumeClaim", "configmaps": "ConfigMap",

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer, MachineChange
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer, MachineChange
 
 CODES = {
     400: "global/invalid-parameters",

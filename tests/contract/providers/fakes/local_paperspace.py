@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.demo.platforms import (
+from rgt_tui.demo import (
     LocalRequest,
     LocalResponse,
     LocalServer,

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalRequest, LocalResponse, LocalServer
+from rgt_tui.demo import LocalRequest, LocalResponse, LocalServer
 
 AFTER = {"/stop": "STOPPED", "/down": "gone", "/start": "UP"}
 CANNOT_STOP = ("Lambda", "RunPod")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.demo.platforms import (
+from rgt_tui.demo import (
     LocalRequest,
     LocalResponse,
     LocalRunPod,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rgt_tui.demo.platforms import LocalInstance, LocalRequest, LocalResponse, LocalVast
+from rgt_tui.demo import LocalInstance, LocalRequest, LocalResponse, LocalVast
 
 OFFER: Mapping[str, object] = {
     "machine_id": 4242,

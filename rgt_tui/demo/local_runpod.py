@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import (
+from rgt_tui.demo.local_server import (
     LocalRequest,
     LocalResponse,
     LocalServer,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import (
+from rgt_tui.demo.local_server import (
     LocalRequest,
     LocalResponse,
     LocalServer,
