@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+    from rgt_wire import JsonObject
     from rgt_wire.checkpoint_layouts import Checkpoint
 
 
@@ -417,7 +418,7 @@ def _read_text_content(name: str, data: bytes) -> FileContent:
     )
 
 
-def _first_whole_number(entries: "Dict[str, Any]", keys: "tuple[str, ...]") -> "Optional[int]":
+def _first_whole_number(entries: "JsonObject", keys: "tuple[str, ...]") -> "Optional[int]":
     """Return the value of the first key that is a whole number, or a text of one."""
     for key in keys:
         value = entries.get(key)
@@ -519,7 +520,7 @@ def read_pickle_entries(data: bytes) -> "tuple[Optional[int], Optional[int]]":
     """Return step and epoch of a pickle's outermost dictionary, from its opcodes only."""
     import pickletools  # here: needed only for such files
 
-    entries: "Dict[str, Any]" = {}
+    entries: "JsonObject" = {}
     file = io.BytesIO(data)
     try:
         # torch before 1.6 puts three pickles in front
@@ -530,7 +531,7 @@ def read_pickle_entries(data: bytes) -> "tuple[Optional[int], Optional[int]]":
     return _first_whole_number(entries, STEP_KEYS), _first_whole_number(entries, EPOCH_KEYS)
 
 
-def _add_entries(opcodes: "Iterable[Any]", entries: "Dict[str, Any]") -> None:
+def _add_entries(opcodes: "Iterable[Any]", entries: "JsonObject") -> None:
     depth, key = 0, None
     for opcode, value, _ in opcodes:
         name = opcode.name

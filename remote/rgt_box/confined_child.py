@@ -20,7 +20,8 @@ from rgt_box import files, place, procstat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from typing import Any
+
+    from rgt_wire import JsonObject
 
 MEMORY = 256 << 20
 """Address space of the child in bytes, in addition to the interpreter's; a normal database needs
@@ -68,9 +69,9 @@ class ConfinedChild:
         self._folder = ""
         self._asked = b""
         self._heard = bytearray()
-        self._answers: dict[bytes, dict[str, Any] | str] = {}
+        self._answers: dict[bytes, JsonObject | str] = {}
 
-    def request_answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def request_answer(self, request: JsonObject) -> JsonObject:
         """Return the answer to a request.
 
         Raises:
@@ -159,7 +160,7 @@ class ConfinedChild:
             status,
         )
 
-    def _cache_answer(self, answer: dict[str, Any] | str) -> None:
+    def _cache_answer(self, answer: JsonObject | str) -> None:
         # Dictionaries keep their order, so this is the oldest answer.
         while len(self._answers) >= KEPT:
             del self._answers[next(iter(self._answers))]

@@ -16,7 +16,7 @@ from rgt_box import jsonline
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 # O_NONBLOCK and O_NOCTTY: a pipe or a terminal may take the file's place before the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -309,12 +309,12 @@ def unique_suffix() -> str:
     return "%d-%s" % (os.getpid(), os.urandom(4).hex())
 
 
-def write_json(path: str, value: dict[str, Any]) -> None:
+def write_json(path: str, value: JsonObject) -> None:
     """Replace `path` with `value` as JSON."""
     replace_file(path, jsonline.encode_line(value))
 
 
-def read_json(path: str, limit: int = 8 << 20) -> dict[str, Any] | None:
+def read_json(path: str, limit: int = 8 << 20) -> JsonObject | None:
     """Return the JSON object at `path`; None if it is missing, too large or broken."""
     data = read_file(path, limit)
     if data is None:
@@ -471,7 +471,7 @@ class FileLock:
         except OSError:
             return True
 
-    def write_owner(self, value: dict[str, Any]) -> None:
+    def write_owner(self, value: JsonObject) -> None:
         """Write the owner into the lock file, in place because the inode has the lock."""
         if self._fd is not None:
             try:
@@ -503,6 +503,6 @@ def is_locked(path: str) -> bool:
     return False
 
 
-def lock_holder(path: str) -> dict[str, Any]:
+def lock_holder(path: str) -> JsonObject:
     """Return what the lock's owner wrote into its file; {} if it is unreadable."""
     return read_json(path, 65536) or {}

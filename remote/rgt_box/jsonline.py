@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 _encode = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
 ).encode
@@ -28,7 +30,7 @@ def replace_nonfinite(value: Any) -> Any:
     return value
 
 
-def dumps(frame: dict[str, Any]) -> bytes:
+def dumps(frame: JsonObject) -> bytes:
     """Return `frame` as JSON without a newline.
 
     Undecodable characters of file names become ``?``.
@@ -42,25 +44,25 @@ def dumps(frame: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def encode_line(frame: dict[str, Any]) -> bytes:
+def encode_line(frame: JsonObject) -> bytes:
     """Return `frame` as one JSON line."""
     return dumps(frame) + b"\n"
 
 
-def print_frame(frame: dict[str, Any]) -> None:
+def print_frame(frame: JsonObject) -> None:
     """Print `frame` as one JSON line, at once."""
     sys.stdout.buffer.write(encode_line(frame))
     sys.stdout.buffer.flush()
 
 
-def drop_empty(fields: dict[str, Any]) -> dict[str, Any]:
+def drop_empty(fields: JsonObject) -> JsonObject:
     """Remove None and empty lists, which the reader's defaults restore."""
     return {
         key: item for key, item in fields.items() if item is not None and item != [] and item != ()
     }
 
 
-def loads_dict(data: bytes | str) -> dict[str, Any] | None:
+def loads_dict(data: bytes | str) -> JsonObject | None:
     """Decode a JSON object; None for anything else, however broken."""
     try:
         found = json.loads(data)

@@ -8,12 +8,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 
 class UsageError(Exception):
     """The command line is wrong; the message says how."""
 
 
-def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
+def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> JsonObject:
     """Parse ``--name value`` and ``--name=value``; ``--help`` prints `help_text` and exits 0.
 
     Args:
@@ -27,7 +29,7 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict
     Raises:
         UsageError: An option is unknown, or its value is missing or malformed.
     """
-    found: dict[str, Any] = {
+    found: JsonObject = {
         name[2:]: {"list": [], "flag": False}.get(kind) for name, kind in spec.items()
     }
     found["rest"] = []
@@ -60,14 +62,14 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> dict
 
 
 def _convert_value(name: str, kind: str, value: str) -> Any:
-    kinds: dict[str, Any] = {"str": str, "int": int, "float": float}
+    kinds: JsonObject = {"str": str, "int": int, "float": float}
     try:
         return kinds[kind](value)
     except ValueError:
         raise UsageError(f"{name} needs a number, not {value!r}") from None
 
 
-def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> dict[str, Any]:
+def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> JsonObject:
     """Like `parse_options`, but report a wrong command line on stderr and exit 2."""
     try:
         return parse_options(argv, spec, help_text)

@@ -20,7 +20,9 @@ from rgt_box import files, landing, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Mapping
+
+    from rgt_wire import JsonObject
 
 
 OWNER, LOCK, RING = "host.json", "recorder.lock", "ring"
@@ -74,7 +76,7 @@ def neighbours(folder: str) -> list[str]:
     return [path for path in _host_folders(base) if path != folder]
 
 
-def host_identity() -> dict[str, Any]:
+def host_identity() -> JsonObject:
     """Return what identifies this host's current life: its name, boot and PID namespace."""
     name = os.uname().nodename
     machine = files.read_file("/etc/machine-id", 256) or b""

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -196,7 +198,7 @@ def pci_address(address: Any) -> str | None:
     )
 
 
-def nvidia_cards(root: str = NVIDIA_CARDS) -> list[dict[str, Any]]:
+def nvidia_cards(root: str = NVIDIA_CARDS) -> list[JsonObject]:
     """Return ``bus``, ``name`` and ``minor`` of every card that the NVIDIA kernel module knows.
 
     The rows are described in the driver's README, "The /proc Interface". Cards are sorted by

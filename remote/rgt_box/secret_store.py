@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
+    from rgt_wire import JsonObject
+
 
 INDEX, LOCK = "secrets.json", "secrets.lock"
 """In the state directory: the list of secrets and their paths."""
@@ -90,7 +92,7 @@ def propose_folder(durable: list[str], but: str = "") -> str:
     )
 
 
-def list_secrets() -> list[dict[str, Any]]:
+def list_secrets() -> list[JsonObject]:
     """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file; `ALL_JOBS`)."""
     told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
     if isinstance(told, list):
@@ -131,7 +133,7 @@ def is_place(path: str) -> bool:
 
 def store_secret(
     name: str, value: bytes, folder: str | None, job: str | None, durable: list[str]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write a secret, replacing one of the same name; return its row.
 
     Args:
@@ -185,7 +187,7 @@ def store_secret(
     return row
 
 
-def remove_secrets(name: str, job: str | None) -> list[dict[str, Any]]:
+def remove_secrets(name: str, job: str | None) -> list[JsonObject]:
     """Remove the secrets of a name; return the removed rows.
 
     Args:
@@ -205,11 +207,11 @@ def remove_secrets(name: str, job: str | None) -> list[dict[str, Any]]:
     return gone
 
 
-def _is_same_secret(row: dict[str, Any], name: str, job: str | None) -> bool:
+def _is_same_secret(row: JsonObject, name: str, job: str | None) -> bool:
     return bool(row["name"] == name and row["job"] == job)
 
 
-def _change_index(keep: Any, added: dict[str, Any] | None) -> None:
+def _change_index(keep: Any, added: JsonObject | None) -> None:
     folder = place.state_dir()
     ownership.ensure_private_folder(folder)
     held = files.FileLock(os.path.join(folder, LOCK))
@@ -334,7 +336,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
+def put_from_stdin(found: JsonObject) -> JsonObject:
     """Store the secret from standard input."""
     value = sys.stdin.buffer.read(MOST_SECRET_BYTES + 1)
     job = _job_of_options(found)
@@ -343,7 +345,7 @@ def put_from_stdin(found: dict[str, Any]) -> dict[str, Any]:
     return {"put": store_secret(found["name"], value, found["to"], job, found["durable"])}
 
 
-def describe_secrets(found: dict[str, Any]) -> dict[str, Any]:
+def describe_secrets(found: JsonObject) -> JsonObject:
     """Return the stored secrets and their problems."""
     rows = []
     for row in list_secrets():
@@ -352,7 +354,7 @@ def describe_secrets(found: dict[str, Any]) -> dict[str, Any]:
     return {"secrets": rows}
 
 
-def remove_named(found: dict[str, Any]) -> dict[str, Any]:
+def remove_named(found: JsonObject) -> JsonObject:
     """Remove the secrets of a name."""
     gone = remove_secrets(found["name"], _job_of_options(found))
     if not gone:
@@ -360,12 +362,12 @@ def remove_named(found: dict[str, Any]) -> dict[str, Any]:
     return {"removed": gone}
 
 
-def find_exposed(found: dict[str, Any]) -> dict[str, Any]:
+def find_exposed(found: JsonObject) -> JsonObject:
     """Return keys found in the usual places."""
     return {"found": find_tokens(found["job"], found["durable"])}
 
 
-def _job_of_options(found: dict[str, Any]) -> str | None:
+def _job_of_options(found: JsonObject) -> str | None:
     if found["all-cells"]:
         return ALL_JOBS
     return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
@@ -384,7 +386,7 @@ _NETRC = re.compile(r"\bpassword\s+\S+")
 OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 
 
-def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
+def find_tokens(jobs: list[str], durable: list[str]) -> list[JsonObject]:
     """Return ``path``, ``why`` (what it looks like) and ``open`` (why others may read it, or None).
 
     Args:
@@ -392,7 +394,7 @@ def find_tokens(jobs: list[str], durable: list[str]) -> list[dict[str, Any]]:
         durable: Directories that outlive the box or that others share: only a few known names in
             them are read.
     """
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for path in dict.fromkeys(_token_paths(jobs, durable)):
         real = os.path.expanduser(path)
         data = files.read_file(real, MOST_BYTES)

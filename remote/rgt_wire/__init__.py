@@ -10,7 +10,10 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, Dict
+
+    JsonObject = Dict[str, Any]
+    """A JSON object: what verbs read and print, and what state files hold; for type checkers."""
 
 __all__ = [
     "CUT",

@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, Mapping
 
+    from rgt_wire import JsonObject
+
     from rgt_box.autostop.idle_clock import ClockReading
 
 FILE, LOCK = state_files.ARMED, "autostop.lock"
@@ -48,13 +50,13 @@ class PlanNotStored(Exception):
     """No directory is writable, or the lock is taken; the message says which."""
 
 
-def parse_request(raw: Mapping[str, Any]) -> dict[str, Any]:
+def parse_request(raw: Mapping[str, Any]) -> JsonObject:
     """Return a request with every field validated and filled in.
 
     Raises:
         WrongRequest: a field is invalid; the message names it.
     """
-    found: dict[str, Any] = {"mode": raw.get("mode"), "action": raw.get("action")}
+    found: JsonObject = {"mode": raw.get("mode"), "action": raw.get("action")}
     for key, known in (("mode", MODES), ("action", ACTIONS)):
         if found[key] not in known:
             raise WrongRequest(f"{key} must be one of {', '.join(known)}, not {raw.get(key)!r}")
@@ -100,14 +102,14 @@ def _parse_pattern(value: Any) -> str | None:
     return str(value)
 
 
-def _parse_stop(value: Any, action: str) -> dict[str, Any] | None:
+def _parse_stop(value: Any, action: str) -> JsonObject | None:
     if value is None:
         if action != "ask":
             raise WrongRequest("stop is missing: only the action ask needs none")
         return None
     if not isinstance(value, dict) or value.get("kind") not in KINDS:
         raise WrongRequest(f"stop.kind must be one of {', '.join(KINDS)}")
-    found: dict[str, Any] = {
+    found: JsonObject = {
         "kind": value["kind"],
         "url": value.get("url") or "",
         "command": [],
@@ -162,7 +164,7 @@ def parse_duration(text: str) -> float:
 
 def bind_plan(
     request: Mapping[str, Any], at: ClockReading, key: Mapping[str, Any] | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the plan of a request, bound to this boot and box.
 
     The accepted idle processes are looked up now, as (pid, start in ticks).
@@ -226,7 +228,7 @@ def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     return ""
 
 
-def load_plans(folder: str) -> dict[str, dict[str, Any]]:
+def load_plans(folder: str) -> dict[str, JsonObject]:
     """Return mode → stored plan, void plans included; {} if nothing is armed."""
     found = {}
     raw = state_files.read_json(folder, FILE)

@@ -17,7 +17,7 @@ from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 HELP = """
 usage: autostop --rehearse < REQUEST     report whether it could be armed; changes nothing
@@ -110,7 +110,7 @@ def arm_box(folder: str, line: bytes, rehearse: bool) -> int:
     return OK
 
 
-def _store_plan(folder: str, bound: dict[str, Any]) -> list[str]:
+def _store_plan(folder: str, bound: JsonObject) -> list[str]:
     """Store the plan and ensure that a recorder runs; returns the reasons why that failed."""
     # Before the plan is stored: an armed plan that nothing watches would be a false promise.
     running = control.ensure_running(folder)
@@ -143,10 +143,10 @@ def _wake_recorder(folder: str) -> None:
     control.signal_recorder(folder, signal.SIGHUP)
 
 
-def list_objections(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+def list_objections(request: JsonObject) -> tuple[list[str], JsonObject | None]:
     """Return why a request cannot be armed here, and the result of testing the box's own key."""
     reasons = []
-    key: dict[str, Any] | None = None
+    key: JsonObject | None = None
     if request["boot"] != place.boot_id():
         reasons.append("the box was rebooted since your review: review it again, then arm it")
     # Such a plan only warns, so the box needs no key.
@@ -170,7 +170,7 @@ def list_objections(request: dict[str, Any]) -> tuple[list[str], dict[str, Any] 
     return reasons, key
 
 
-def first_reading(folder: str, bound: dict[str, Any]) -> dict[str, Any]:
+def first_reading(folder: str, bound: JsonObject) -> JsonObject:
     """Return a first reading of the box.
 
     Keys: ``holders``, ``saving``, ``unsaving``, ``why``, ``cards``, ``reasons``.
@@ -227,7 +227,7 @@ def postpone_stops(folder: str, seconds: float) -> None:
     _wake_recorder(folder)
 
 
-def build_status(folder: str) -> dict[str, Any]:
+def build_status(folder: str) -> JsonObject:
     """Return STATUS of the idle stop, with that of the lease under ``lease``."""
     plans = plan.load_plans(folder)
     rows = {mode: plan_status_row(folder, armed) for mode, armed in plans.items()}
@@ -235,7 +235,7 @@ def build_status(folder: str) -> dict[str, Any]:
     return dict(first, lease=rows.get("lease"))
 
 
-NOTHING: dict[str, Any] = {
+NOTHING: JsonObject = {
     "armed": False,
     "mode": None,
     "action": None,
@@ -259,9 +259,7 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def plan_status_row(
-    folder: str, armed: dict[str, Any], look: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def plan_status_row(folder: str, armed: JsonObject, look: JsonObject | None = None) -> JsonObject:
     """Return the STATUS of one plan, from the recorder's state file or from `look` if given."""
     at = idle_clock.read_clocks()
     mode = armed["mode"]
@@ -314,6 +312,6 @@ def plan_status_row(
     return row
 
 
-def recorder_state(folder: str) -> dict[str, Any]:
+def recorder_state(folder: str) -> JsonObject:
     """Return the state written by the running recorder; {} if none."""
     return state_files.read_status(folder, watchman.STATE) or {}

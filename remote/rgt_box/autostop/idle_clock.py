@@ -14,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping, NamedTuple
 
+    from rgt_wire import JsonObject
+
     class ClockReading(NamedTuple):
         """One instant by three clocks, in seconds."""
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
         """Descriptions of the work found."""
         unknown: "tuple[str, ...]" = ()
         """Descriptions of what cannot be determined."""
-        holders: "tuple[dict[str, Any], ...]" = ()
+        holders: "tuple[JsonObject, ...]" = ()
         """Idle processes that hold memory and were not accepted."""
 else:
     from collections import namedtuple

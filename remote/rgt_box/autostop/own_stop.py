@@ -35,6 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
+    from rgt_wire import JsonObject
+
     class InstanceState(NamedTuple):
         """The state of our own instance, as the provider reports it."""
 
@@ -337,7 +339,7 @@ class OwnStop:
             )
         return StopOutcome(ACCEPTED, f"{self._command[0]} ended with 0")
 
-    def _send_request(self, method: str, path: str, body: dict[str, Any] | None) -> tuple[int, Any]:
+    def _send_request(self, method: str, path: str, body: JsonObject | None) -> tuple[int, Any]:
         """Return the HTTP status, and the JSON or text of a response. Redirects are not followed.
 
         A redirect would send the key to another host.

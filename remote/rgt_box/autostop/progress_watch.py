@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
+    from rgt_wire import JsonObject
+
     from rgt_box.autostop.idle_clock import ClockReading, IdleVerdict
 
     Process = tuple[int, int]
@@ -92,7 +94,7 @@ class ProgressWatch:
         self._clock = idle_clock.IdleClock(every)
         self._files: dict[str, FileProgress] = {}
         self._runs: set[Process] = set()
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[JsonObject] = []
         self._advanced: list[str] = []
         # Seconds after which the files of a hung disk count as unknown.
         hangs_after = 15.0
@@ -104,7 +106,7 @@ class ProgressWatch:
             self._runs = {(pid, ticks) for pid, ticks in saved["runs"]}
             self._files = {path: FileProgress(*row) for path, row in saved["files"].items()}
 
-    def dump_state(self) -> dict[str, Any]:
+    def dump_state(self) -> JsonObject:
         """Return the state as JSON."""
         return {
             "idle_since": self._clock.idle_since,
@@ -150,7 +152,7 @@ class ProgressWatch:
         return quiet
 
     def _read_rows(
-        self, rows: list[dict[str, Any]]
+        self, rows: list[JsonObject]
     ) -> tuple[dict[Process, list[FileProgress]], str | None]:
         self._rows = rows
         read, error = self._reader.poll(self._wait)
@@ -232,7 +234,7 @@ def _describe_run(
     return f"{words}: {', '.join(facts)}"
 
 
-def list_runners(jobs: Collection[str]) -> list[dict[str, Any]]:
+def list_runners(jobs: Collection[str]) -> list[JsonObject]:
     """Return the live runners of queues: name, pid, ticks, text and the logs of running cells."""
     found = []
     for folder in jobs:

@@ -18,7 +18,9 @@ from rgt_box.recorder import state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple
+    from typing import NamedTuple
+
+    from rgt_wire import JsonObject
 
     class CopySummary(NamedTuple):
         """Summary of the copies, and the problems that must prevent a stop."""
@@ -134,7 +136,7 @@ class ResultMirror(mirror.MirrorRun):
                 return
         self.lost.append(f"{self._top}: files were added or removed while they were copied")
 
-    def _copy_entry(self, entry: file_tree.TreeEntry) -> dict[str, Any] | None:
+    def _copy_entry(self, entry: file_tree.TreeEntry) -> JsonObject | None:
         try:
             row = super()._copy_entry(entry)
         except FileNotFoundError:
@@ -147,7 +149,7 @@ class ResultMirror(mirror.MirrorRun):
             return None
         return row
 
-    def _print_row(self, row: dict[str, Any]) -> None:
+    def _print_row(self, row: JsonObject) -> None:
         if row.get("end"):
             self.files = int(row["verified"])
         elif row.get("status") == "failed" and not any(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Any, NamedTuple
 
+    from rgt_wire import JsonObject
+
     class SinkAddress(NamedTuple):
         """The webhook URL and its bearer token ("" if none)."""
 
@@ -102,7 +104,7 @@ def _is_in_domain(host: str, domain: str) -> bool:
     return host == domain or host.endswith("." + domain)
 
 
-def request_body(shape: str, event: dict[str, Any]) -> dict[str, Any]:
+def request_body(shape: str, event: JsonObject) -> JsonObject:
     """Return the request body. Characters that a chat would interpret as markup are replaced.
 
     Args:
@@ -131,7 +133,7 @@ def request_body(shape: str, event: dict[str, Any]) -> dict[str, Any]:
     return {"msgtype": "text", "text": {"content": quiet}}
 
 
-def post_target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
+def post_target(shape: str, url: str) -> tuple[str, JsonObject]:
     """Return the URL to post to and extra body fields: ntfy takes the topic in the body."""
     if shape != "ntfy":
         return url, {}
@@ -139,7 +141,7 @@ def post_target(shape: str, url: str) -> tuple[str, dict[str, Any]]:
     return root + "/", {"topic": topic}
 
 
-def post_event(address: SinkAddress, event: dict[str, Any]) -> str:
+def post_event(address: SinkAddress, event: JsonObject) -> str:
     """Send a message once; returns the host and its HTTP status as text.
 
     Raises:
@@ -222,7 +224,7 @@ def check_address(url: str) -> str:
     return host
 
 
-def deliver_event(address: SinkAddress, event: dict[str, Any]) -> str:
+def deliver_event(address: SinkAddress, event: JsonObject) -> str:
     """Send a message with up to `TRIES` attempts; returns the result of `post_event`.
 
     Raises:
@@ -264,7 +266,7 @@ class EventSender:
         self._under_way: list[subprocess.Popen[bytes]] = []
         self._full: set[str] = set()
 
-    def send_disk_full(self, disks: list[dict[str, Any]]) -> None:
+    def send_disk_full(self, disks: list[JsonObject]) -> None:
         """Send ``disk-full`` once each time a disk fills up."""
         for disk in disks:
             mount, used, free = (
@@ -331,7 +333,7 @@ class EventSender:
         return True
 
 
-def build_event(kind: str, text: str) -> dict[str, Any]:
+def build_event(kind: str, text: str) -> JsonObject:
     """Return an event as the JSON object that is sent."""
     box = os.uname().nodename
     return {
@@ -378,7 +380,7 @@ def main(argv: list[str]) -> int:
     return OK
 
 
-def _address_status(address: SinkAddress | None) -> dict[str, Any]:
+def _address_status(address: SinkAddress | None) -> JsonObject:
     if address is None:
         return {"set": False}
     try:

@@ -52,6 +52,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
     from rgt_box.autostop.own_stop import OwnStop
 
 PAUSES = (0.0, 60.0, 300.0)
@@ -141,7 +143,7 @@ class StopAttempt:
         armed: The armed plan.
     """
 
-    def __init__(self, folder: str, armed: dict[str, Any]) -> None:
+    def __init__(self, folder: str, armed: JsonObject) -> None:
         self._folder, self._armed, self._mode = folder, armed, str(armed["mode"])
         self._began = time.time()
         self._locks: list[files.FileLock] = []
@@ -358,7 +360,7 @@ class StopAttempt:
         if float(now.get("kept_until_boot") or 0.0) > idle_clock.read_clocks().boot:
             raise Withdrawn("it was put off")
 
-    def _take_fresh_sample(self) -> tuple[dict[str, Any], dict[str, Any], BoxSampler]:
+    def _take_fresh_sample(self) -> tuple[JsonObject, JsonObject, BoxSampler]:
         """Return a fresh sample, the signs over a few seconds, and the sampler.
 
         Each card's utilisation is the maximum of both readings.

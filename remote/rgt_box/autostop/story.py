@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
+    from rgt_wire import JsonObject
+
 
 FILE, COPY = "autostop.jsonl", "rgt-autostop.jsonl"
 MOST = 1 << 20
@@ -80,16 +82,16 @@ def _drop_older_half(path: str) -> None:
         files.replace_file(path, data[data.find(b"\n", len(data) // 2) + 1 :], sync=True)
 
 
-def read_events(folder: str) -> list[dict[str, Any]]:
+def read_events(folder: str) -> list[JsonObject]:
     """Return all log lines, oldest first."""
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for where in state_files.state_folders(folder):
         data = files.read_file(os.path.join(where, FILE), READ) or b""
         found += [line for line in map(jsonline.loads_dict, data.splitlines()) if line is not None]
     return found
 
 
-def last_event(folder: str) -> dict[str, Any] | None:
+def last_event(folder: str) -> JsonObject | None:
     """Return the newest log line without its boot ID; None if the log is empty."""
     lines = read_events(folder)
     if lines:
@@ -123,9 +125,9 @@ class EventTail:
         self._told = 0.0
         self.new_events()
 
-    def new_events(self) -> list[dict[str, Any]]:
+    def new_events(self) -> list[JsonObject]:
         """Return the lines added since the previous call."""
-        found: list[dict[str, Any]] = []
+        found: list[JsonObject] = []
         for where in state_files.state_folders(self._folder):
             path = os.path.join(where, FILE)
             mark = files.signature(path)
@@ -193,7 +195,7 @@ def mode_at_work(folder: str) -> str:
     return ""
 
 
-def read_journal(folder: str) -> dict[str, Any]:
+def read_journal(folder: str) -> JsonObject:
     """Return the journal of the last stop; {} without one."""
     return state_files.read_json(folder, JOURNAL)
 

@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
     from rgt_box.autostop.idle_clock import ClockReading, IdleVerdict
     from rgt_box.autostop.saving import SavingRun
     from rgt_box.autostop.work_signs import WorkSigns
@@ -72,7 +74,7 @@ class AutostopMonitor:
         self._sink = sink.EventSender(folder)
         self._tail = story.EventTail(folder)
         self._mark: Any = None
-        self._plans: dict[str, dict[str, Any]] = {}
+        self._plans: dict[str, JsonObject] = {}
         self._signs: WorkSigns | None = None
         self._clock = idle_clock.IdleClock(LOOK_EVERY)
         self._progress: progress_watch.ProgressWatch | None = None
@@ -100,7 +102,7 @@ class AutostopMonitor:
         """Whether any plan is armed."""
         return bool(self._plans)
 
-    def extend_config(self, config: dict[str, Any]) -> dict[str, Any]:
+    def extend_config(self, config: JsonObject) -> JsonObject:
         """Return the recorder's configuration extended by what the armed plans need to observe."""
         self._reload_plans()
         if not self._plans:
@@ -124,7 +126,7 @@ class AutostopMonitor:
         if kind in OF_QUEUES:
             self._sink.send(kind, text)
 
-    def tick(self, sample: dict[str, Any], sampler: BoxSampler) -> dict[str, Any]:
+    def tick(self, sample: JsonObject, sampler: BoxSampler) -> JsonObject:
         """Run one step; returns the sample's ``autostop`` and ``lease`` fields. Never raises."""
         try:
             self._sink.send_disk_full(sample.get("disks") or [])
@@ -137,7 +139,7 @@ class AutostopMonitor:
             self._clock.restart_clock()
             return {}
 
-    def _advance(self, sample: dict[str, Any], sampler: BoxSampler) -> dict[str, Any]:
+    def _advance(self, sample: JsonObject, sampler: BoxSampler) -> JsonObject:
         self._relay_events()
         self._reload_plans()
         if not self._plans:
@@ -225,7 +227,7 @@ class AutostopMonitor:
         # The first reading takes place at once.
         self._looked = float("-inf")
 
-    def _judge_sample(self, at: ClockReading, sample: dict[str, Any], sampler: BoxSampler) -> None:
+    def _judge_sample(self, at: ClockReading, sample: JsonObject, sampler: BoxSampler) -> None:
         assert self._signs is not None
         signs = self._signs.read_signs(at, sample, sampler)
         signs["cards"] = max(int(armed.get("cards") or 0) for armed in self._plans.values())
@@ -259,7 +261,7 @@ class AutostopMonitor:
 
         return saving.list_saving_runs(*self._asked)
 
-    def _check_gpu_load(self, at: ClockReading, sample: dict[str, Any]) -> None:
+    def _check_gpu_load(self, at: ClockReading, sample: JsonObject) -> None:
         """Check GPU load between two scans: a card that was busy for a second has worked."""
         cards = [dict(card) for card in sample.get("gpus") or []]
         busy = [
@@ -430,10 +432,10 @@ class AutostopMonitor:
         ]
         return [*self._verdict.active, *self._verdict.unknown, *held]
 
-    def _status_row(self, mode: str, at: ClockReading) -> dict[str, Any]:
+    def _status_row(self, mode: str, at: ClockReading) -> JsonObject:
         armed = self._plans[mode]
         idle, stops = self._clock.idle_s(at), self._stops.get(mode)
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "mode": mode,
             "action": armed["action"],
             "state": self._shown_state(mode),
@@ -480,7 +482,7 @@ class AutostopMonitor:
             {"pid": row["pid"], "started": row["started"], "cmd": row["cmd"], "bytes": row["bytes"]}
             for row in self._verdict.holders[:HOLDERS]
         ]
-        state: dict[str, Any] = dict(state_files.describe_self(), at_boot=at.boot)
+        state: JsonObject = dict(state_files.describe_self(), at_boot=at.boot)
         state.update(
             idle_since=self._clock.idle_since,
             unknown_since=self._clock.unknown_since,

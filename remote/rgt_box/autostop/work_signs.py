@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple
 
+    from rgt_wire import JsonObject
+
     from rgt_box.autostop.idle_clock import ClockReading
     from rgt_box.sampling.sampler import BoxSampler
 
@@ -85,7 +87,7 @@ class WorkSigns:
 
     def read_signs(
         self, at: ClockReading, sample: Mapping[str, Any], sampler: BoxSampler
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the signs that a sample lacks; see `idle_clock.judge`."""
         active: list[str] = []
         unknown: list[str] = []
@@ -126,7 +128,7 @@ class WorkSigns:
         signs = {"active": active, "unknown": unknown, "processes": processes, "named": named}
         return dict(signs, slurm=slurm, runners=runners)
 
-    def _check_results(self) -> tuple[list[dict[str, Any]], list[str], list[str], bool]:
+    def _check_results(self) -> tuple[list[JsonObject], list[str], list[str], bool]:
         """Return runners, busy lanes, failed cells, and whether a job uses Slurm; in a thread."""
         written = self._results.find_new_write()
         if written:
@@ -154,7 +156,7 @@ class WorkSigns:
 
     def _processes(
         self, passed: float, sample: Mapping[str, Any], cards: Mapping[int, set[int]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         runs = {
             proc["pid"]: str(proc.get("run") or proc.get("cmd") or "")
             for proc in sample.get("procs") or []
@@ -204,7 +206,7 @@ def _other_pids() -> list[int]:
     ]
 
 
-def read_process(pid: int) -> dict[str, Any] | None:
+def read_process(pid: int) -> JsonObject | None:
     """Return a process's ticks, cpu (including reaped children), rss, cmd, run and notebook flag.
 
     ``waited`` is the seconds for which its first thread was runnable but had no core. ``counts`` is

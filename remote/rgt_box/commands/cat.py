@@ -13,7 +13,9 @@ from rgt_box.streams.log_follower import list_rotated_files, successor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 BLOCK = 256 << 10
 COUNTED = 1 << 20
@@ -354,7 +356,7 @@ def list_newest_first(patterns: list[str]) -> list[tuple[str, os.stat_result]]:
     return sorted(found.items(), key=lambda item: (-item[1].st_mtime, item[0]))
 
 
-def _print_file(given: dict[str, Any], cursor: FileCursor | None) -> int:
+def _print_file(given: JsonObject, cursor: FileCursor | None) -> int:
     matches = list_newest_first([given["path"]])
     if matches:
         path = matches[0][0]
@@ -382,9 +384,7 @@ def _print_file(given: dict[str, Any], cursor: FileCursor | None) -> int:
     return 0
 
 
-def _open_at_start(
-    reader: ExactReader, cursor: FileCursor | None, given: dict[str, Any]
-) -> str | None:
+def _open_at_start(reader: ExactReader, cursor: FileCursor | None, given: JsonObject) -> str | None:
     wait = SHORTEST_MS
     while True:
         try:
@@ -455,7 +455,7 @@ def _print_data_frame(data: bytes) -> bool:
     return bool(data)
 
 
-def _print_frame(record: dict[str, Any]) -> None:
+def _print_frame(record: JsonObject) -> None:
     files.write_all(1, jsonline.encode_line(record))
 
 

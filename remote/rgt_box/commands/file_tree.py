@@ -11,7 +11,9 @@ from rgt_box.background import error_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 FILE, FOLDER, LINK, SPECIAL, ERROR = "file", "folder", "link", "special", "error"
 
@@ -170,7 +172,7 @@ def leads_outside(root: str, path: bytes) -> bool:
     return real != top and not real.startswith(top.rstrip(b"/") + b"/")
 
 
-def name_fields(path: bytes, key: str = "path") -> dict[str, Any]:
+def name_fields(path: bytes, key: str = "path") -> JsonObject:
     """Return a name for JSON; one that is not UTF-8 is also added as base64, without loss."""
     try:
         return {key: path.decode("utf-8")}
@@ -183,7 +185,7 @@ def name_fields(path: bytes, key: str = "path") -> dict[str, Any]:
         }
 
 
-def raw_name(row: dict[str, Any]) -> bytes | None:
+def raw_name(row: JsonObject) -> bytes | None:
     """Return the raw bytes of the ``path`` written by `name_fields`; None without one."""
     coded, plain = row.get("path_b64"), row.get("path")
     if isinstance(coded, str):
@@ -200,7 +202,7 @@ def raw_name(row: dict[str, Any]) -> bytes | None:
 
 def parse_words(
     argv: list[str], spec: dict[str, str], help_text: str
-) -> tuple[list[str], dict[str, Any]]:
+) -> tuple[list[str], JsonObject]:
     """Split the words into paths and options; a wrong command line exits with status 2.
 
     Args:

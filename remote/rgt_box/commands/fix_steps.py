@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import subprocess
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 HELP = """
 usage: fix --look STAGES
        fix [--keep PATH]... [--remove DIGEST] -- PATH
@@ -216,7 +218,7 @@ class _RemovalCount:
             self.inodes += 1
 
 
-def inspect_removal(path: str, keep: list[str], shown: str = "") -> dict[str, Any]:
+def inspect_removal(path: str, keep: list[str], shown: str = "") -> JsonObject:
     """Return what the removal of a path would remove, and why it is refused.
 
     Args:
@@ -234,7 +236,7 @@ def inspect_removal(path: str, keep: list[str], shown: str = "") -> dict[str, An
             "%d files look like checkpoints or results, such as %s"
             % (len(count.checkpoints), count.checkpoints[0])
         )
-    row: dict[str, Any] = {
+    row: JsonObject = {
         "at": round(time.time(), 3),
         "path": name,
         "files": count.files,
@@ -309,14 +311,14 @@ def _name_owners(owners: dict[int, int]) -> dict[str, int]:
     return named
 
 
-def _read_disk(path: str) -> dict[str, Any] | None:
+def _read_disk(path: str) -> JsonObject | None:
     try:
         return disks.statvfs_figures(os.statvfs(os.path.dirname(path)))
     except OSError:
         return None
 
 
-def find_open_handles(path: str, seen: set[tuple[int, int]]) -> tuple[list[dict[str, Any]], int]:
+def find_open_handles(path: str, seen: set[tuple[int, int]]) -> tuple[list[JsonObject], int]:
     """Return the processes that use these files, and how many processes could not be checked.
 
     Args:
@@ -372,7 +374,7 @@ def _is_writing(pid: int, handle: str) -> int:
     return int(flags & os.O_ACCMODE != os.O_RDONLY)
 
 
-def remove_previewed(path: str, keep: list[str], digest: str) -> dict[str, Any]:
+def remove_previewed(path: str, keep: list[str], digest: str) -> JsonObject:
     """Remove a path if it is what a preview showed; returns its row with removed and failed.
 
     It is moved aside first, so that no file can be added between the check and the removal. Where

@@ -19,10 +19,12 @@ from rgt_box.sampling.xid import XidWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional, Tuple
+    from typing import Callable, Optional, Tuple
+
+    from rgt_wire import JsonObject
 
     Verdict = Tuple[Optional[bool], str]
-    Gpu = Dict[str, Any]
+    Gpu = JsonObject
 
 HELP = """
 usage: gpu-health [--expect N] [--hot C] [--strict]
@@ -137,7 +139,7 @@ def main(argv: list[str]) -> int:
     return result
 
 
-def check_gpu(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]]:
+def check_gpu(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[JsonObject]:
     """Return the checks of one GPU; if it does not answer, only ``visible`` and ``xid``."""
     verdicts = [("visible", _check_visible(gpu)), ("xid", _check_xid(gpu, watch))]
     if not gpu.get("error"):
@@ -173,7 +175,7 @@ def _check_xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
     return level != xid.HARDWARE, "Xid %d, %s" % (number, meaning)
 
 
-def exit_status(rows: list[dict[str, Any]], problem: str | None, strict: bool) -> int:
+def exit_status(rows: list[JsonObject], problem: str | None, strict: bool) -> int:
     """Return the exit status: failures first, then unknown results, then OK."""
     if any(row["ok"] is False for row in rows):
         return TROUBLE

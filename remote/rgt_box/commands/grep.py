@@ -17,7 +17,9 @@ from rgt_box.commands import file_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 BLOCK = 256 << 10
 LONGEST = 1 << 20
@@ -188,7 +190,7 @@ class LogSearch:
         self,
         pattern: re.Pattern[str],
         quick: tuple[bytes, re.Pattern[bytes] | None] | None,
-        given: dict[str, Any],
+        given: JsonObject,
     ) -> None:
         self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
         self._most, self._context = (
@@ -201,10 +203,10 @@ class LogSearch:
         self.budget = ReadBudget(_value_or_default(given["limit-mib"], 256) << 20)
         self.matches = self.files = 0
         self.stopped: str | None = None
-        self.problems: list[dict[str, Any]] = []
+        self.problems: list[JsonObject] = []
         self._said = time.monotonic()
 
-    def search_file(self, path: str) -> Iterator[dict[str, Any]]:
+    def search_file(self, path: str) -> Iterator[JsonObject]:
         """Yield the matches of one file, newest first."""
         try:
             fd = files.open_regular(path)
@@ -227,7 +229,7 @@ class LogSearch:
         finally:
             os.close(fd)
 
-    def _find_without_context(self, path: str, fd: int, end: int) -> Iterator[dict[str, Any]]:
+    def _find_without_context(self, path: str, fd: int, end: int) -> Iterator[JsonObject]:
         """Yield the matches without context lines, searching many lines at once."""
         inode = os.fstat(fd).st_ino
         for start, region in regions_backwards(fd, end, self.budget):
@@ -284,10 +286,10 @@ class LogSearch:
             at = right + 1
         yield from reversed(places)
 
-    def _find_with_context(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
+    def _find_with_context(self, path: str, fd: int) -> Iterator[JsonObject]:
         newer: list[str] = []
         waiting: list[
-            dict[str, Any]
+            JsonObject
         ] = []  # matches still missing context lines before them, which are read later
         inode = os.fstat(fd).st_ino
         for offset, raw in lines_backwards(fd, self.budget):
@@ -316,7 +318,7 @@ class LogSearch:
     def _add_problem(self, path: str, text: str) -> None:
         self.problems.append(dict(file_tree.name_fields(os.fsencode(path)), error=text))
 
-    def summary_row(self) -> dict[str, Any]:
+    def summary_row(self) -> JsonObject:
         """Return the final summary row."""
         return {
             "end": True, "matches": self.matches, "files": self.files, "read": self.budget.read,

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
 CHUNK = 1 << 20
 
 
@@ -60,7 +62,7 @@ def change_stamp(found: os.stat_result) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
-def listing_fields(found: os.stat_result) -> dict[str, Any]:
+def listing_fields(found: os.stat_result) -> JsonObject:
     """Return a file's stamp and device for a listing; ``send`` checks device and inode later."""
     return {"stamp": change_stamp(found), "device": found.st_dev}
 

@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
+    from rgt_wire import JsonObject
+
 HELP = """
 usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash [--job DIR]...]
 
@@ -52,7 +54,7 @@ class ManifestTotals:
     def __init__(self) -> None:
         self.files = self.bytes = self.links = self.problems = self.hashed = self.cached = 0
 
-    def summary_row(self) -> dict[str, Any]:
+    def summary_row(self) -> JsonObject:
         """Return the final line."""
         return dict({"end": True}, **vars(self))
 
@@ -160,7 +162,7 @@ def iterate_rows(
     counts: ManifestTotals,
     omitted: frozenset[tuple[int, int]] = frozenset(),
     own_places: frozenset[bytes] = frozenset(),
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     """Yield the lines of one tree.
 
     Args:
@@ -196,7 +198,7 @@ def iterate_rows(
 
 def _entry_row(
     root: str, entry: file_tree.TreeEntry, cache: HashCache | None, counts: ManifestTotals
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Return the line of one entry; None for a directory, since its files are listed."""
     row = file_tree.name_fields(entry.path)
     try:
@@ -223,7 +225,7 @@ def _entry_row(
 
 def _file_fields(
     entry: file_tree.TreeEntry, cache: HashCache | None, counts: ManifestTotals
-) -> dict[str, Any]:
+) -> JsonObject:
     stat = entry.stat
     if cache is None and stat is not None:
         counts.files += 1

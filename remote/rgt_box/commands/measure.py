@@ -25,9 +25,11 @@ from rgt_box.sampling.gpu import GpuSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Dict, List
 
-    Found = Dict[str, Any]
+    from rgt_wire import JsonObject
+
+    Found = JsonObject
 
 HELP = """
 usage: measure [--dir DIR] [--bytes N] [--python PATH] [--index PATH] [--url URL ...] [--seconds S]

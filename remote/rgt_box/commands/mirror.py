@@ -17,7 +17,7 @@ from rgt_box.queue import disk_budget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 PART = b".rgt-mirror.part"
 """Temporary file of the copy in progress. One name per directory, so a killed run's leftover is
@@ -26,7 +26,7 @@ LINK_OUTSIDE = "is a link to a target outside"
 """Error of a link that is not copied; `result_copies` knows by it that no result is lost."""
 
 
-def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> dict[str, Any]:
+def copy_file(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> JsonObject:
     """Make `target` a verified copy of the file of `entry`.
 
     Returns:
@@ -61,7 +61,7 @@ def _source_hash(entry: file_tree.TreeEntry, cache: HashCache) -> tuple[str, os.
     return digest, found
 
 
-def _copy_verified(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> dict[str, Any]:
+def _copy_verified(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) -> JsonObject:
     folder = os.path.dirname(target)
     if os.path.isdir(target) and not os.path.islink(target):
         return {"status": "failed", "error": "a directory has its name; nothing is deleted here"}
@@ -106,7 +106,7 @@ def _write_part(entry: file_tree.TreeEntry, part: bytes) -> tuple[str, os.stat_r
     return found, after if same else None
 
 
-def copy_link(entry: file_tree.TreeEntry, target: bytes) -> dict[str, Any]:
+def copy_link(entry: file_tree.TreeEntry, target: bytes) -> JsonObject:
     """Make `target` the same link as `entry`; the link's target is copied as its own entry."""
     wanted = entry.read_link()
     try:
@@ -278,7 +278,7 @@ class MirrorRun:
             return 0
         return FAILED
 
-    def _copy_entry(self, entry: file_tree.TreeEntry) -> dict[str, Any] | None:
+    def _copy_entry(self, entry: file_tree.TreeEntry) -> JsonObject | None:
         place_of = os.path.join(os.fsencode(self._target), entry.path)
         if entry.kind == file_tree.FOLDER:
             os.makedirs(place_of, exist_ok=True)
@@ -353,7 +353,7 @@ class MirrorRun:
         name = entry.path.decode("utf-8", "backslashreplace")
         return "no space for %s: %d bytes and 1 inode needed, %s free" % (name, needed, free)
 
-    def _count_and_print(self, row: dict[str, Any]) -> None:
+    def _count_and_print(self, row: JsonObject) -> None:
         status = row["status"]
         self._counts[status] += 1
         if status != "failed":
@@ -362,5 +362,5 @@ class MirrorRun:
         if status == "failed" or not self._quiet:
             self._print_row(dict(file_tree.name_fields(row.pop("path")), **row))
 
-    def _print_row(self, row: dict[str, Any]) -> None:
+    def _print_row(self, row: JsonObject) -> None:
         jsonline.print_frame(row)

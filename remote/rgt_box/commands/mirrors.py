@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 HELP = """
 usage: mirrors show
        mirrors on   < {"for": [KIND...], "env": {KIND: {NAME: VALUE}}, "hooks": {"proxy": LINE, "no_proxy": [NAME...]}}
@@ -86,7 +88,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def switch_kinds(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
+def switch_kinds(on: bool, kinds: list[str], told: JsonObject) -> None:
     """Turn some kinds on or off, for cells and for login shells.
 
     Raises:
@@ -115,13 +117,13 @@ def switch_kinds(on: bool, kinds: list[str], told: dict[str, Any]) -> None:
     files.write_json(os.path.join(folder, queue_file.OFF), {"off": sorted(off), "login": login})
 
 
-def _dict_or_empty(value: Any) -> dict[str, Any]:
+def _dict_or_empty(value: Any) -> JsonObject:
     if isinstance(value, dict):
         return value
     return {}
 
 
-def _login_lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
+def _login_lines(env: dict[str, str], hooks: JsonObject) -> list[str]:
     found = [
         f"export {name}={cell_command.quote_for_shell(value)}"
         for name, value in sorted(env.items())
@@ -136,7 +138,7 @@ def _login_lines(env: dict[str, str], hooks: dict[str, Any]) -> list[str]:
     return found
 
 
-def _read_settings() -> dict[str, Any]:
+def _read_settings() -> JsonObject:
     return files.read_json(os.path.join(place.state_dir(), queue_file.OFF), 1 << 20) or {}
 
 
@@ -243,7 +245,7 @@ def _rewrite_file(path: str, change: Any) -> None:
         os.chmod(real, mode)
 
 
-def current_settings() -> dict[str, Any]:
+def current_settings() -> JsonObject:
     """Return the current settings."""
     folder, home = place.state_dir(), os.path.expanduser("~")
     login = _dict_or_empty(_read_settings().get("login"))

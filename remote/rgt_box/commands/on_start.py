@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 HELP = """
 usage: on-start [--kinds KIND,...] [--file PATH] [--keep-in DIR] [--job DIR ...] [--install | --remove]
        on-start --run [--job DIR ...] [--wait S]
@@ -279,7 +281,7 @@ class StartHook:
     def _foreign_rows() -> list[str]:
         return [row for row in _read_crontab() if not row.endswith("# rgt on-start")]
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self) -> JsonObject:
         """Return the hook as a JSON row."""
         problems = []
         if not self.kind:

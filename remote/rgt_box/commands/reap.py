@@ -27,6 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 POLITE, HARD = 5.0, 5.0
 """Seconds to wait after SIGTERM, and then after SIGKILL: a driver may take time to free memory."""
 
@@ -124,7 +126,7 @@ def main(argv: list[str]) -> int:
     wait = 10.0
     gpus, why = GpuSampler(None, place.state_dir()).read_raw(wait)
     holders = list_gpu_holders(gpus, pattern, processes.LiveCells(found["job"]).read())
-    report: dict[str, Any] = {
+    report: JsonObject = {
         "at": round(time.time(), 3),
         "why": why or why_orphans_unknown(gpus, holders),
     }
@@ -153,8 +155,8 @@ def parse_process(option: str, text: str) -> tuple[int, int]:
 
 
 def list_gpu_holders(
-    gpus: list[dict[str, Any]], pattern: re.Pattern[str], cells: dict[int, str]
-) -> list[dict[str, Any]]:
+    gpus: list[JsonObject], pattern: re.Pattern[str], cells: dict[int, str]
+) -> list[JsonObject]:
     """Return every process that has a GPU open, with its details.
 
     Args:
@@ -187,7 +189,7 @@ def list_gpu_holders(
     return found
 
 
-def why_orphans_unknown(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | None:
+def why_orphans_unknown(gpus: list[JsonObject], holders: list[JsonObject]) -> str | None:
     """Return why orphans cannot be identified; None if they can."""
     if not gpus:
         return "no NVIDIA driver answers"
@@ -196,9 +198,7 @@ def why_orphans_unknown(gpus: list[dict[str, Any]], holders: list[dict[str, Any]
     return None
 
 
-def why_not_end(
-    holders: list[dict[str, Any]], pid: int, start: int, unverified: bool
-) -> str | None:
+def why_not_end(holders: list[JsonObject], pid: int, start: int, unverified: bool) -> str | None:
     """Return why a process must not be ended; None if it may be."""
     holder = next((holder for holder in holders if holder["pid"] == pid), None)
     if pid in (1, os.getpid(), os.getppid()) or holder is None:
@@ -214,7 +214,7 @@ def why_not_end(
     return None
 
 
-def exit_status(report: dict[str, Any]) -> int:
+def exit_status(report: JsonObject) -> int:
     """Return the exit status of a report."""
     ended = set(report["ended"])
     left = [holder for holder in report["holders"] if holder["kill"] not in ended]

@@ -14,7 +14,7 @@ from rgt_box.queue.queue_file import Job, QueueLine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 CHECKPOINT = "manifest.json"
 
@@ -62,7 +62,7 @@ def _read_checkpoint(folder: str, path: bytes, listing: ExpectedFiles) -> None:
         )
 
 
-def _has_only_crc(facts: dict[str, Any]) -> bool:
+def _has_only_crc(facts: JsonObject) -> bool:
     return "crc32" in facts and "sha256" not in facts
 
 
@@ -71,7 +71,7 @@ OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
 )  # fmt: skip
 
 
-def verify_copy(folder: str, keep: list[str]) -> dict[str, Any]:
+def verify_copy(folder: str, keep: list[str]) -> JsonObject:
     """Return ``status``, ``reason``, ``files``, ``bytes`` and the affected ``paths``.
 
     Args:
@@ -114,7 +114,7 @@ def verify_copy(folder: str, keep: list[str]) -> dict[str, Any]:
 
 def _compare_with_listing(
     folder: str, sizes: dict[bytes, int], listed: ExpectedFiles
-) -> dict[str, Any]:
+) -> JsonObject:
     gone = [path for path in listed.entries if path not in sizes]
     if gone:
         return _verdict(
@@ -138,8 +138,8 @@ def _compare_with_listing(
     return dict(_verdict(OK, None, []), verified=len(listed.entries))
 
 
-def _verdict(status: str, reason: str | None, paths: list[bytes]) -> dict[str, Any]:
-    found: dict[str, Any] = {"status": status}
+def _verdict(status: str, reason: str | None, paths: list[bytes]) -> JsonObject:
+    found: JsonObject = {"status": status}
     if reason:
         found["reason"] = reason
     if paths:
@@ -193,7 +193,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
+def reconcile(jobs: list[Job], durable: str | None = None) -> JsonObject:
     """Return the report.
 
     Args:
@@ -201,8 +201,8 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
         durable: Directory to use instead of the jobs' own durable directories.
     """
     problems: list[str] = []
-    cells: list[dict[str, Any]] = []
-    owners: dict[str, dict[str, Any]] = {}
+    cells: list[JsonObject] = []
+    owners: dict[str, JsonObject] = {}
     for job in jobs:
         lines, found = job.read_all_lines()
         if not lines:
@@ -258,12 +258,12 @@ def _unreachable(job: Job, lines: list[QueueLine], durable: str | None) -> str |
 def _reconcile_cell(
     job: Job,
     line: QueueLine,
-    known: dict[str, dict[str, Any]],
+    known: dict[str, JsonObject],
     folder: str | None,
     problem: str | None,
-) -> dict[str, Any]:
+) -> JsonObject:
     state = known.get(line.name)
-    cell: dict[str, Any] = {
+    cell: JsonObject = {
         "name": line.name,
         "job": job.folder,
         "line": line.number,
@@ -291,7 +291,7 @@ def _reconcile_cell(
     return dict(cell, **found)
 
 
-def _missing_copy_status(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
+def _missing_copy_status(state: JsonObject | None, any_known: bool) -> JsonObject:
     """Return the status of a missing copy: lost, or never produced."""
     if any_known and (state is None or not state.get("attempts")):
         return {"status": "never-ran", "reason": "it was never attempted"}
@@ -306,7 +306,7 @@ def _missing_copy_status(state: dict[str, Any] | None, any_known: bool) -> dict[
     return {"status": MISSING, "reason": f"no copy; the queue state is {state['state']}{reason}"}
 
 
-def _claim_copy_folder(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
+def _claim_copy_folder(cell: JsonObject, owners: dict[str, JsonObject]) -> None:
     """Mark both cells as duplicates if another cell already uses this directory."""
     other = owners.setdefault(os.path.realpath(cell["durable"]), cell)
     if other is not cell:
@@ -317,7 +317,7 @@ def _claim_copy_folder(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) 
             )
 
 
-def list_unowned_entries(owners: dict[str, dict[str, Any]]) -> list[str]:
+def list_unowned_entries(owners: dict[str, JsonObject]) -> list[str]:
     """Return up to 100 entries next to the copies that belong to no cell.
 
     Partial copies are included.

@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, NamedTuple
 
+    from rgt_wire import JsonObject
+
     class FileReference(NamedTuple):
         """A reference to a file."""
 
@@ -415,7 +417,7 @@ def find_compiled_code(path: str) -> Iterator[str]:
             yield beside
 
 
-def list_rgt_files(state: str, shared: bool) -> Iterator[dict[str, Any]]:
+def list_rgt_files(state: str, shared: bool) -> Iterator[JsonObject]:
     """Yield the files of the recorder and the verbs: the history as one row, others one row each.
 
     Args:
@@ -439,7 +441,7 @@ def list_rgt_files(state: str, shared: bool) -> Iterator[dict[str, Any]]:
                 yield item_row(path, "its notes")
 
 
-def list_other_hosts(state: str) -> Iterator[dict[str, Any]]:
+def list_other_hosts(state: str) -> Iterator[JsonObject]:
     """Yield other hosts' histories in this home directory; only those hosts may remove them."""
     for name in _list_names(landing.agent_home()):
         path = os.path.join(landing.agent_home(), name)
@@ -456,7 +458,7 @@ def own_folders_innermost_first(state: str) -> list[str]:
     return [path for folder in found for path in (os.path.join(folder, "ring"), folder)]
 
 
-def item_row(path: str, what: str, kept: str | None = None) -> dict[str, Any]:
+def item_row(path: str, what: str, kept: str | None = None) -> JsonObject:
     """Return the printed row of one item."""
     paths = [os.path.join(path, name) for name in _list_names(path) if RING.fullmatch(name)] or [
         path

@@ -22,7 +22,9 @@ from rgt_box.sampling.cgroup import unescape_octal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
     from rgt_box.commands.result_rules import ExclusionRule
     from rgt_box.push.push_staging import PushedFiles
@@ -664,9 +666,7 @@ def path_text(path: bytes) -> str:
     return path[: 2 * LONGEST].decode("utf-8", "replace")
 
 
-def walk_answer(
-    walk: ResultWalk, at: float, since: float | None, no_since: str = ""
-) -> dict[str, Any]:
+def walk_answer(walk: ResultWalk, at: float, since: float | None, no_since: str = "") -> JsonObject:
     """Return the result of a walk in the form that the client expects.
 
     Args:
@@ -677,7 +677,7 @@ def walk_answer(
     """
     groups = []
     for path, group in sorted(walk.groups.items()):
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "path": path_text(path),
             "owner": group.owner,
             "files": group.files,

@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, TypeVar
 
+    from rgt_wire import JsonObject
+
     from rgt_box.commands.result_walk import WalkLevel
 
 
@@ -89,7 +91,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def find_option_error(found: dict[str, Any]) -> str:
+def find_option_error(found: JsonObject) -> str:
     """Return the error in the parsed options; "" if nothing."""
     since = found["since"]
     if since is None or 0 <= since < 1e11:
@@ -97,7 +99,7 @@ def find_option_error(found: dict[str, Any]) -> str:
     return f"--since must be seconds since 1970, not {since!r}"
 
 
-def find_results(found: dict[str, Any]) -> dict[str, Any]:
+def find_results(found: JsonObject) -> JsonObject:
     """Return the answer to parsed options; see `SPEC`."""
     return ResultSearch(found).answer
 
@@ -110,7 +112,7 @@ class ResultSearch:
         answer: The object that ``results`` prints.
     """
 
-    def __init__(self, found: dict[str, Any]) -> None:
+    def __init__(self, found: JsonObject) -> None:
         at = time.time()
         self._found, self._since, no_since = found, found["since"], ""
         if self._since is not None:
@@ -391,7 +393,7 @@ class FileListingWalk(result_walk.ResultWalk):
         if self._write_row(level, path, {"error": text}):
             self.counts["problems"] += 1
 
-    def _write_row(self, level: WalkLevel, path: bytes, row: dict[str, Any]) -> bool:
+    def _write_row(self, level: WalkLevel, path: bytes, row: JsonObject) -> bool:
         """Write the line of an entry if its directory is chosen."""
         root = level.root if level.owner else _deepest_containing(level.path, self.known)
         if root is None or root not in self.chosen:

@@ -24,7 +24,9 @@ from rgt_box.sampling.sampler import DEFAULT_PATTERN, BoxSampler, reading_timeou
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 HELP = """
 usage: seal [--seconds N] [--pattern REGEX] [options of results]
@@ -117,7 +119,7 @@ def main(argv: list[str]) -> int:
     return OK
 
 
-def sealed_text(holder: dict[str, Any]) -> str:
+def sealed_text(holder: JsonObject) -> str:
     """Return the message that another seal is in force, and for how long."""
     left = float(holder.get("until") or 0.0) - time.time()
     return "this box has another active seal; it expires automatically %s" % (
@@ -150,7 +152,7 @@ def acquire_queues(jobs: list[str]) -> tuple[list[files.FileLock], list[str]]:
     return locks, busy
 
 
-def describe_activity(found: dict[str, Any]) -> list[str]:
+def describe_activity(found: JsonObject) -> list[str]:
     """Return descriptions of all activity on the box."""
     state = place.state_dir()
     sampler = BoxSampler(state, remember=False)
@@ -186,7 +188,7 @@ def describe_activity(found: dict[str, Any]) -> list[str]:
     return busy
 
 
-def find_unexplained_gpus(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
+def find_unexplained_gpus(gpus: list[JsonObject], known: set[int]) -> Iterator[str]:
     """Yield cards whose memory use no training process explains, and cards that do not answer.
 
     Args:

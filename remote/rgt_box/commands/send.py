@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
+    from rgt_wire import JsonObject
+
 HELP = """
 usage: send [--pack]
 
@@ -169,7 +171,7 @@ class RequestServer:
             os.close(fd)
         return None
 
-    def _send_file(self, fd: int, number: int, request: dict[str, Any]) -> None:
+    def _send_file(self, fd: int, number: int, request: JsonObject) -> None:
         found = os.fstat(fd)
         listed = request.get("listed")
         if listed is not None and listed != [found.st_dev, found.st_ino]:
@@ -189,7 +191,7 @@ class RequestServer:
             self._send_and_hash(fd, number, found, start, end)
 
     def _refuse_other(self, number: int, listed: Any, found: os.stat_result) -> None:
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "id": number,
             "error": "another file has taken its place since it was listed",
         }
@@ -314,7 +316,7 @@ class RequestServer:
             self._cache = hashing.HashCache(hashing.default_path())
         return self._cache
 
-    def _write_row(self, row: dict[str, Any]) -> None:
+    def _write_row(self, row: JsonObject) -> None:
         self._flush_and_write([jsonline.encode_line(row)])
 
     def _flush_and_write(self, parts: list[Any]) -> None:

@@ -22,7 +22,9 @@ from rgt_box.streams.job_looks import CheckpointWatch, JobWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable
+
+    from rgt_wire import JsonObject
 
 HELP = """
 usage: stop --run NAME [--job DIR ...]
@@ -76,9 +78,9 @@ class StopTarget:
         self.waiting: list[str] = []
         self.search: Callable[[], CheckpointWatch] = lambda: CheckpointWatch(names[0])
         self._watch: CheckpointWatch | None = None
-        self._items: list[dict[str, Any]] = []
+        self._items: list[JsonObject] = []
 
-    def newest_checkpoint(self, again: bool = False) -> dict[str, Any] | None:
+    def newest_checkpoint(self, again: bool = False) -> JsonObject | None:
         """Return the newest complete checkpoint.
 
         Args:
@@ -91,7 +93,7 @@ class StopTarget:
             self._items = frame.get("items", [])
         return max(self._items, key=lambda item: item["at"], default=None)
 
-    def to_row(self) -> dict[str, Any]:
+    def to_row(self) -> JsonObject:
         """Return the target as a JSON row."""
         return jsonline.drop_empty(
             {
@@ -279,11 +281,11 @@ def _stop_and_report(target: StopTarget, seconds: float) -> int:
             queue_state.withdraw_stop(target.job)
     newest = target.newest_checkpoint(again=True)
     saved = newest is not None and newest != before
-    row: dict[str, Any] = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}
+    row: JsonObject = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}
     row.update(took=round(time.time() - asked, 1), at=round(time.time(), 3))
     if target.job is not None and target.cell:
         cells = queue_state.queue_frame(target.job, target.job.folder)["cells"]
-        cell: dict[str, Any] = next((one for one in cells if one["name"] == target.cell), {})
+        cell: JsonObject = next((one for one in cells if one["name"] == target.cell), {})
         row.update({key: cell.get(key) for key in ("state", "exit_code", "reason")})
     jsonline.print_frame(jsonline.drop_empty(row))
     if ended:

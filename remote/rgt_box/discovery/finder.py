@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
+    from rgt_wire import JsonObject
+
     from rgt_box.streams.job_looks import JobPolls
 
 LOGS, FILES = 4, 200
@@ -257,7 +259,7 @@ class TrainingFinder:
         return [run for run in self._runs.values() if run.ended is None]
 
     @staticmethod
-    def _comparable_state(run: FoundRun) -> dict[str, Any]:
+    def _comparable_state(run: FoundRun) -> JsonObject:
         return dict(run.as_dict(), seen=None)
 
     def _find_new_runs(
@@ -475,7 +477,7 @@ class TrainingFinder:
     def _add_event(self, kind: str, text: str, level: str = "info") -> None:
         self.events.append({"kind": kind, "text": text[:2000], "level": level})
 
-    def build_report(self) -> dict[str, Any]:
+    def build_report(self) -> JsonObject:
         """Return the content of ``found.json``, and reset `changed`.
 
         A later `TrainingFinder` resumes from it.

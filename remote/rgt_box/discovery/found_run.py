@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, NamedTuple, Optional
 
+    from rgt_wire import JsonObject
+
     from rgt_box.discovery.process_tree import ProcessNode
 
     class ProcessSession(NamedTuple):
@@ -148,7 +150,7 @@ class FoundRun:
         """Return its paths inside a container, which are valid only while that process lives."""
         return [path for path in [*self.dirs, *self.files, *self.logs] if _OTHER_ROOT.match(path)]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the run as a JSON object."""
         return jsonline.drop_empty({field: getattr(self, field) for field in FIELDS})
 

@@ -14,7 +14,9 @@ from rgt_box.discovery import training_commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping
+    from typing import Mapping
+
+    from rgt_wire import JsonObject
 
 LARGEST = 512 << 10
 """Maximum bytes of a script; larger scripts are skipped."""
@@ -56,7 +58,7 @@ _MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
 
 def inspect_script(
     pid: int, words: list[str], cwd: str | None, env: Mapping[str, str], inside: str = ""
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return ``uses`` (framework and version), ``marks`` and ``cache``; unknown keys are missing.
 
     Args:
@@ -73,7 +75,7 @@ def inspect_script(
         set(_IMPORT.findall(text or ""))
         | ({"deepspeed"} if _MARKS["DeepSpeed"].search(said) else set())
     )
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if text is not None:
         found["marks"] = [name for name, pattern in _MARKS.items() if pattern.search(said)]
     if modules:

@@ -33,7 +33,7 @@ from rgt_box.metrics.reader_base import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.console_lines import LineFormat
     from rgt_box.metrics.reader_base import FileWindow, ReadBatch
@@ -60,10 +60,10 @@ class FormatChooser:
         chosen: Format, rank and stream, joined by newlines; "" while undecided.
     """
 
-    def __init__(self, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, state: JsonObject | None = None) -> None:
         state = state or {}
         self.chosen: str = state.get("chosen", "")
-        self._ranks: dict[str, dict[str, dict[str, Any]]] = state.get("ranks", {})
+        self._ranks: dict[str, dict[str, JsonObject]] = state.get("ranks", {})
         self._votes: dict[str, int] = state.get("votes", {})
         self._misses: int = state.get("misses", 0)
         self._held: dict[str, list[ConsoleRow]] = {
@@ -71,7 +71,7 @@ class FormatChooser:
             for key, rows in state.get("held", {}).items()
         }
 
-    def pack_state(self) -> dict[str, Any]:
+    def pack_state(self) -> JsonObject:
         """Return the state as JSON-compatible values, without empty parts."""
         ranks = {
             rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()
@@ -106,7 +106,7 @@ class FormatChooser:
 
     def _try_formats(self, rank: str, text: str) -> tuple[LineFormat, list[ConsoleRow]] | None:
         low = text.lower()
-        states: dict[str, dict[str, Any]] | None = None
+        states: dict[str, JsonObject] | None = None
         # Pieces after the last match of a chosen format for which no fallback is tried.
         patience = 100
         settled = self._misses <= patience and _format_tier(self.chosen) > GENERIC
@@ -127,7 +127,7 @@ class FormatChooser:
                 break
         return None
 
-    def _states_of_rank(self, rank: str) -> dict[str, dict[str, Any]]:
+    def _states_of_rank(self, rank: str) -> dict[str, JsonObject]:
         states = self._ranks.get(rank)
         if states is None:
             ranks_limit = 64
@@ -280,7 +280,7 @@ class ConsoleReader(AppendedFileReader):
         self.ended = ended
 
     def _consume_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         chooser = FormatChooser(state.get("console"))
         offset = first = state["offset"]
@@ -313,7 +313,7 @@ class ConsoleReader(AppendedFileReader):
         self,
         data: bytes,
         chooser: FormatChooser,
-        state: dict[str, Any],
+        state: JsonObject,
         batch: ReadBatch,
         limit: int,
     ) -> int:
@@ -328,7 +328,7 @@ class ConsoleReader(AppendedFileReader):
 
     @staticmethod
     def _parse_one_piece(
-        piece: bytes, chooser: FormatChooser, state: dict[str, Any], batch: ReadBatch
+        piece: bytes, chooser: FormatChooser, state: JsonObject, batch: ReadBatch
     ) -> None:
         if state.pop("skip", False) or not _MAYBE.search(piece):
             return
@@ -348,7 +348,7 @@ class ConsoleReader(AppendedFileReader):
         _add_rows(batch, rows, state)
 
 
-def _add_rows(batch: ReadBatch, rows: list[ConsoleRow], state: dict[str, Any]) -> None:
+def _add_rows(batch: ReadBatch, rows: list[ConsoleRow], state: JsonObject) -> None:
     for row in rows:
         place = row.x_position()
         if place is None:

@@ -30,7 +30,9 @@ from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+    from typing import Dict, List, NamedTuple, Optional, Tuple
+
+    from rgt_wire import JsonObject
 
     class NumberSlot(NamedTuple):
         """One number of a line, as the text around it names it."""
@@ -252,7 +254,7 @@ def _split_word(text: str) -> str:
     return ""
 
 
-def parse_any_line(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def parse_any_line(line: str, state: JsonObject) -> List[ConsoleRow]:
     """Return the rows of a line; see the module."""
     if "object" in state or line.strip() in ("{", "[{"):
         rows = _parse_object_line(line, state)
@@ -291,7 +293,7 @@ def parse_any_line(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     return _apply_plan(plan, cut, state)
 
 
-def _parse_object_line(line: str, state: Dict[str, Any]) -> Optional[List[ConsoleRow]]:
+def _parse_object_line(line: str, state: JsonObject) -> Optional[List[ConsoleRow]]:
     """Read a line of a JSON object that stands on several lines; None if it is none.
 
     What is nested inside it is left out.
@@ -329,7 +331,7 @@ def _parse_object_line(line: str, state: Dict[str, Any]) -> Optional[List[Consol
     return rows
 
 
-def _drop_object(state: Dict[str, Any]) -> None:
+def _drop_object(state: JsonObject) -> None:
     """Forget an object that is read, was cut off, or holds settings."""
     for key in ("object", "block", "places"):
         state.pop(key, None)
@@ -340,7 +342,7 @@ def _number(text: str, scale: Optional[str]) -> float:
     return value * _SCALE[scale] if scale else value
 
 
-def _apply_plan(plan: LinePlan, cut: List[str], state: Dict[str, Any]) -> List[ConsoleRow]:
+def _apply_plan(plan: LinePlan, cut: List[str], state: JsonObject) -> List[ConsoleRow]:
     values: Dict[str, float] = {}
     places: List[Tuple[int, str, float, float]] = []
     for at, slot in enumerate(plan.slots):
@@ -387,7 +389,7 @@ def _apply_plan(plan: LinePlan, cut: List[str], state: Dict[str, Any]) -> List[C
 
 
 def _find_listed_step(
-    plan: LinePlan, cut: List[str], state: Dict[str, Any]
+    plan: LinePlan, cut: List[str], state: JsonObject
 ) -> List[Tuple[int, str, float, float]]:
     """Return the position of a list of numbers in a block with an epoch: its only whole number.
 
@@ -408,7 +410,7 @@ def _find_listed_step(
 
 
 def _follow_position(
-    values: Dict[str, float], plan: LinePlan, state: Dict[str, Any]
+    values: Dict[str, float], plan: LinePlan, state: JsonObject
 ) -> List[ConsoleRow]:
     """Place a line of pairs at the position of the line above it."""
     at = state.get("at")
@@ -429,7 +431,7 @@ def _place_row(
     values: Dict[str, float],
     places: List[Tuple[int, str, float, float]],
     plan: LinePlan,
-    state: Dict[str, Any],
+    state: JsonObject,
 ) -> Optional[ConsoleRow]:
     """Return the row of a line with a position; None if it is not that of the training."""
     by: Dict[str, Tuple[int, str, float, float]] = {}
@@ -471,7 +473,7 @@ def _place_without_step(
     values: Dict[str, float],
     by: Dict[str, Tuple[int, str, float, float]],
     plan: LinePlan,
-    state: Dict[str, Any],
+    state: JsonObject,
     used: int,
 ) -> Optional[ConsoleRow]:
     epoch, samples, bare = by.get("epoch"), by.get("samples"), by.get("bare") or by.get("within")
@@ -506,7 +508,7 @@ def _count_steps(
     epoch: Optional[Tuple[int, str, float, float]],
     number: Optional[float],
     by: Dict[str, Tuple[int, str, float, float]],
-    state: Dict[str, Any],
+    state: JsonObject,
 ) -> Tuple[float, Optional[float]]:
     """Return (step of the run, planned steps; 0 if unknown, None if the line does not say)."""
     rank, _, x, steps = step
@@ -537,7 +539,7 @@ def _count_steps(
 
 
 def _add_to_block(
-    values: Dict[str, float], named: List[Tuple[int, str, float, float]], state: Dict[str, Any]
+    values: Dict[str, float], named: List[Tuple[int, str, float, float]], state: JsonObject
 ) -> List[ConsoleRow]:
     """Collect a row of a table; a name that repeats begins the next block."""
     block = state.setdefault("block", {})
@@ -554,7 +556,7 @@ def _add_to_block(
     return rows
 
 
-def _close_block(state: Dict[str, Any]) -> List[ConsoleRow]:
+def _close_block(state: JsonObject) -> List[ConsoleRow]:
     block, places = state.pop("block", {}), state.pop("places", [])
     state.pop("group", None)
     if not block:
@@ -574,7 +576,7 @@ def _close_block(state: Dict[str, Any]) -> List[ConsoleRow]:
     return [row]
 
 
-def _parse_text(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_text(line: str, state: JsonObject) -> List[ConsoleRow]:
     """Read a line without numbers: a rule, the group of a table, or the names of columns."""
     if _RULE.match(line):
         return _close_block(state)
@@ -603,7 +605,7 @@ def column_position(name: str) -> Optional[Tuple[str, int]]:
     return position_of({"E": "epoch", "#": "step"}.get(name, name))
 
 
-def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_columns(line: str, state: JsonObject) -> List[ConsoleRow]:
     """Read a row below the names of columns."""
     names: List[str] = state["columns"]
     cells = _CELL.split(line.strip().strip("|").strip())
@@ -630,7 +632,7 @@ def _parse_columns(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     return [row] if row is not None else []
 
 
-def flush_block(state: Dict[str, Any]) -> List[ConsoleRow]:
+def flush_block(state: JsonObject) -> List[ConsoleRow]:
     """Return the table that is still open at the end of the output; an object is not complete."""
     if "object" in state:
         _drop_object(state)

@@ -11,10 +11,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+    from rgt_wire import JsonObject
+
 
 if TYPE_CHECKING:
     Values = Dict[str, float]
-    State = Dict[str, Any]
+    State = JsonObject
     Parse = Callable[[str, State], List["ConsoleRow"]]
     Flush = Callable[[State], List["ConsoleRow"]]
     Pairs = Callable[[str], List[Tuple[str, str]]]
@@ -193,9 +195,7 @@ class LineShape:
         if match is None:
             return None
         groups = match.groupdict()
-        pairs: Dict[str, Any] = {
-            k: v for k, v in groups.items() if v is not None and k not in _PLACES
-        }
+        pairs: JsonObject = {k: v for k, v in groups.items() if v is not None and k not in _PLACES}
         if "name" in pairs and "value" in pairs:
             pairs[pairs.pop("name")] = pairs.pop("value")
         if self._pairs is not None and groups.get("rest"):
@@ -344,7 +344,7 @@ def _parse_count(text: str) -> Optional[float]:
         return None
 
 
-def _training_values(bar: ProgressBarState, state: Dict[str, Any]) -> Dict[str, float]:
+def _training_values(bar: ProgressBarState, state: JsonObject) -> Dict[str, float]:
     """Return the values shown in a training bar; {} if it shows no loss."""
     if bar.desc.lower().startswith(("val", "eval")):
         state.pop("eval", None)  # the next values of the training bar are new
@@ -361,7 +361,7 @@ def _training_values(bar: ProgressBarState, state: Dict[str, Any]) -> Dict[str, 
     return _drop_repeated_evaluation(values, state)
 
 
-def _drop_repeated_evaluation(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
+def _drop_repeated_evaluation(values: Dict[str, float], state: JsonObject) -> Dict[str, float]:
     """Drop evaluation results that a bar repeats until the next evaluation."""
     last = state.setdefault("eval", {})
     fresh = {}
@@ -375,7 +375,7 @@ def _drop_repeated_evaluation(values: Dict[str, float], state: Dict[str, Any]) -
     return fresh
 
 
-def _parse_lightning(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_lightning(line: str, state: JsonObject) -> List[ConsoleRow]:
     """Read a bar that restarts each epoch; its steps continue across epochs."""
     bar = parse_bar(line)
     if bar is None:
@@ -400,7 +400,7 @@ def _parse_lightning(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     return []
 
 
-def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
+def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: JsonObject) -> int:
     """Return the number of the first epoch: 0 as in Lightning, or 1 if the log suggests it."""
     known = state.get("first")
     if known is None:
@@ -411,7 +411,7 @@ def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: Dict[
     return int(state["first"])
 
 
-def _parse_tqdm(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_tqdm(line: str, state: JsonObject) -> List[ConsoleRow]:
     """Read any other bar; if it restarts after it was full, steps continue."""
     bar = parse_bar(line)
     if bar is None or _EPOCH.match(bar.desc):
@@ -492,7 +492,7 @@ def _scalar_dict_row(found: Optional[re.Match[str]]) -> Optional[ConsoleRow]:
     return ConsoleRow(values, epoch=epoch)
 
 
-def _parse_trainer(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_trainer(line: str, state: JsonObject) -> List[ConsoleRow]:
     if "'epoch'" in line:
         found = _PRINTED.search(line)
     else:
@@ -512,7 +512,7 @@ def _parse_trainer(line: str, state: Dict[str, Any]) -> List[ConsoleRow]:
     return rows
 
 
-def _add_dictionary_row(row: ConsoleRow, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _add_dictionary_row(row: ConsoleRow, state: JsonObject) -> List[ConsoleRow]:
     rows = flush_pending_row(state)
     if rows:
         state["burst"] = True
@@ -522,7 +522,7 @@ def _add_dictionary_row(row: ConsoleRow, state: Dict[str, Any]) -> List[ConsoleR
     return rows
 
 
-def _apply_bar(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[ConsoleRow]:
+def _apply_bar(n: float, total: float, desc: str, state: JsonObject) -> List[ConsoleRow]:
     """Apply a bar: the first untitled one is the trainer's; evaluations have other totals."""
     if desc:
         return []
@@ -533,7 +533,7 @@ def _apply_bar(n: float, total: float, desc: str, state: Dict[str, Any]) -> List
     return rows
 
 
-def flush_pending_row(state: Dict[str, Any]) -> List[ConsoleRow]:
+def flush_pending_row(state: JsonObject) -> List[ConsoleRow]:
     """Return the dictionary that still waits for its bar, without a step."""
     packed = state.pop("row", None)
     if packed is None:
@@ -541,7 +541,7 @@ def flush_pending_row(state: Dict[str, Any]) -> List[ConsoleRow]:
     return [ConsoleRow.from_json_values(packed)]
 
 
-def _parse_llamafactory(line: str, _: Dict[str, Any]) -> List[ConsoleRow]:
+def _parse_llamafactory(line: str, _: JsonObject) -> List[ConsoleRow]:
     row = _scalar_dict_row(_CALLBACK.search(line))
     if row is None:
         return []

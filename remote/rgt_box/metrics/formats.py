@@ -11,7 +11,9 @@ from rgt_wire.metric_roles import MEASURES, position_of, role_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NamedTuple, Optional
+    from typing import Callable, NamedTuple, Optional
+
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.reader_base import MetricReader
 
@@ -74,9 +76,9 @@ def _is_mlflow_files(path: str, name: str, head: bytes) -> bool:
     return _MLFLOW.match(head) is not None
 
 
-def _merged_row(head: bytes) -> dict[str, Any]:
+def _merged_row(head: bytes) -> JsonObject:
     """Return the merged keys of the first JSON lines; {} if they are not JSON objects."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for line in head.split(b"\n")[:12]:
         if not line.strip():
             continue

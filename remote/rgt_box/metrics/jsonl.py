@@ -43,7 +43,9 @@ from rgt_box.metrics.rows import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NamedTuple
+    from typing import Callable, NamedTuple
+
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.reader_base import ReadBatch
 
@@ -74,7 +76,7 @@ class JsonLines(LineReader):
         self.source = source
         self._layout = LAYOUTS[source]
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         row = decode_row(raw)
         if row is None:
             if raw.strip():
@@ -112,7 +114,7 @@ class RunMetrics(JsonLines):
     def _is_full(self, batch: ReadBatch, limit: int) -> bool:
         return len(batch.rows) >= limit
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         if b'"event"' in raw:
             row = decode_row(raw)
         else:
@@ -141,7 +143,7 @@ class RunMetrics(JsonLines):
             batch.events.append({"kind": kind, "level": EVENTS[kind].level, "at": at, "text": text})
 
 
-def read_last_wait(path: str) -> dict[str, Any] | None:
+def read_last_wait(path: str) -> JsonObject | None:
     """Return what the trainer waits for, from the end of its ``metrics.jsonl``; or None."""
     try:
         descriptor = open_regular(path)
@@ -153,7 +155,7 @@ def read_last_wait(path: str) -> dict[str, Any] | None:
             lines = stream.read(CHUNK).split(b"\n")
     except OSError:
         return None
-    found: dict[str, Any] | None = None
+    found: JsonObject | None = None
     for raw in lines:  # the first line may be cut off and the last incomplete: neither decodes
         row = decode_row(raw)
         if row is None:
@@ -169,7 +171,7 @@ def read_last_wait(path: str) -> dict[str, Any] | None:
     return found
 
 
-def decode_row(raw: bytes) -> dict[str, Any] | None:
+def decode_row(raw: bytes) -> JsonObject | None:
     """Decode a JSON object, including NaN and Infinity; None for anything else."""
     try:
         row = decode(raw.decode("utf-8", "replace"))
@@ -198,7 +200,7 @@ class JsonListRows:
         self.at = at
         self._base, self._text = at, ""
 
-    def next_object(self) -> dict[str, Any] | None:
+    def next_object(self) -> JsonObject | None:
         """Return the next object; None at the end of the list. Keys are decoded as Latin-1.
 
         `ascii_keys` corrects the keys.
@@ -237,7 +239,7 @@ class JsonListRows:
                 raise EOFError
 
 
-def ascii_keys(row: dict[str, Any]) -> dict[str, Any]:
+def ascii_keys(row: JsonObject) -> JsonObject:
     """Return `row` with keys that were UTF-8 corrected."""
     if all(key.isascii() for key in row):
         return row
@@ -287,9 +289,7 @@ class TrainerState(MetricReader):
             os.close(fd)
 
     @staticmethod
-    def _read_history(
-        window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
-    ) -> None:
+    def _read_history(window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int) -> None:
         """Read rows from ``state["offset"]`` on."""
         history = JsonListRows(window, state["offset"])
         first = state["offset"]
@@ -314,7 +314,7 @@ class TrainerState(MetricReader):
             batch.add_problem(history.at, f"log_history: {error}")
 
 
-def add_planned_steps(window: FileWindow, state: dict[str, Any], at: int, batch: ReadBatch) -> None:
+def add_planned_steps(window: FileWindow, state: JsonObject, at: int, batch: ReadBatch) -> None:
     """Add the planned number of steps, if the file has it after its history, which ends at `at`."""
     step = _STEP.search(window.read_at(0, min(PART, state["start"])))
     total = _TOTAL.search(window.read_at(at, TAIL))
@@ -324,9 +324,7 @@ def add_planned_steps(window: FileWindow, state: dict[str, Any], at: int, batch:
     batch.points.append(MetricPoint(TOTAL, STEP, float(step.group(1)), float(state["total"]), None))
 
 
-def resume_in_new_version(
-    window: FileWindow, state: dict[str, Any], batch: ReadBatch
-) -> dict[str, Any]:
+def resume_in_new_version(window: FileWindow, state: JsonObject, batch: ReadBatch) -> JsonObject:
     """Return where to resume in a new version of the file; without ``done`` if it is incomplete."""
     start = find_history_start(window)
     if start is None or not window.read_at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
@@ -420,7 +418,7 @@ EVENTS = {
 }
 
 
-def describe_event(row: dict[str, Any], step: float) -> str:
+def describe_event(row: JsonObject, step: float) -> str:
     """Return a text that describes an event of a run."""
     text = _WORDS.get(row["event"], _failure_text)(row)
     # Maximum characters of an event.
@@ -428,7 +426,7 @@ def describe_event(row: dict[str, Any], step: float) -> str:
     return ("step %d" % step + (": " + text if text else ""))[:most_event_text]
 
 
-def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, Any] | None:
+def read_wait(row: JsonObject, step: float, at: float | None) -> JsonObject | None:
     """Return the wait that an event begins or ends, for a ``scalar`` frame.
 
     ``{"what": ""}`` means that a wait is over, and None that the event changes nothing.
@@ -450,33 +448,33 @@ def read_wait(row: dict[str, Any], step: float, at: float | None) -> dict[str, A
     }  # fmt: skip
 
 
-def _failure_text(row: dict[str, Any]) -> str:
+def _failure_text(row: JsonObject) -> str:
     text = str(row.get("error") or "")
     if row.get("resource"):
         text += f" ({row['resource']} of {row.get('mount') or 'the disk'})"
     return text.strip()
 
 
-def _save_hold_text(row: dict[str, Any]) -> str:
+def _save_hold_text(row: JsonObject) -> str:
     return "{} steps are not saved; it waits up to {} for free space, with its state in memory".format(
         row.get("unsaved", "?"), _limit_text(row),
     )  # fmt: skip
 
 
-def _given_up_text(row: dict[str, Any]) -> str:
+def _given_up_text(row: JsonObject) -> str:
     why = ""
     if row.get("error"):
         why = f": {row['error']}"
     return f"it stopped trying to save, {row.get('unsaved', '?')} steps are lost{why}"
 
 
-def _mirror_wait_text(row: dict[str, Any]) -> str:
+def _mirror_wait_text(row: JsonObject) -> str:
     return "it waits up to {} for the mirror {}: {} does not exist".format(
         _limit_text(row), row.get("url", "?"), row.get("left", "a checkpoint"),
     )  # fmt: skip
 
 
-def _limit_text(row: dict[str, Any]) -> str:
+def _limit_text(row: JsonObject) -> str:
     limit = row.get("limit_s")
     if not isinstance(limit, (int, float)):
         return "?"
@@ -485,7 +483,7 @@ def _limit_text(row: dict[str, Any]) -> str:
     return "%.0f min" % (limit / 60)
 
 
-_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+_WORDS: dict[str, Callable[[JsonObject], str]] = {
     "hold": _save_hold_text,
     "given-up": _given_up_text,
     "mirror-wait": _mirror_wait_text,

@@ -21,9 +21,11 @@ from rgt_box.files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, NamedTuple, Optional
+    from typing import NamedTuple, Optional
 
-    Cursor = Dict[str, Any]
+    from rgt_wire import JsonObject
+
+    Cursor = JsonObject
 
     class MetricPoint(NamedTuple):
         """One value. Points are keyed by ``(group, tag, x_kind, x)``; the last one wins."""
@@ -106,8 +108,8 @@ class ReadBatch:
         self.problems: list[ReadProblem] = []
         self.problem_count = 0
         self.rows: list[int] = []
-        self.events: list[dict[str, Any]] = []
-        self.wait: dict[str, Any] | None = None
+        self.events: list[JsonObject] = []
+        self.wait: JsonObject | None = None
 
     def add_problem(self, offset: int, reason: str) -> None:
         """Record a part that could not be read."""
@@ -239,7 +241,7 @@ class AppendedFileReader(MetricReader):
             os.close(fd)
 
     @staticmethod
-    def _is_same_file(state: dict[str, Any], inode: int, window: FileWindow) -> bool:
+    def _is_same_file(state: JsonObject, inode: int, window: FileWindow) -> bool:
         offset = state.get("offset")
         return (
             isinstance(offset, int)
@@ -251,7 +253,7 @@ class AppendedFileReader(MetricReader):
         )
 
     def _consume_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         """Read complete records from ``state["offset"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError
@@ -266,7 +268,7 @@ class LineReader(AppendedFileReader):
     """A line that contains these bytes is always the first of a read."""
 
     def _consume_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         self._begin_lines(window, state, batch)
         offset = first = state["offset"]
@@ -293,7 +295,7 @@ class LineReader(AppendedFileReader):
         state["offset"] = offset
 
     def _parse_lines(
-        self, data: bytes, offset: int, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, data: bytes, offset: int, state: JsonObject, batch: ReadBatch, limit: int
     ) -> int:
         """Process the lines of `data`; returns the offset after the last processed line."""
         place = 0
@@ -312,9 +314,9 @@ class LineReader(AppendedFileReader):
     def _is_full(self, batch: ReadBatch, limit: int) -> bool:
         return len(batch.points) >= limit
 
-    def _begin_lines(self, window: FileWindow, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
         """Prepare for the lines of one read, such as the header of a table."""
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         """Process one complete line without its line end."""
         raise NotImplementedError

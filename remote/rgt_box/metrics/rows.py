@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
     from rgt_box.metrics.reader_base import ReadBatch
 
 CLOCK_KEYS = ("time", "timestamp", "_timestamp", "wall_time", "ts")
@@ -89,9 +91,9 @@ def to_epoch_seconds(value: Any) -> float | None:
     return found
 
 
-def flatten_row(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
+def flatten_row(row: JsonObject, limit: int, joint: str = "/") -> JsonObject:
     """Return `row` with nested objects flattened to joined keys, with at most `limit` values."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     # Levels of nested objects whose keys are joined with ``/``.
     depth_limit = 4
     stack = [("", row, depth_limit)]
@@ -164,9 +166,7 @@ class FirmStepFound(Exception):
         self.key = key
 
 
-def row_position(
-    row: dict[str, Any], layout: RowLayout, state: dict[str, Any]
-) -> tuple[str, float] | None:
+def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple[str, float] | None:
     """Return a row's position ``(x_kind, x)``, or None if it has none.
 
     The key is chosen once per file and kept in ``state["key"]``, so two counters are never mixed.
@@ -203,7 +203,7 @@ def row_position(
     return _named_position(row, state)
 
 
-def _named_position(row: dict[str, Any], state: dict[str, Any]) -> tuple[str, float] | None:
+def _named_position(row: JsonObject, state: JsonObject) -> tuple[str, float] | None:
     """Return the position under a framework's own name, chosen once per file."""
     axis = state.get("axis")
     if axis is None:
@@ -218,7 +218,7 @@ def _named_position(row: dict[str, Any], state: dict[str, Any]) -> tuple[str, fl
 
 
 def add_row_points(
-    row: dict[str, Any],
+    row: JsonObject,
     where: tuple[str, float],
     layout: RowLayout,
     batch: ReadBatch,
@@ -249,7 +249,7 @@ def add_row_points(
         batch.points.append(MetricPoint(tag, kind, x, y, at, group))
 
 
-def row_wall_time(row: dict[str, Any]) -> float | None:
+def row_wall_time(row: JsonObject) -> float | None:
     """Return the wall time in a row, or None."""
     for key in CLOCK_KEYS:
         if key in row:
@@ -263,7 +263,7 @@ HIDING = {"loss": "grad_norm", "train/loss": "train/grad_norm"}
 """Loss → the gradient norm that reveals a hidden NaN."""
 
 
-def hides_nan(row: dict[str, Any]) -> bool:
+def hides_nan(row: JsonObject) -> bool:
     """Return whether a NaN loss was logged as zero.
 
     transformers (5.23, `logging_nan_inf_filter`, on by default) adds zero for a loss that is NaN or
@@ -291,7 +291,7 @@ class ZeroLossCheck:
         batch: The batch that receives the points.
     """
 
-    def __init__(self, state: dict[str, Any], batch: ReadBatch) -> None:
+    def __init__(self, state: JsonObject, batch: ReadBatch) -> None:
         self._state, self._batch = state, batch
         self._tag = ""
         self._x = 0.0

@@ -16,7 +16,9 @@ from rgt_box.metrics.rows import json_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.merging import Key, PointSeries, SeriesStore
     from rgt_box.metrics.reader_base import ReadProblem
@@ -101,7 +103,7 @@ def int_if_whole(x: float) -> float:
 
 def as_json(
     reading: SourceReading, key: Key, series: PointSeries, metric: str | None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return one series as a row of ``--json``."""
     group, tag, kind = key
     several = group and any(other != group for other, _, _ in reading.store.series)

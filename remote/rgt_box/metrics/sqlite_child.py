@@ -21,7 +21,7 @@ from rgt_box.metrics.reader_base import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 REST, LONGEST_REST = 60.0, 3600.0
 """Seconds for which a database that ended the child is skipped: at first, and the limit after
@@ -81,13 +81,13 @@ def tables(path: str) -> str:
         return ""
 
 
-def pack_batch(batch: ReadBatch) -> dict[str, Any]:
+def pack_batch(batch: ReadBatch) -> JsonObject:
     """Return a batch as values for `json` of this program (NaN included)."""
     names = ("points", "starts", "reset", "cursor", "more", "problems", "problem_count")
     return {name: getattr(batch, name) for name in names}
 
 
-def unpack_batch(packed: dict[str, Any], batch: ReadBatch) -> None:
+def unpack_batch(packed: JsonObject, batch: ReadBatch) -> None:
     """Fill a batch from the result of `pack_batch`."""
     batch.points = [MetricPoint(*each) for each in packed["points"]]
     batch.starts = [RunRestart(*each) for each in packed["starts"]]
@@ -99,7 +99,7 @@ def unpack_batch(packed: dict[str, Any], batch: ReadBatch) -> None:
 _readers: dict[tuple[str, str], MetricReader] = {}
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: JsonObject) -> JsonObject:
     """Answer a request of `ConfinedReader` or `read_table_schema` in the child."""
     if "reader" not in request:
         from rgt_box.metrics.sqlite_files import query_table_schema

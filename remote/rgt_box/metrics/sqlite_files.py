@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
     from rgt_box.metrics.reader_base import ReadBatch
 
 MAGIC = b"SQLite format 3\x00"
@@ -294,7 +296,7 @@ class DatabaseReader(MetricReader):
         self,
         db: sqlite3.Connection,
         inode: int,
-        state: dict[str, Any],
+        state: JsonObject,
         batch: ReadBatch,
         limit: int,
     ) -> None:
@@ -310,18 +312,18 @@ class DatabaseReader(MetricReader):
                 self._restart_state(upgrade, state)
                 batch.points, batch.reset, batch.more = [], True, False
 
-    def _restart_state(self, upgrade: FirmStepFound, state: dict[str, Any]) -> None:
+    def _restart_state(self, upgrade: FirmStepFound, state: JsonObject) -> None:
         """Reset the state, to read everything again along another axis."""
         state.clear()
         state["id"] = 0
 
-    def _is_continuation(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
+    def _is_continuation(self, db: sqlite3.Connection, state: JsonObject) -> bool:
         """Return whether the rows up to the cursor still exist."""
         (last,) = db.execute("SELECT max(rowid) FROM metrics").fetchone()
         return bool((last or 0) >= state.get("id", 0))
 
     def _query_rows(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         """Read rows after ``state["id"]``, advance it, and set ``batch.more``."""
         raise NotImplementedError

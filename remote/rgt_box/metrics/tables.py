@@ -20,7 +20,7 @@ from rgt_box.metrics.rows import RowLayout, to_number, to_position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.reader_base import FileWindow, ReadBatch
 
@@ -52,7 +52,7 @@ class Table(LineReader):
         self._names: list[str] = []
         self._delimiter = ","
 
-    def _begin_lines(self, window: FileWindow, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
         self._header, found, _ = window.head.partition(b"\n")
         if found:
             self._header = self._header.rstrip(b"\r")
@@ -62,7 +62,7 @@ class Table(LineReader):
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
         self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         if not self._header:
             if offset == 0:
                 batch.add_problem(0, "no header that could be read")
@@ -75,7 +75,7 @@ class Table(LineReader):
         if len(values) != len(self._names):
             batch.add_problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
             return
-        row: dict[str, Any] = dict(zip(self._names, values))
+        row: JsonObject = dict(zip(self._names, values))
         for name, prefix in SUMS.get(self.source, ()):
             add_sum(row, name, prefix)
         where = rows.row_position(row, self._layout, state)
@@ -98,7 +98,7 @@ def split_cells(text: str, delimiter: str) -> list[str]:
         return []
 
 
-def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
+def add_sum(row: JsonObject, name: str, prefix: str) -> None:
     """Add the sum of all ``<prefix>*_loss`` to `row`, unless it already has `name`."""
     parts = [to_number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
     known = [part for part in parts if part is not None]
@@ -114,7 +114,7 @@ class TorchtuneLog(LineReader):
 
     source = "torchtune"
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         head, bar, rest = raw.decode("utf-8", "replace").partition(" | ")
         if not bar or not head.startswith("Step "):
             return
@@ -122,7 +122,7 @@ class TorchtuneLog(LineReader):
         if step is None:
             batch.add_problem(offset, "no step")
             return
-        row: dict[str, Any] = {}
+        row: JsonObject = {}
         for item in rest.split():
             name, colon, value = item.rpartition(":")
             if colon:

@@ -34,7 +34,9 @@ from rgt_box.metrics.rows import ZeroLossCheck
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator, NamedTuple
+    from typing import Iterator, NamedTuple
+
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.reader_base import Cursor, FileWindow, ReadBatch
 
@@ -302,7 +304,7 @@ class EventFile(AppendedFileReader):
         self._axes: dict[str, str] = {}
 
     def _consume_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         offset = first = state["offset"]
         held = ZeroLossCheck(state, batch)
@@ -337,7 +339,7 @@ class EventFile(AppendedFileReader):
 
     @staticmethod
     def _skip_damage(
-        length: int | None, offset: int, window: FileWindow, state: dict[str, Any], batch: ReadBatch
+        length: int | None, offset: int, window: FileWindow, state: JsonObject, batch: ReadBatch
     ) -> int | None:
         """Return the offset to continue at after a damaged header; None if not known yet."""
         # Searched already up to here; wait until the file grows.

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import sqlite3
     from typing import Any
 
+    from rgt_wire import JsonObject
+
     from rgt_box.metrics.reader_base import ReadBatch
 
 MLFLOW_ROWS = """
@@ -54,7 +56,7 @@ class MlflowDatabase(DatabaseReader):
     source = "mlflow"
 
     def _query_rows(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         least = 100
         limit = max(limit, least)
@@ -97,7 +99,7 @@ class MetricFile(LineReader):
         super().__init__(path)
         self.tag = tag_of_path(path)
 
-    def _parse_line(self, raw: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         fields = raw[:500].decode("utf-8", "replace").split()
         if len(fields) >= 2:
             y = to_number(fields[1])
@@ -142,9 +144,9 @@ class TrackioDatabase(DatabaseReader):
     source = "trackio"
 
     def _query_rows(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
-        runs: dict[str, dict[str, Any]] = {
+        runs: dict[str, JsonObject] = {
             name: dict(each) for name, each in state.get("runs", {}).items()
         }
         state["runs"] = runs
@@ -182,7 +184,7 @@ class TrackioDatabase(DatabaseReader):
             if where is not None:
                 rows.add_row_points(row, where, LAYOUT, batch, key, group)
 
-    def _restart_state(self, upgrade: FirmStepFound, state: dict[str, Any]) -> None:
+    def _restart_state(self, upgrade: FirmStepFound, state: JsonObject) -> None:
         runs = state["runs"]
         state.clear()
         state.update(
@@ -212,7 +214,7 @@ class AiToolkitDatabase(DatabaseReader):
 
     source = "aitoolkit"
 
-    def _is_continuation(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
+    def _is_continuation(self, db: sqlite3.Connection, state: JsonObject) -> bool:
         if not state.get("wall"):
             return True
         found = db.execute(
@@ -221,7 +223,7 @@ class AiToolkitDatabase(DatabaseReader):
         return found is not None and found[0] == state["wall"]
 
     def _query_rows(
-        self, db: sqlite3.Connection, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         last = state["id"] = state.get("id", -1) if state.get("wall") else -1
         for step, key, real, text, wall in db.execute(AITOOLKIT_ROWS, (last,)):

@@ -24,7 +24,9 @@ from rgt_box.metrics.tensorboard import BYTES, VARINT, iterate_fields, read_vari
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple
+    from typing import NamedTuple
+
+    from rgt_wire import JsonObject
 
     from rgt_box.metrics.reader_base import FileWindow, ReadBatch
 
@@ -102,7 +104,7 @@ class WandbFile(AppendedFileReader):
     source = "wandb"
 
     def _consume_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         if window.size < len(MAGIC):
             return
@@ -119,7 +121,7 @@ class WandbFile(AppendedFileReader):
                 batch.reset, batch.points = True, []
 
     def _read_records(
-        self, window: FileWindow, state: dict[str, Any], batch: ReadBatch, limit: int
+        self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         """Read records. The offset stays before a record until all of its chunks exist."""
         offset = first = max(state["offset"], len(MAGIC))
@@ -162,7 +164,7 @@ class WandbFile(AppendedFileReader):
                 state["offset"] = offset
 
     @staticmethod
-    def _add_record(data: bytes, offset: int, state: dict[str, Any], batch: ReadBatch) -> None:
+    def _add_record(data: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         try:
             row = decode_history(data)
         except (ValueError, IndexError) as error:
@@ -193,13 +195,13 @@ def first_field_number(data: bytes) -> int:
         return 0
 
 
-def decode_history(data: bytes) -> dict[str, Any]:
+def decode_history(data: bytes) -> JsonObject:
     """Decode the row of a Record.
 
     Raises:
         ValueError, IndexError: when the data is not a valid Record.
     """
-    row: dict[str, Any] = {}
+    row: JsonObject = {}
     for number, kind, at, stop in iterate_fields(data, 0, len(data)):
         if number != HISTORY or kind != BYTES:
             continue
@@ -213,7 +215,7 @@ def decode_history(data: bytes) -> dict[str, Any]:
     return row
 
 
-def decode_history_item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
+def decode_history_item(data: bytes, at: int, end: int, row: JsonObject) -> None:
     """Add one HistoryItem to `row`: its key (nested keys joined by dots) and its value."""
     keys, value = [], ""
     for number, kind, start, stop in iterate_fields(data, at, end):

@@ -22,7 +22,9 @@ from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 
 TREE = "tree"
@@ -41,7 +43,7 @@ _GONE = " (deleted)"
 """Suffix that the kernel adds to the name of a removed file."""
 
 
-def read_version_records(place: str) -> dict[str, dict[str, Any]]:
+def read_version_records(place: str) -> dict[str, JsonObject]:
     """Return version → its record, for existing versions."""
     found = {}
     try:
@@ -219,7 +221,7 @@ def switch_link(manifest: PushManifest, version: str) -> None:
     hashing.sync_folder(manifest.place)
 
 
-def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list[dict[str, Any]]:
+def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list[JsonObject]:
     """Return the versions in a place, newest first, with the reason why each must stay (``kept``).
 
     Args:
@@ -276,7 +278,7 @@ def _why_maybe_shared(place: str) -> str:
     return f"{mount} ({kind or 'an unknown file system'}) may be mounted on other machines, which may run it"
 
 
-def find_extra_files(folder: str, told: dict[str, Any]) -> list[str]:
+def find_extra_files(folder: str, told: JsonObject) -> list[str]:
     """Return files of a version that were not pushed, or were changed since.
 
     Only their owner knows what they are worth.
@@ -306,7 +308,7 @@ def _files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                 yield path, os.lstat(os.path.join(folder, path))
 
 
-def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> list[dict[str, Any]]:
+def remove_unused(place: str, rows: list[JsonObject], jobs: list[str]) -> list[JsonObject]:
     """Remove the versions without known users; return the rows with the result for each.
 
     Each is renamed first and checked again: if a process has started to use it meanwhile, it gets
@@ -339,7 +341,7 @@ def remove_unused(place: str, rows: list[dict[str, Any]], jobs: list[str]) -> li
     return rows
 
 
-def unfinished(place: str, now: float, remove: bool) -> list[dict[str, Any]]:
+def unfinished(place: str, now: float, remove: bool) -> list[JsonObject]:
     """Return the pushes without progress for a day, and remove them on request.
 
     A version that a killed `remove_unused` had renamed but not checked gets its name back instead: a

@@ -16,7 +16,9 @@ from rgt_box.queue import queue_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NamedTuple
+    from typing import Callable, NamedTuple
+
+    from rgt_wire import JsonObject
 
 
 HELP = """
@@ -57,7 +59,7 @@ FULL = (28, 122)
 
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
-    actions: dict[str, Callable[[dict[str, Any]], int]] = {
+    actions: dict[str, Callable[[JsonObject], int]] = {
         "plan": plan_push,
         "take": receive_pieces,
         "publish": publish_push,
@@ -92,12 +94,12 @@ def main(argv: list[str]) -> int:
         return USAGE
 
 
-def plan_push(_: dict[str, Any]) -> int:
+def plan_push(_: JsonObject) -> int:
     """Print the missing contents; write nothing if the push does not fit or is refused."""
     told = jsonline.loads_dict(sys.stdin.buffer.read(push_staging.MOST + 1))
     manifest = PushManifest(told or {})
     cache = HashCache(default_path())
-    answer: dict[str, Any] = {
+    answer: JsonObject = {
         "staging": manifest.staging_folder,
         "place": manifest.place,
         "there": None,
@@ -143,7 +145,7 @@ def plan_push(_: dict[str, Any]) -> int:
     return 0
 
 
-def is_short(room: dict[str, Any]) -> bool:
+def is_short(room: JsonObject) -> bool:
     """Return whether it does not fit, or that is unknown."""
     if "error" in room:
         return True
@@ -154,7 +156,7 @@ def is_short(room: dict[str, Any]) -> bool:
     )
 
 
-def receive_pieces(found: dict[str, Any]) -> int:
+def receive_pieces(found: JsonObject) -> int:
     """Write the pieces from standard input."""
     held = files.FileLock(os.path.join(found["staging"], "take.lock"))
     if not held.acquire(TAKE_WAITS_S):
@@ -166,7 +168,7 @@ def receive_pieces(found: dict[str, Any]) -> int:
     return 0
 
 
-def publish_push(found: dict[str, Any]) -> int:
+def publish_push(found: JsonObject) -> int:
     """Move the received files to their places."""
     manifest = push_staging.load_manifest(found["staging"])
     held = files.FileLock(os.path.join(manifest.place, push_staging.FOLDER, "publish.lock"))
@@ -174,7 +176,7 @@ def publish_push(found: dict[str, Any]) -> int:
         print(f"push: another push to {manifest.place} is being published", file=sys.stderr)
         return BUSY
     cache = HashCache(default_path())
-    answer: dict[str, Any] = {"damaged": [], "refused": [], "same": 0, "placed": 0}
+    answer: JsonObject = {"damaged": [], "refused": [], "same": 0, "placed": 0}
     code = manifest.kind == "code"
     if code:
         there = code_versions.find_complete_version(manifest.place, manifest, cache)
@@ -215,7 +217,7 @@ def publish_push(found: dict[str, Any]) -> int:
     return 0
 
 
-def print_versions(found: dict[str, Any]) -> int:
+def print_versions(found: JsonObject) -> int:
     """Print the versions of code in a place."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
     rows = code_versions.list_versions(place, _list_jobs(found))
@@ -224,7 +226,7 @@ def print_versions(found: dict[str, Any]) -> int:
     return 0
 
 
-def prune_versions(found: dict[str, Any]) -> int:
+def prune_versions(found: JsonObject) -> int:
     """Remove the versions without known users."""
     place = os.path.abspath(os.path.expanduser(found["place"]))
     jobs = _list_jobs(found)
@@ -236,7 +238,7 @@ def prune_versions(found: dict[str, Any]) -> int:
     return 0
 
 
-def _list_jobs(found: dict[str, Any]) -> list[str]:
+def _list_jobs(found: JsonObject) -> list[str]:
     """Return the job directories given, and those that rgt has made here."""
     top = os.path.expanduser(queue_file.JOBS)
     try:

@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
+    from rgt_wire import JsonObject
+
 
 FOLDER = ".rgt-push"
 """In the directory that is pushed to: staged files, and the records of published versions."""
@@ -51,7 +53,7 @@ class PushManifest:
         replace: Data that is newer here, or may be in use, may be replaced.
     """
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, told: JsonObject) -> None:
         self.told = told
         self.kind, self.name = str(told.get("kind")), str(told.get("name"))
         self.digest, place = str(told.get("digest")), str(told.get("place"))
@@ -193,7 +195,7 @@ def list_wanted(
     return found
 
 
-def measure_room(manifest: PushManifest, needed: int, inodes: int) -> dict[str, Any]:
+def measure_room(manifest: PushManifest, needed: int, inodes: int) -> JsonObject:
     """Return the needed and the free space of the place; ``error`` if that is unknown.
 
     Args:
@@ -336,7 +338,7 @@ def remove_folder(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def print_answer(answer: dict[str, Any]) -> None:
+def print_answer(answer: JsonObject) -> None:
     """Print a verb's answer on its own line."""
     sys.stdout.buffer.write(b"\n" + jsonline.encode_line(answer))
     sys.stdout.buffer.flush()
@@ -358,7 +360,7 @@ class PushedFiles:
         record: Its record, as `code_versions.publish` writes it.
     """
 
-    def __init__(self, folder: str, record: dict[str, Any]) -> None:
+    def __init__(self, folder: str, record: JsonObject) -> None:
         self.folder = folder
         self._start = os.fsencode(folder).rstrip(b"/") + b"/"
         self._files = {os.fsencode(row[0]): row for row in record["files"]}

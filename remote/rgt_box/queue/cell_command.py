@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Match
 
+    from rgt_wire import JsonObject
+
 
 PROXY, ENV = "proxy", "env"
 NEAR = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
@@ -43,9 +45,9 @@ _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "ash", "fish"))
 _IN_SINGLE_QUOTES = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\\.|'([^']*)'", re.S)
 
 
-def valid_hooks(told: Any) -> dict[str, Any]:
+def valid_hooks(told: Any) -> JsonObject:
     """Return an object's valid hooks: ``env`` and ``proxy``, one line each, and ``no_proxy``."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if isinstance(told, dict):
         for key in (ENV, PROXY):
             line = told.get(key)
@@ -59,7 +61,7 @@ def valid_hooks(told: Any) -> dict[str, Any]:
     return found
 
 
-def wrap_with_hooks(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+def wrap_with_hooks(words: list[str], told: JsonObject, env: dict[str, str]) -> list[str]:
     """Return the command with the hooks run first; unchanged if there are no hooks.
 
     Args:
@@ -96,7 +98,7 @@ def wrap_with_hooks(words: list[str], told: dict[str, Any], env: dict[str, str])
     ]
 
 
-def no_proxy_hosts(words: list[str], told: dict[str, Any], env: dict[str, str]) -> list[str]:
+def no_proxy_hosts(words: list[str], told: JsonObject, env: dict[str, str]) -> list[str]:
     """Return the hosts that must bypass the proxy."""
     found = [*NEAR, os.uname().nodename, env.get("MASTER_ADDR", "")]
     for at, word in enumerate(words):

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
 PREEMPTED = 75
 MISSING, NOT_EXECUTABLE = 127, 126
 HINTS = {MISSING: ": command not found", NOT_EXECUTABLE: ": command cannot be executed"}
@@ -73,7 +75,7 @@ def describe_missing_python(status: int, tail: bytes, path: str) -> str:
 
 def classify_exit(
     status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"", path: str = ""
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the fields of a cell whose process has ended.
 
     Args:
@@ -90,7 +92,7 @@ def classify_exit(
         name = signal_name(-status)
     else:
         name = None
-    found: dict[str, Any] = {
+    found: JsonObject = {
         "exit_code": status if status >= 0 else None,
         "signal": name,
         "reason": None,

@@ -31,6 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 __all__ = ["HELP", "main", "session_name"]
 
 
@@ -353,7 +355,7 @@ def main(argv: list[str]) -> int:
         return _print_usage_error(str(error))
 
 
-def _print_manifest(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
+def _print_manifest(job: queue_file.Job, found: JsonObject, words: list[str]) -> int:
     if found["print"] == "slurm":
         text = slurm_script(job, words, _pending_indexes(job))
     elif found["print"] == "k8s":

@@ -23,6 +23,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
+    from rgt_wire import JsonObject
+
 
 MANIFEST = ".rgt-manifest.jsonl"
 """Written into every copy, so that it can be verified later, on another machine, without the job's
@@ -349,7 +351,7 @@ else:
             return sum(size for _, _, size, _ in self.files)
 
 
-def removable_checkpoints(job: Job, cells: list[dict[str, Any]]) -> list[Removable]:
+def removable_checkpoints(job: Job, cells: list[JsonObject]) -> list[Removable]:
     """Return the checkpoints that could be removed, judged by name and size.
 
     The oldest cell's come first.

@@ -16,7 +16,7 @@ from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -50,7 +50,7 @@ def job_folder(name: str, top: str = queue_file.JOBS) -> str:
     return os.path.join(os.path.expanduser(top), name)
 
 
-def make_job(asked: dict[str, Any]) -> dict[str, Any]:
+def make_job(asked: JsonObject) -> JsonObject:
     """Create a job directory. A job that exists but never started gets the new settings.
 
     Args:
@@ -93,7 +93,7 @@ def make_job(asked: dict[str, Any]) -> dict[str, Any]:
     notes: list[str] = []
     out = os.path.join(choose_runs_base(asked, notes), "runs", name)
     words, env = _fill_command(asked, name, out)
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "command": words,
         "workdir": workdir,
         "out": os.path.join(os.path.dirname(out), "{name}"),
@@ -141,7 +141,7 @@ def make_job(asked: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def check_request(asked: dict[str, Any]) -> None:
+def check_request(asked: JsonObject) -> None:
     """Refuse what `make_job` would refuse about the command or environment, before code is pushed.
 
     Raises:
@@ -152,7 +152,7 @@ def check_request(asked: dict[str, Any]) -> None:
     refuse_secrets(asked)
 
 
-def refuse_secrets(asked: dict[str, Any]) -> None:
+def refuse_secrets(asked: JsonObject) -> None:
     """Refuse a job whose ``job.json`` would contain a secret.
 
     Raises:
@@ -173,7 +173,7 @@ def refuse_secrets(asked: dict[str, Any]) -> None:
             )
 
 
-def _fill_command(asked: dict[str, Any], name: str, out: str) -> tuple[list[str], dict[str, str]]:
+def _fill_command(asked: JsonObject, name: str, out: str) -> tuple[list[str], dict[str, str]]:
     """Return the command and environment with rgt's variables filled in.
 
     Raises:
@@ -191,7 +191,7 @@ def _fill_command(asked: dict[str, Any], name: str, out: str) -> tuple[list[str]
         raise JobNotMade(str(error)) from None
 
 
-def _free_folder(asked: dict[str, Any]) -> str:
+def _free_folder(asked: JsonObject) -> str:
     """Return the directory for one more job of this name: NAME, NAME-2, etc."""
     name, number = str(asked.get("name")), 1
     while True:
@@ -202,7 +202,7 @@ def _free_folder(asked: dict[str, Any]) -> str:
         number += 1
 
 
-def describe_existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | None:
+def describe_existing(folder: str, asked: JsonObject) -> JsonObject | None:
     """Return what `make_job` returns for a job that already exists; None if it does not."""
     if not os.path.lexists(os.path.join(folder, "job.json")):
         return None
@@ -217,7 +217,7 @@ def describe_existing(folder: str, asked: dict[str, Any]) -> dict[str, Any] | No
     }  # fmt: skip
 
 
-def command_with_values(asked: dict[str, Any], values: dict[str, str]) -> list[str]:
+def command_with_values(asked: JsonObject, values: dict[str, str]) -> list[str]:
     """Return the words of the user's command with the values of rgt's variables filled in.
 
     Args:
@@ -248,20 +248,20 @@ def shell_words(line: str) -> list[str]:
     return [which("bash") or "/bin/sh", "-c", line]
 
 
-def _command_text(asked: dict[str, Any]) -> str:
+def _command_text(asked: JsonObject) -> str:
     if isinstance(asked.get("line"), str):
         return str(asked["line"])
     return " ".join(queue_file.quote_for_shell(str(word)) for word in asked["words"])
 
 
-def _dict_value(asked: dict[str, Any], key: str) -> dict[str, Any]:
+def _dict_value(asked: JsonObject, key: str) -> JsonObject:
     value = asked.get(key)
     if isinstance(value, dict):
         return value
     return {}
 
 
-def choose_runs_base(asked: dict[str, Any], notes: list[str]) -> str:
+def choose_runs_base(asked: JsonObject, notes: list[str]) -> str:
     """Return the base directory for runs: the platform's data disk, or the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
@@ -273,7 +273,7 @@ def choose_runs_base(asked: dict[str, Any], notes: list[str]) -> str:
     return os.path.expanduser("~")
 
 
-def _durable_pattern(asked: dict[str, Any], workdir: str, notes: list[str]) -> str | None:
+def _durable_pattern(asked: JsonObject, workdir: str, notes: list[str]) -> str | None:
     durable = asked.get("durable")
     if not isinstance(durable, str) or not durable:
         return None
@@ -292,7 +292,7 @@ def _durable_pattern(asked: dict[str, Any], workdir: str, notes: list[str]) -> s
     return os.path.join(os.path.expanduser(durable), "runs", "{name}")
 
 
-def environment_with_path(asked: dict[str, Any]) -> dict[str, str]:
+def environment_with_path(asked: JsonObject) -> dict[str, str]:
     """Return PATH with the platform's interpreters in front, as an environment."""
     paths = asked.get("paths")
     if isinstance(paths, list):
@@ -332,7 +332,7 @@ def publish_folder(folder: str, content: dict[str, bytes]) -> None:
 # afterwards.
 
 
-def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
+def make_sweep(asked: JsonObject) -> JsonObject:
     """Create a job directory with an empty queue, or update a sweep that has not started.
 
     Args:
@@ -372,7 +372,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     )
     runs = os.path.join(choose_runs_base(asked, notes), "runs", os.path.basename(folder))
     durable = asked.get("durable")
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "command": words,
         "workdir": workdir,
         "out": os.path.join(runs, "{name}"),
@@ -404,7 +404,7 @@ def make_sweep(asked: dict[str, Any]) -> dict[str, Any]:
     return _job_answer(folder, made=True, notes=notes)
 
 
-def _command_template(asked: dict[str, Any]) -> list[str]:
+def _command_template(asked: JsonObject) -> list[str]:
     found = command_with_values(asked, SWEEP_VALUES)
     unknown = sorted({field for word in found for field in queue_file.unknown_fields(word)})
     if unknown:
@@ -432,7 +432,7 @@ def _output_notes(words: list[str]) -> list[str]:
     ]
 
 
-def _job_answer(folder: str, made: bool, notes: list[str]) -> dict[str, Any]:
+def _job_answer(folder: str, made: bool, notes: list[str]) -> JsonObject:
     job = queue_file.Job(folder)
     return {
         "folder": folder, "made": made, "out": job.settings["out"], "workdir": job.workdir,
@@ -454,11 +454,11 @@ class MatchingJobs:
             start.
     """
 
-    def __init__(self, same: str | None, begun: bool, others: list[dict[str, Any]]) -> None:
+    def __init__(self, same: str | None, begun: bool, others: list[JsonObject]) -> None:
         self.same, self.begun, self.others = same, begun, others
 
 
-def find_job(asked: dict[str, Any]) -> MatchingJobs:
+def find_job(asked: JsonObject) -> MatchingJobs:
     """Search the jobs that rgt has created on this box.
 
     Args:
@@ -487,7 +487,7 @@ def job_folders() -> list[str]:
     return [folder for folder, _ in _list_made_jobs()]
 
 
-def _list_made_jobs() -> list[tuple[str, dict[str, Any]]]:
+def _list_made_jobs() -> list[tuple[str, JsonObject]]:
     top = os.path.expanduser(queue_file.JOBS)
     try:
         names = sorted(os.listdir(top))

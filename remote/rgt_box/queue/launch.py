@@ -31,6 +31,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
 
 HELP = """
 usage: launch --job DIR [--from NAME] [--seconds S] [--no-smoke] [--smoke-seconds S]
@@ -118,7 +120,7 @@ def main(argv: list[str]) -> int:
         return _print_usage_error(f"{error.filename or found['job'] or 'job'}: {error_text(error)}")
 
 
-def _make_job(asked: dict[str, Any]) -> tuple[dict[str, Any], files.FileLock | None]:
+def _make_job(asked: JsonObject) -> tuple[JsonObject, files.FileLock | None]:
     """Make a job unless it exists or its command runs.
 
     Return `job_making.make_job`'s result and the launch lock.
@@ -155,7 +157,7 @@ def _make_job(asked: dict[str, Any]) -> tuple[dict[str, Any], files.FileLock | N
         making.release()
 
 
-def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
+def _put_secrets(folder: str, asked: JsonObject) -> None:
     """Store the secrets that came with a job, for its cells only.
 
     Raises:
@@ -176,7 +178,7 @@ def _put_secrets(folder: str, asked: dict[str, Any]) -> None:
 
 def launch_job(
     job: queue_file.Job,
-    found: dict[str, Any],
+    found: JsonObject,
     seconds: float,
     once: bool = False,
     held: files.FileLock | None = None,
@@ -283,7 +285,7 @@ def smoke_words(job: queue_file.Job) -> list[str] | None:
     return None
 
 
-def _run_smoke_once(job: queue_file.Job, found: dict[str, Any]) -> int:
+def _run_smoke_once(job: queue_file.Job, found: JsonObject) -> int:
     """Run the smoke command, unless the same one has passed before."""
     if found["no-smoke"]:
         _print_masked_row({"phase": "smoke", "known": None})
@@ -310,7 +312,7 @@ def _run_smoke_once(job: queue_file.Job, found: dict[str, Any]) -> int:
     return FAILED
 
 
-def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str, Any]:
+def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObject:
     """Run a smoke command like a cell.
 
     Returns ``ok``, ``exit``, ``seconds``, ``log``, ``tail`` and ``reason``.
@@ -367,7 +369,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> dict[str
     }  # fmt: skip
 
 
-def _smoke_seconds(found: dict[str, Any]) -> float:
+def _smoke_seconds(found: JsonObject) -> float:
     if found["smoke-seconds"] is None:
         return SMOKE_S
     return float(found["smoke-seconds"])
@@ -378,7 +380,7 @@ def _print_usage_error(text: str) -> int:
     return USAGE
 
 
-def _print_masked_row(row: dict[str, Any]) -> None:
+def _print_masked_row(row: JsonObject) -> None:
     masker = secret_store.SecretMasker()
     if masker.reread_secrets():  # the row may contain the last lines of a log
         row = {
@@ -468,7 +470,7 @@ class JobBeginning:
                 one[1] = {"inode": seen[0], "offset": seen[1]}
         return found
 
-    def watch_start(self, seconds: float, slurm: Callable[[], Any] | None = None) -> dict[str, Any]:
+    def watch_start(self, seconds: float, slurm: Callable[[], Any] | None = None) -> JsonObject:
         """Poll until it is clear how the job starts, or the time is up.
 
         Args:
@@ -496,10 +498,10 @@ class JobBeginning:
                 return found
             time.sleep(CHECK_EVERY_S)
 
-    def _poll_start(self, slurm: Any) -> dict[str, Any]:
+    def _poll_start(self, slurm: Any) -> JsonObject:
         frame = queue_state.queue_frame(self._job, self._job.folder)
         cell = self._cell_to_report(frame["cells"])
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "slurm": list(slurm) if slurm else None,
             "pid": frame.get("runner_pid"),
         }
@@ -538,7 +540,7 @@ class JobBeginning:
         )
         return dict(found, verdict=DIED, sure=not again)
 
-    def _cell_to_report(self, cells: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def _cell_to_report(self, cells: list[JsonObject]) -> JsonObject | None:
         """Return the cell to report: a failed one, a running one, or the latest one."""
         begun = [
             cell
@@ -550,7 +552,7 @@ class JobBeginning:
         told = (failed or at_work if self._fresh else at_work or failed) or begun
         return max(told, key=lambda cell: float(cell.get("started") or 0.0), default=None)
 
-    def _describe_cell(self, cell: dict[str, Any]) -> dict[str, Any]:
+    def _describe_cell(self, cell: JsonObject) -> JsonObject:
         name, log = str(cell["name"]), str(cell["log"])
         tail, first = self._log_since_launch(name, log)
         step = self._newest_step(name)
@@ -607,9 +609,7 @@ def _continues_after_traceback(tail: bytes) -> bool:
     )
 
 
-def wait_until_done(
-    job: Job, seconds: float, slurm: Callable[[], Any] | None = None
-) -> dict[str, Any]:
+def wait_until_done(job: Job, seconds: float, slurm: Callable[[], Any] | None = None) -> JsonObject:
     """Return the ``queue`` frame once no runner works on the job any more, or the time is up.
 
     Args:

@@ -24,7 +24,9 @@ from rgt_box.queue import queue_check, queue_file, queue_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NamedTuple
+    from typing import Callable, NamedTuple
+
+    from rgt_wire import JsonObject
 
     class SlurmRecord(NamedTuple):
         """One job as ``scontrol show job`` prints it."""
@@ -163,7 +165,7 @@ AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 """Environment variables with the task's index: Slurm's job arrays, Kubernetes' indexed Jobs."""
 
 
-def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
+def run_lane(job: queue_file.Job, found: JsonObject) -> int:
     """Act as the runner of one cell; return the exit status."""
     # here: others need none
     from rgt_box.queue import cell_process, runner
@@ -288,7 +290,7 @@ SPEC = {
 
 def main(argv: list[str]) -> int:
     """Run the verb; return the exit status."""
-    actions: dict[str, Callable[[queue_file.Job, dict[str, Any]], int]] = {
+    actions: dict[str, Callable[[queue_file.Job, JsonObject], int]] = {
         "run": run_queue,
         "cell": run_one_cell,
         "check": print_check,
@@ -337,7 +339,7 @@ def list_jobs() -> int:
     return 0
 
 
-def print_status(job: queue_file.Job, _: dict[str, Any]) -> int:
+def print_status(job: queue_file.Job, _: JsonObject) -> int:
     """Print the ``queue`` frame."""
     from rgt_box.metrics.jsonl import read_last_wait
 
@@ -359,7 +361,7 @@ def print_status(job: queue_file.Job, _: dict[str, Any]) -> int:
     return USAGE
 
 
-def wait_for_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
+def wait_for_queue(job: queue_file.Job, found: JsonObject) -> int:
     """Print the ``queue`` frame once no runner is active, or the time is up."""
     from rgt_box.queue import launch
 
@@ -425,7 +427,7 @@ def run_pod_cell() -> int:
     return status
 
 
-def edit_queue(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
+def edit_queue(job: queue_file.Job, found: JsonObject, action: str) -> int:
     """Append lines, comment them out, or make cells run again."""
     from rgt_box.queue import queue_edit
 
@@ -453,7 +455,7 @@ def edit_queue(job: queue_file.Job, found: dict[str, Any], action: str) -> int:
     return 0
 
 
-def print_check(job: queue_file.Job, found: dict[str, Any]) -> int:
+def print_check(job: queue_file.Job, found: JsonObject) -> int:
     """Print all problems, or else the number of cells."""
     checked = queue_check.check_queue(job, found["from"])
     fixed: list[str] = []
@@ -465,7 +467,7 @@ def print_check(job: queue_file.Job, found: dict[str, Any]) -> int:
         checked = queue_check.check_queue(queue_file.Job(job.folder), found["from"])
         checked.problems += problems
     if found["json"]:
-        shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
+        shown: JsonObject = {"ok": not checked.problems, "cells": len(checked.lines)}
         shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
         jsonline.print_frame(shown)
     else:
@@ -497,7 +499,7 @@ def printable(rows: list[str]) -> str:
     return "\n".join(rows).encode("utf-8", "replace").decode("utf-8")
 
 
-def run_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
+def run_queue(job: queue_file.Job, found: JsonObject) -> int:
     """Act as the runner of a job."""
     # here: only this action needs them
     from rgt_box.queue import cell_process, runner
@@ -537,7 +539,7 @@ def run_queue(job: queue_file.Job, found: dict[str, Any]) -> int:
     return requeue_after(status)
 
 
-def run_one_cell(job: queue_file.Job, found: dict[str, Any]) -> int:
+def run_one_cell(job: queue_file.Job, found: JsonObject) -> int:
     """Act as the runner of one cell."""
     return run_lane(job, found)
 

@@ -10,7 +10,7 @@ from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 LOCK = "queue.lock"
 
@@ -19,7 +19,7 @@ class NotEdited(Exception):
     """The queue was left unchanged; the message says why."""
 
 
-def add_lines(job: Job, data: bytes) -> dict[str, Any]:
+def add_lines(job: Job, data: bytes) -> JsonObject:
     """Append lines, all of them or none; cells that the queue already has are skipped.
 
     Args:
@@ -82,7 +82,7 @@ def _append_lines(path: str, rows: list[bytes]) -> None:
         os.close(fd)
 
 
-def comment_out_lines(job: Job, names: list[str], why: str) -> dict[str, Any]:
+def comment_out_lines(job: Job, names: list[str], why: str) -> JsonObject:
     """Comment out the lines of cells; a cell that is running or done keeps its line.
 
     Returns:
@@ -127,7 +127,7 @@ def _acquire_edit_lock(job: Job) -> files.FileLock:
     return held
 
 
-def mark_for_rerun(job: Job, names: list[str]) -> dict[str, Any]:
+def mark_for_rerun(job: Job, names: list[str]) -> JsonObject:
     """Make done or failed cells run again at the next launch, because their copies were lost.
 
     Returns:

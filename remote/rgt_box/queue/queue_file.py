@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 __all__ = ["KEEP", "Job", "QueueLine", "cell_name", "parse_queue"]
 
 
@@ -122,7 +124,7 @@ class JobSettings:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.values: dict[str, Any] = {key: default for key, (_, default) in KEYS.items()}
+        self.values: JsonObject = {key: default for key, (_, default) in KEYS.items()}
         self.problems: list[str] = []
         self._text = ""
         raw = files.read_file(path, 1 << 20)
@@ -429,7 +431,7 @@ that are not set otherwise.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def environment(told: dict[str, Any]) -> dict[str, str]:
+def environment(told: JsonObject) -> dict[str, str]:
     """Return the valid environment variables of an object."""
     return {
         name: value
@@ -438,9 +440,7 @@ def environment(told: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def remember_platform(
-    folder: str, env: dict[str, str] | None, hooks: dict[str, Any] | None
-) -> None:
+def remember_platform(folder: str, env: dict[str, str] | None, hooks: JsonObject | None) -> None:
     """Store the platform's environment and hooks for all cells started from now on.
 
     Args:
@@ -463,7 +463,7 @@ def remember_platform(
         pass  # if nothing can be written there is no recorder either, and that is reported
 
 
-def _read_platform_file(folder: str) -> dict[str, Any]:
+def _read_platform_file(folder: str) -> JsonObject:
     return files.read_json(os.path.join(folder, ENVIRONMENT), 1 << 20) or {}
 
 
@@ -481,7 +481,7 @@ def platform_environment(folder: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if name not in off}
 
 
-def platform_hooks(folder: str) -> dict[str, Any]:
+def platform_hooks(folder: str) -> JsonObject:
     """Return the platform's hooks for cells sent by the client, without the disabled ones."""
     from rgt_box.queue import cell_command  # imported here: reading a queue does not need it
 

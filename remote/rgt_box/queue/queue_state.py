@@ -28,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 FOLDER = "lanes"
 INDEXES = "indexes.json"
 TELLS_WITHIN = 0.5
@@ -106,7 +108,7 @@ def is_lane_alive(job: Job, name: str) -> bool:
     return files.is_locked(lane_lock_path(job, name))
 
 
-def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
+def read_lanes(job: Job) -> dict[str, JsonObject]:
     """Return name → state of every readable lane."""
     found = {}
     for name in lane_names(job):
@@ -117,8 +119,8 @@ def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
 
 
 def overlay_cells(
-    cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]
-) -> list[dict[str, Any]]:
+    cells: list[JsonObject], at: Any, found: dict[str, JsonObject]
+) -> list[JsonObject]:
     """Return the cells, replaced by those of newer lanes.
 
     Args:
@@ -126,7 +128,7 @@ def overlay_cells(
         at: When that was written; None if it never was.
         found: What `read_lanes` returned.
     """
-    newer: dict[str, dict[str, Any]] = {}
+    newer: dict[str, JsonObject] = {}
     for name, state in found.items():
         mine = [
             cell
@@ -160,7 +162,7 @@ CELL_FIELDS = (
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def new_cell(job: Job, line: QueueLine) -> dict[str, Any]:
+def new_cell(job: Job, line: QueueLine) -> JsonObject:
     """Return the state of a cell that has not run yet."""
     return {
         "name": line.name,
@@ -177,8 +179,8 @@ def new_cell(job: Job, line: QueueLine) -> dict[str, Any]:
 
 
 def merged_cells(
-    job: Job, known: dict[str, dict[str, Any]], lines: list[QueueLine]
-) -> list[dict[str, Any]]:
+    job: Job, known: dict[str, JsonObject], lines: list[QueueLine]
+) -> list[JsonObject]:
     """Return one cell per queue line, in its order, keeping known state by name."""
     cells = []
     for line in lines:
@@ -197,12 +199,12 @@ def merged_cells(
     return cells
 
 
-def load_state(job: Job) -> dict[str, Any]:
+def load_state(job: Job) -> JsonObject:
     """Return the merged content of ``state.json`` and the lanes.
 
     Files that are missing or (for an instant, on a full disk) half written are ignored.
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     # Attempts to read a state.json that is not valid: on a full disk it is overwritten in place,
     # which takes an instant.
     reads = 4
@@ -226,7 +228,7 @@ def load_state(job: Job) -> dict[str, Any]:
     return found
 
 
-def cells_by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def cells_by_name(state: JsonObject) -> dict[str, JsonObject]:
     """Return the cells of a state by their names."""
     return {cell["name"]: cell for cell in state.get("cells", [])}
 
@@ -351,7 +353,7 @@ def _checked_out_commit(folder: str) -> str:
     return ""
 
 
-def queue_frame(job: Job, path: str, edits: bool = False) -> dict[str, Any]:
+def queue_frame(job: Job, path: str, edits: bool = False) -> JsonObject:
     """Return the ``queue`` frame for a reader that is not the runner.
 
     A cell that is recorded as running while no runner has the lock is shown as interrupted.
@@ -402,7 +404,7 @@ def queue_frame(job: Job, path: str, edits: bool = False) -> dict[str, Any]:
     )
 
 
-def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
+def shortened(frame: JsonObject, most: int) -> JsonObject:
     """Return a ``queue`` frame of at most `most` bytes, without optional fields of its cells.
 
     Cells are never left out: a partial queue might look done. A frame that is still too long has no
@@ -436,12 +438,12 @@ def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
     return dict(frame, cells=[], done=False, error=error)
 
 
-def is_over(cells: list[dict[str, Any]]) -> bool:
+def is_over(cells: list[JsonObject]) -> bool:
     """Return whether every cell is done or failed."""
     return all(cell["state"] in ("done", "failed") for cell in cells)
 
 
-def padded_json(state: dict[str, Any]) -> bytes:
+def padded_json(state: JsonObject) -> bytes:
     """Return the state as JSON, padded with spaces to full blocks with spare room."""
     data = jsonline.dumps(state)
     size = (len(data) + BLOCK // 4 + BLOCK - 1) // BLOCK * BLOCK
@@ -449,7 +451,7 @@ def padded_json(state: dict[str, Any]) -> bytes:
     return data + b" " * (size - len(data) - 1) + b"\n"
 
 
-def store_state(path: str, state: dict[str, Any]) -> str | None:
+def store_state(path: str, state: JsonObject) -> str | None:
     """Replace ``state.json`` atomically, or in place when the disk has no room for a second copy.
 
     Returns:
@@ -512,7 +514,7 @@ class QueueJournal:
             self.state = self._lane_state(only)
         self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
 
-    def _lane_state(self, name: str) -> dict[str, Any]:
+    def _lane_state(self, name: str) -> JsonObject:
         """Return the state a lane continues with: its own fields, and its cell's newest record."""
         state = files.read_json(self._path) or {}
         known = cells_by_name(load_state(self._job))
@@ -522,7 +524,7 @@ class QueueJournal:
             state["cells"] = []
         return state
 
-    def reread_queue(self) -> list[dict[str, Any]]:
+    def reread_queue(self) -> list[JsonObject]:
         """Re-read the queue (lines may have been appended) and return its cells."""
         lines, problems = self._job.read_lines()
         self.state["error"] = "; ".join(problems) or None
@@ -530,19 +532,19 @@ class QueueJournal:
         if lines or not problems:
             self.lines = [line for line in lines if self._only in (None, line.name)]
             self.state["cells"] = merged_cells(self._job, cells_by_name(self.state), self.lines)
-        cells: list[dict[str, Any]] = self.state["cells"]
+        cells: list[JsonObject] = self.state["cells"]
         return cells
 
-    def all_cells(self) -> list[dict[str, Any]]:
+    def all_cells(self) -> list[JsonObject]:
         """Return all cells of the queue, including those of other lanes."""
-        found: list[dict[str, Any]]
+        found: list[JsonObject]
         if self._only:
             found = load_state(self._job)["cells"]
         else:
             found = self.state["cells"]
         return found
 
-    def cell_state(self, name: str) -> dict[str, Any]:
+    def cell_state(self, name: str) -> JsonObject:
         """Return the state of a cell, which the caller may change in place."""
         return cells_by_name(self.state)[name]
 

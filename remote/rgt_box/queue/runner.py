@@ -28,10 +28,12 @@ from rgt_box.queue.queue_state import QueueJournal, clock_seconds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable
+
+    from rgt_wire import JsonObject
 
 
-def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
+def add_attempt_time(cell: JsonObject, seconds: float | None) -> None:
     """Add an attempt to the cell's total run time, so that a resumed cell does not look short.
 
     Args:
@@ -46,7 +48,7 @@ def add_attempt_time(cell: dict[str, Any], seconds: float | None) -> None:
         cell["seconds"] = None
 
 
-def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+def unusual_flag(cell: JsonObject, cells: list[JsonObject]) -> str | None:
     """Return a warning if a cell ended unusually soon; None if not.
 
     Compared with the median of the done cells with the same task and epochs.
@@ -189,7 +191,7 @@ def run_attempt(
     return stopped
 
 
-def has_config_changed(job: Job, line: QueueLine, cell: dict[str, Any]) -> bool:
+def has_config_changed(job: Job, line: QueueLine, cell: JsonObject) -> bool:
     """Return whether the config differs from the one of the previous attempt."""
     data = files.read_file(job.config_path(line))
     # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
@@ -206,7 +208,7 @@ def has_config_changed(job: Job, line: QueueLine, cell: dict[str, Any]) -> bool:
     return changed
 
 
-def _set_flag(cell: dict[str, Any], journal: QueueJournal) -> None:
+def _set_flag(cell: JsonObject, journal: QueueJournal) -> None:
     """Flag an unusual result of a cell that was not interrupted."""
     if cell["state"] == "interrupted":
         return
@@ -254,7 +256,7 @@ def written_files(job: Job, since: float) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def copy_finished_run(job: Job, line: QueueLine, since: float) -> dict[str, Any]:
+def copy_finished_run(job: Job, line: QueueLine, since: float) -> JsonObject:
     """Copy a finished run to durable storage; only a verified copy makes it done.
 
     Args:
@@ -405,7 +407,7 @@ class QueueRunner:
                 return line
         return None
 
-    def _own_lines(self, left_alone: bool = False) -> list[tuple[QueueLine, dict[str, Any]]]:
+    def _own_lines(self, left_alone: bool = False) -> list[tuple[QueueLine, JsonObject]]:
         """Return the lines that this runner runs, or those that it skips, with their cells."""
         cells = self._journal.reread_queue()
         return [

@@ -14,7 +14,7 @@ from rgt_box.recorder import state_files
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 STOPPED_WITHIN = 5.0
 
@@ -53,7 +53,7 @@ def start_detached(words: list[str], log: str | None = None) -> None:
         os._exit(127)
 
 
-def live_status(folder: str) -> dict[str, Any] | None:
+def live_status(folder: str) -> JsonObject | None:
     """Return the status of the live recorder; None if there is no ready one."""
     found = state_files.read_status(folder, state_files.STATUS)
     if found is None or found.get("error"):
@@ -116,7 +116,7 @@ def stop_recorder(folder: str, within: float = STOPPED_WITHIN) -> bool:
     return True
 
 
-def ensure_running(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
+def ensure_running(folder: str, idle_hours: float | None = None) -> JsonObject | None:
     """Make sure that a recorder is running that is not older than this code.
 
     Args:
@@ -126,7 +126,7 @@ def ensure_running(folder: str, idle_hours: float | None = None) -> dict[str, An
     Returns:
         Its status; None if it cannot run here (`last_failure` may say why).
     """
-    found: dict[str, Any] | None = None
+    found: JsonObject | None = None
     # An older client may start its recorder first after a newer one has stopped one.
     tries = 3
     for _ in range(tries):
@@ -144,7 +144,7 @@ def ensure_running(folder: str, idle_hours: float | None = None) -> dict[str, An
     return found
 
 
-def _start_recorder(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
+def _start_recorder(folder: str, idle_hours: float | None) -> JsonObject | None:
     """Start a recorder.
 
     Return the status of the one that then runs, which may be another client's.
@@ -172,7 +172,7 @@ def unwritable(folder: str) -> str | None:
     return None
 
 
-def _wait_for_status(folder: str, before: dict[str, Any]) -> dict[str, Any] | None:
+def _wait_for_status(folder: str, before: JsonObject) -> JsonObject | None:
     """Wait for the status of a live recorder; None on a failure that differs from `before`."""
     # A loaded box takes seconds to start a process; a recorder that cannot write reports it at
     # once.
@@ -209,9 +209,9 @@ class LiveWatchers:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._signature: list[tuple[int, int, int] | None] = []
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[JsonObject] = []
 
-    def live_entries(self) -> list[dict[str, Any]]:
+    def live_entries(self) -> list[JsonObject]:
         """Return the entries of live watchers, the most recently started one last."""
         places = state_files.state_folders(self._folder)
         signature = [files.signature(where) for where in places]
@@ -247,7 +247,7 @@ class LiveWatchers:
         return found
 
     @staticmethod
-    def _load_entry(path: str) -> dict[str, Any] | None:
+    def _load_entry(path: str) -> JsonObject | None:
         entry = files.read_json(path)
         if (
             entry is None
@@ -273,7 +273,7 @@ def entry_name(pid: int) -> str:
     return "watch-%d.json" % pid
 
 
-def register_watcher(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
+def register_watcher(folder: str, config: JsonObject, after: JsonObject | None) -> None:
     """Write this process's watcher file.
 
     Args:
@@ -294,7 +294,7 @@ def unregister_watcher(folder: str) -> None:
     state_files.unlink_everywhere(folder, entry_name(os.getpid()))
 
 
-def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
+def merge_configs(entries: list[JsonObject], last: JsonObject) -> JsonObject:
     """Return the recorder's configuration: fastest interval, all mounts and jobs, newest pattern.
 
     Args:
@@ -304,7 +304,7 @@ def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[s
     configs = [entry["config"] for entry in entries if isinstance(entry.get("config"), dict)]
     if not configs:
         return last
-    merged: dict[str, Any] = {}
+    merged: JsonObject = {}
     intervals = [float(config["interval"]) for config in configs if config.get("interval")]
     if intervals:
         merged["interval"] = clamp_interval(min(intervals))

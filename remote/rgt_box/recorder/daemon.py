@@ -32,7 +32,9 @@ from rgt_box.streams.job_looks import JobPolls
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable
+
+    from rgt_wire import JsonObject
 
     from rgt_box.autostop.watchman import AutostopMonitor
 
@@ -48,12 +50,12 @@ class QueueLog:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._known: dict[str, Any] = state_files.read_json(folder, KNOWN_QUEUES)
-        self._taken: dict[str, dict[str, Any]] = {}
+        self._known: JsonObject = state_files.read_json(folder, KNOWN_QUEUES)
+        self._taken: dict[str, JsonObject] = {}
 
     def apply_frames(
         self,
-        frames: dict[str, dict[str, Any]],
+        frames: dict[str, JsonObject],
         launched_at: Callable[[str], float | None] = lambda path: None,
     ) -> list[tuple[str, str, str]]:
         """Return events as ``(kind, text, level)``, in order.
@@ -85,7 +87,7 @@ class QueueLog:
         return events
 
 
-def comparable_state(frame: dict[str, Any]) -> dict[str, Any]:
+def comparable_state(frame: JsonObject) -> JsonObject:
     """Return the compared part of a queue: cells' states and attempts, and whether it is done."""
     cells = {
         cell["name"]: [cell.get("state"), cell.get("attempts") or 0]
@@ -95,7 +97,7 @@ def comparable_state(frame: dict[str, Any]) -> dict[str, Any]:
 
 
 def transitions(
-    old: dict[str, Any], new: dict[str, Any], cells: list[dict[str, Any]]
+    old: JsonObject, new: JsonObject, cells: list[JsonObject]
 ) -> list[tuple[str, str, str]]:
     """Return the events between two queue states, ordered by the runner's recorded times."""
     found: list[tuple[float, tuple[str, str, str]]] = []
@@ -156,7 +158,7 @@ class Recorder:
         self._folder, self._store, self._idle_hours = folder, store, idle_hours
         self._held = held
         self._watchers = control.LiveWatchers(folder)
-        self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
+        self._config: JsonObject = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
         self._queues = QueueLog(folder)
         self._clock = ClockWatch()
         self._jobs = JobPolls(folder)
@@ -167,7 +169,7 @@ class Recorder:
         self._preemption = preemption.PreemptionWatch(folder, lambda: list(self._config["jobs"]))
         self._preemption.set_platforms(self._config["notices"])
         self._watched = time.monotonic()
-        self._live: list[dict[str, Any]] = []
+        self._live: list[JsonObject] = []
         # Not the wall clock: another process compares it, and the clock may be set in between.
         self._unwatched_since: float | None = time.clock_gettime(time.CLOCK_BOOTTIME)
         self._boot = place.boot_id()
@@ -296,7 +298,7 @@ class Recorder:
             write_status(self._folder, self._build_status())
         return changed
 
-    def _build_status(self) -> dict[str, Any]:
+    def _build_status(self) -> JsonObject:
         trouble = self._store.trouble or ""
         return dict(
             describe_self(),
@@ -336,7 +338,7 @@ class Recorder:
             self._watchman.forward_to_sink(kind, text)
 
 
-def write_status(folder: str, status: dict[str, Any]) -> None:
+def write_status(folder: str, status: JsonObject) -> None:
     """Write the recorder's status."""
     state_files.write_json(folder, STATUS, status)
 

@@ -25,7 +25,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    Notice = dict[str, Any]
+    from rgt_wire import JsonObject
+
+    Notice = JsonObject
 
 ADDRESS = "169.254.169.254"
 EC2, GCE, AZURE = "ec2", "gce", "azure"
@@ -196,7 +198,7 @@ def _require_status(status: int, wanted: int) -> None:
         raise OSError(f"status {status}")
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> JsonObject:
     found = jsonline.loads_dict(text.encode("utf-8"))
     if found is None:
         raise OSError("its answer is not a JSON object")

@@ -12,7 +12,7 @@ from rgt_box.recorder import control, state_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 HELP = """
 usage: record [--stop] [--status] [--list] [--foreground] [--idle-hours N]
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def list_recorders() -> list[dict[str, Any]]:
+def list_recorders() -> list[JsonObject]:
     """Return each live recorder of this user as a dict, sorted by state directory.
 
     A process counts only if its open lock file contains its own pid and start time. Nothing is
@@ -125,7 +125,7 @@ def _state_directory(pid: int) -> str | None:
     return None
 
 
-def _describe_recorder(pid: int, folder: str, own: bool) -> dict[str, Any]:
+def _describe_recorder(pid: int, folder: str, own: bool) -> JsonObject:
     watched = control.has_live_watcher(folder)
     since = (state_files.read_status(folder, state_files.STATUS) or {}).get("unwatched_since")
     unwatched: float | None = None

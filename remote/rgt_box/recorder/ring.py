@@ -12,7 +12,7 @@ from rgt_box import files, jsonline
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 HEADER, SAMPLE, EVENT = b"H", b"S", b"E"
 _NAME = re.compile(r"(\d{12})\.seg$")
@@ -135,7 +135,7 @@ class HistoryRing:
         self._count = max(2, size // self._segment)
         self._fd, self._number, self._position = -1, 0, 0
         self.last_seq = 0
-        self.last_sample: dict[str, Any] = {}
+        self.last_sample: JsonObject = {}
         self.last_boot: str | None = None
         self._spares = self._find_spares()
         self._continue_segment()
@@ -194,7 +194,7 @@ class HistoryRing:
         self._spares.append(path)
         return True
 
-    def append_frame(self, kind: bytes, frame: dict[str, Any]) -> int:
+    def append_frame(self, kind: bytes, frame: JsonObject) -> int:
         """Append a frame and return its sequence number.
 
         Args:
@@ -287,12 +287,12 @@ def allocate_file(path: str, size: int) -> None:
         os.close(fd)
 
 
-def read_header(fd: int, number: int) -> dict[str, Any] | None:
+def read_header(fd: int, number: int) -> JsonObject | None:
     """Return the header of a segment; None if it has none yet."""
     found, _ = read_records(fd, number, 0, 4096)
     if not found or found[0][0] != HEADER:
         return None
-    header: dict[str, Any] = json.loads(found[0][2])
+    header: JsonObject = json.loads(found[0][2])
     return header
 
 

@@ -27,6 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 RETRY = 5.0
 """Seconds between two attempts to return to the disk."""
 
@@ -52,7 +54,7 @@ class HistoryStore:
         self.trouble: str | None = None
         self.news: list[tuple[str, str, str]] = []
         self.last_boot: str | None = None
-        self.last_sample: dict[str, Any] = {}
+        self.last_sample: JsonObject = {}
         self._tried = 0.0
         try:
             self._ring = self._move_memory_records() or HistoryRing(self._path, boot, ring_bytes())
@@ -61,7 +63,7 @@ class HistoryStore:
             self._ring = self._new_memory_ring(error)
             self.last_boot = self._ring.last_boot or (newest_position(self._path) or (None, 0))[0]
 
-    def append_frame(self, kind: bytes, frame: dict[str, Any]) -> int:
+    def append_frame(self, kind: bytes, frame: JsonObject) -> int:
         """Append a frame and return its number; see `HistoryRing.append_frame`.
 
         Raises:
@@ -274,7 +276,7 @@ class HistorySummary:
         self._last: tuple[str, float, float | None] | None = None
         self._seen = ("", 0)
 
-    def add_sample(self, sample: dict[str, Any]) -> None:
+    def add_sample(self, sample: JsonObject) -> None:
         """Add the next sample."""
         boot, at = str(sample.get("boot")), float(sample.get("at") or 0.0)
         up = (sample.get("session") or {}).get("uptime_s")
@@ -298,7 +300,7 @@ class HistorySummary:
         # A clock set by years must not add that many rows.
         return min(max(passed, 0.0), self._longest)
 
-    def build_frame(self) -> dict[str, Any]:
+    def build_frame(self) -> JsonObject:
         """Return the ``history`` frame."""
         rows = [row for row in self._rows if row.count or row is not self._rows[0]]
         names = sorted({name for row in rows for name in row.values})
@@ -316,7 +318,7 @@ MOST_CARDS = 8
 """Maximum number of cards per box with their own history."""
 
 
-def summary_figures(sample: dict[str, Any]) -> dict[str, float]:
+def summary_figures(sample: JsonObject) -> dict[str, float]:
     """Return a sample's summarised figures: percentages, and °C with several cards."""
     gpus = sample.get("gpus") or []
     utils = [gpu["util"] for gpu in gpus if gpu.get("util") is not None]
@@ -365,12 +367,12 @@ class HistorySummarizer:
         request: ``{"seconds", "points"}``.
     """
 
-    def __init__(self, folder: str, request: dict[str, Any]) -> None:
+    def __init__(self, folder: str, request: JsonObject) -> None:
         self._summary = HistorySummary(request["seconds"], request["points"])
         self._reader = ChainReader(folder)
         self._reader.seek_after("?", 0)
 
-    def summarize_next(self) -> dict[str, Any] | None:
+    def summarize_next(self) -> JsonObject | None:
         """Process the next part; return the frame when all is done."""
         records = self._reader.read_records(STEP)
         for record in records:

@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 
 RAM_BYTES = 4 << 20
 """Size of the ring in memory: about an hour of samples, or many more events."""
@@ -122,7 +124,7 @@ def _list_paths(folder: str) -> list[str]:
         return []
 
 
-def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
+def write_json(folder: str, name: str, value: JsonObject) -> bool:
     """Write a small file to disk or memory; return False if neither is writable."""
     try:
         ownership.ensure_private_folder(folder)
@@ -143,7 +145,7 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
     return True
 
 
-def read_json(folder: str, name: str) -> dict[str, Any]:
+def read_json(folder: str, name: str) -> JsonObject:
     """Return a small file's content, from memory if it is there, as that is newer.
 
     Return {} if missing.
@@ -155,7 +157,7 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
     return {}
 
 
-def read_status(folder: str, name: str) -> dict[str, Any] | None:
+def read_status(folder: str, name: str) -> JsonObject | None:
     """Return the status that a live process has written, or None."""
     for where in state_folders(folder):
         found = files.read_json(os.path.join(where, name))
@@ -191,7 +193,7 @@ VERSION = 6
 
 def read_notice(
     folder: str, kept_s: float = 600.0, kept_of_job_s: float = 60.0
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Return the stored notice of this boot; None without one, or if it is long over.
 
     Args:
@@ -243,7 +245,7 @@ def next_tick(due: float, interval: float, now: float) -> float:
     return min(due, now + interval)
 
 
-def describe_self() -> dict[str, Any]:
+def describe_self() -> JsonObject:
     """Return what identifies this process and its code."""
     pid = os.getpid()
     return {
@@ -255,7 +257,7 @@ def describe_self() -> dict[str, Any]:
     }
 
 
-def is_older(status: dict[str, Any]) -> bool:
+def is_older(status: JsonObject) -> bool:
     """Return whether a recorder must be replaced by one of this code.
 
     Only an older one is: two clients of different versions must not keep replacing each other's

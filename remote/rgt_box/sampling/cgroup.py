@@ -11,7 +11,7 @@ from rgt_box import jsonline, procstat
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 
 class CgroupFolders:
@@ -262,12 +262,12 @@ class MemorySampler:
                 below = []
             self._below = [KeptFile(os.path.join(path, names["events"])) for path in below]
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> JsonObject:
         """Return the ``mem`` object of a sample."""
         host = self._meminfo.read_fields(MEMINFO)
         # Kernels before 3.14 have no MemAvailable.
         total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
-        found: dict[str, Any] = {"cgroup": self._version}
+        found: JsonObject = {"cgroup": self._version}
         if total is not None:
             found["host_total"] = total * 1024
             if free is None:
@@ -319,7 +319,7 @@ def _read_limit(file: KeptFile) -> int | None:
     return number
 
 
-def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
+def oom_event(before: int | None, mem: JsonObject) -> str | None:
     """Return the text of an ``oom-kill`` event if the counter has increased since `before`."""
     now = mem.get("oom_kills")
     if now is None or before is None or now <= before:
@@ -361,7 +361,7 @@ class CpuSampler:
         self._last: tuple[int, int] | None = None
         self._ticks: list[int] = []
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> JsonObject:
         """Return the ``cpu`` object of a sample."""
         load = (self._loadavg.read() or b"").split()
         quotas = [quota for quota in map(self._read_quota, self._files) if quota is not None]
@@ -474,13 +474,13 @@ CPU use.
 """
 
 
-def count_threads(procs: list[dict[str, Any]]) -> int:
+def count_threads(procs: list[JsonObject]) -> int:
     """Return the number of threads of some processes and their forked workers."""
     workers = [proc.get("workers") or {} for proc in procs]
     return sum(int(one.get("threads") or 0) for one in (*procs, *workers))
 
 
-def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
+def oversubscribed(procs: list[JsonObject], cpu: JsonObject) -> bool:
     """Return whether the training has far more threads than cores, and is slowed down by it."""
     usable = cpu.get("usable")
     threads = count_threads(procs)
@@ -500,7 +500,7 @@ class ThreadWatch:
         self._told = False
 
     def poll(
-        self, procs: list[dict[str, Any]], cpu: dict[str, Any], now: float | None = None
+        self, procs: list[JsonObject], cpu: JsonObject, now: float | None = None
     ) -> str | None:
         """Return the text of an event if one is due.
 

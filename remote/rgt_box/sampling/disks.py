@@ -15,8 +15,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Tuple
 
+    from rgt_wire import JsonObject
+
     Table = List[Tuple[str, str]]
-    from typing import Any, Callable
+    from typing import Callable
 
 DEMO_DISK = "rgt-demo-disk"
 """Source, and here also type, of a tmpfs that serves as a disk of a demo box."""
@@ -211,7 +213,7 @@ class FolderNode:
 
 def find_inode_hogs(
     root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return the largest ``InodeHog`` objects below `root`, on its own file system only.
 
     Breadth first, so that a walk cut off by its limits has at least seen the upper levels.
@@ -372,7 +374,7 @@ class DiskSampler:
                 known.get((path, kind, on)) or SampledMount(path, kind, os.statvfs, on)
             )
 
-    def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
+    def read(self, wait: float = 0.0) -> list[JsonObject]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
         if self._changes.have_occurred():  # a local path may now be covered by a mount that hangs
             self.configure(*self._wanted)
@@ -400,7 +402,7 @@ class SampledMount:
             self._remote = background.Background(lambda: statvfs(path), PERIOD, TIMEOUT)
         self._scan: background.Background | None = None
 
-    def read(self, wait: float) -> dict[str, Any]:
+    def read(self, wait: float) -> JsonObject:
         """Return one ``Disk``."""
         error: str | None = None
         result: os.statvfs_result | None = None
@@ -430,7 +432,7 @@ class SampledMount:
             )
         )
 
-    def _poll_hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:
+    def _poll_hogs(self, fields: JsonObject, wait: float) -> tuple[list[JsonObject], bool]:
         inodes = ratio_or_zero(fields.get("inodes_used"), fields.get("inodes_total"))
         used = ratio_or_zero(fields.get("bytes_used"), fields.get("bytes_total"))
         # Share of bytes or inodes in use that starts the scan for hogs.
@@ -452,7 +454,7 @@ def ratio_or_zero(part: int | None, whole: int | None) -> float:
     return 0.0
 
 
-def statvfs_figures(stat: os.statvfs_result) -> dict[str, Any]:
+def statvfs_figures(stat: os.statvfs_result) -> JsonObject:
     """Return the byte and inode figures of a statvfs result."""
     # The blocks are counted in f_frsize (statvfs(3)); some FUSE file systems leave it 0.
     size = stat.f_frsize or stat.f_bsize

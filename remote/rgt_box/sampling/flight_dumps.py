@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
+    from rgt_wire import JsonObject
+
 NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables with the path prefix, the newer name first; the rank is appended
 (https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html).
@@ -53,9 +55,9 @@ class FlightDumps:
     def __init__(self) -> None:
         self._child = ConfinedChild(__name__)
         self._child.patience = WALL + 1.0
-        self._told: dict[str, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
+        self._told: dict[str, tuple[tuple[int, ...], JsonObject | None]] = {}
 
-    def read_dump(self, path: str) -> dict[str, Any] | None:
+    def read_dump(self, path: str) -> JsonObject | None:
         """Return a dump's reduced content, with its ``age_s`` and ``open_s``.
 
         ``open_s`` is how long its oldest pending call had been open. None if the file is not this
@@ -98,7 +100,7 @@ class FlightDumps:
             del self._told[path]
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: JsonObject) -> JsonObject:
     """Run the child's part of `FlightDumps.read_dump`."""
     fd = files.open_regular(request["flight"])
     try:
@@ -140,7 +142,7 @@ def load_dump(data: bytes) -> Any:
     return PlainUnpickler(io.BytesIO(data)).load()
 
 
-def reduce_dump(value: Any) -> dict[str, Any] | None:
+def reduce_dump(value: Any) -> JsonObject | None:
     """Return a dump reduced to what identifies a rank; None if it is not a dump.
 
     Its ``open_s`` is when the oldest pending call was made (epoch seconds).
@@ -152,14 +154,14 @@ def reduce_dump(value: Any) -> dict[str, Any] | None:
     if not isinstance(entries, list) or not isinstance(value.get("version"), str):
         return None
     rows = [entry for entry in entries if isinstance(entry, dict)]
-    groups: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    groups: dict[str, list[tuple[int, JsonObject]]] = {}
     messages = [entry for entry in rows if entry.get("is_p2p") is True][-MOST_MESSAGES:]
     for place, entry in enumerate(rows):
         if entry.get("is_p2p") is not True and type(entry.get("collective_seq_id")) is int:
             groups.setdefault(str(_plain_value(entry.get("process_group"))), []).append(
                 (place, entry)
             )
-    told: list[dict[str, Any]] = []
+    told: list[JsonObject] = []
     # Groups with a pending call first, then the most recently used ones.
     order = sorted(groups.values(), key=lambda calls: (_is_done(calls[-1][1]), -calls[-1][0]))
     for numbered in order[:MOST_GROUPS]:
@@ -192,11 +194,11 @@ def reduce_dump(value: Any) -> dict[str, Any] | None:
     }
 
 
-def _is_done(entry: dict[str, Any]) -> bool:
+def _is_done(entry: JsonObject) -> bool:
     return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
-def _reduce_entry(entry: dict[str, Any]) -> dict[str, Any]:
+def _reduce_entry(entry: JsonObject) -> JsonObject:
     found = {
         name: _plain_value(entry[name]) for name in KEPT if entry.get(name) not in (None, False)
     }

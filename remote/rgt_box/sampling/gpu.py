@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 
 TOOLS = frozenset(
     (
@@ -86,7 +88,7 @@ def is_onlooker(words: list[str]) -> bool:
     return program in TOOLS or any(AGENT.search(word) for word in words[:5])
 
 
-def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | None:
+def map_pids(gpus: list[JsonObject], start: str, initial: bool) -> bool | None:
     """Mark the driver's PIDs that are proven to be of our namespace.
 
     On the host every live PID is. In a container, one PID that does not have its card open proves
@@ -119,13 +121,13 @@ def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | No
     return proven
 
 
-def _set_mapped(user: dict[str, Any], mapped: bool) -> None:
+def _set_mapped(user: JsonObject, mapped: bool) -> None:
     user.pop("mapped", None)  # the reader defaults to false
     if mapped:
         user["mapped"] = True
 
 
-def unexplained(gpu: dict[str, Any]) -> int:
+def unexplained(gpu: JsonObject) -> int:
     """Return the used memory of a card that no listed process accounts for.
 
     0 if a share is unknown.
@@ -137,7 +139,7 @@ def unexplained(gpu: dict[str, Any]) -> int:
     return max(0, int(gpu.get("vram_used") or 0) - sum(int(user["bytes"]) for user in users))
 
 
-def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
+def describe_user(pid: int, boot: float) -> JsonObject | None:
     """Return ``pid``, ``started``, ``cmd`` of a live process; None if it has ended."""
     ticks = procstat.start_ticks(pid)
     if ticks is None:
@@ -150,9 +152,7 @@ def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
     }
 
 
-def find_unlisted_users(
-    gpus: list[dict[str, Any]], held: dict[int, set[int]]
-) -> dict[int, list[int]]:
+def find_unlisted_users(gpus: list[JsonObject], held: dict[int, set[int]]) -> dict[int, list[int]]:
     """Return index → PIDs that have the card open but are not listed by the driver on any card.
 
     Args:
@@ -181,14 +181,14 @@ class GpuTrace:
         ValueError: The trace does not have the documented form.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
+    def __init__(self, data: JsonObject) -> None:
         gpus = data.get("gpus")
         if not isinstance(gpus, list) or not gpus:
             raise ValueError('no "gpus" list')
         self._gpus = [self._check_gpu(gpu) for gpu in gpus]
 
     @staticmethod
-    def _check_gpu(gpu: Any) -> dict[str, Any]:
+    def _check_gpu(gpu: Any) -> JsonObject:
         if not isinstance(gpu, dict) or not isinstance(gpu.get("index"), int):
             raise ValueError("a GPU without an index")
         for phase in ("busy", "idle"):
@@ -199,7 +199,7 @@ class GpuTrace:
                 raise ValueError('GPU %d: "%s" is not a list of rows' % (gpu["index"], phase))
         return gpu
 
-    def gpu_rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def gpu_rows(self, at: float, procs: list[JsonObject]) -> list[JsonObject]:
         """Return the ``gpus`` of a sample taken `at` (epoch seconds) with `procs`."""
         live = [proc for proc in procs if proc.get("state") not in ("Z", "X")]
         start = min((float(proc["started"]) for proc in live), default=0.0)
@@ -210,8 +210,8 @@ class GpuTrace:
         ]
 
     @staticmethod
-    def _gpu_row(gpu: dict[str, Any], rows: list[list[Any]], second: int) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+    def _gpu_row(gpu: JsonObject, rows: list[list[Any]], second: int) -> JsonObject:
+        shown: JsonObject = {
             "index": gpu["index"],
             "name": str(gpu.get("name", "GPU")),
             "vram_total": gpu.get("vram_total"),
@@ -286,7 +286,7 @@ class GpuSampler:
         self._problems: list[str] = []
         self._trace: GpuTrace | None = None
         self._job: background.Background | None = None
-        self._known: dict[int, dict[str, Any]] = {}
+        self._known: dict[int, JsonObject] = {}
         self._users = GpuUsers()
         self.has_answered = False
         self.source = self._choose_source(trace, state_dir)
@@ -340,16 +340,14 @@ class GpuSampler:
         """PCI address → index."""
         return {gpu["bus"]: index for index, gpu in self._known.items() if gpu.get("bus")}
 
-    def read_raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
+    def read_raw(self, wait: float) -> tuple[list[JsonObject], str | None]:
         """Return the source's own reading, with extra fields, and its error if any."""
         if self._job is None:
             return [], None
         found, error = self._job.poll(wait)
         return [dict(gpu) for gpu in found or []], error
 
-    def read(
-        self, at: float, procs: list[dict[str, Any]], wait: float = 0.0
-    ) -> list[dict[str, Any]]:
+    def read(self, at: float, procs: list[JsonObject], wait: float = 0.0) -> list[JsonObject]:
         """Return the ``gpus`` list of a sample.
 
         Args:
@@ -397,9 +395,9 @@ class GpuUsers:
         self._boot = procstat.boot_time()
         self._mapped = self._looked = float("-inf")
         self._comparable: bool | None = None
-        self._orphans: dict[int, list[dict[str, Any]]] = {}
+        self._orphans: dict[int, list[JsonObject]] = {}
 
-    def complete_readings(self, gpus: list[dict[str, Any]]) -> None:
+    def complete_readings(self, gpus: list[JsonObject]) -> None:
         """Complete readings in place."""
         now = time.monotonic()
         if now - self._mapped >= USERS_EVERY:
@@ -411,7 +409,7 @@ class GpuUsers:
             if orphans:
                 gpu["orphans"] = orphans
 
-    def _find_unlisted(self, gpus: list[dict[str, Any]], now: float) -> None:
+    def _find_unlisted(self, gpus: list[JsonObject], now: float) -> None:
         if self._comparable and any("listed" not in gpu for gpu in gpus):
             # Every program opens all cards: if one card's list is missing, its processes would look
             # unlisted on all cards.
@@ -431,7 +429,7 @@ class GpuUsers:
             }
 
 
-def _public_fields(gpu: dict[str, Any]) -> dict[str, Any]:
+def _public_fields(gpu: JsonObject) -> JsonObject:
     names = throttle_names(gpu.get("throttle_mask") or 0)
     shown = {key: value for key, value in gpu.items() if key not in INTERNAL}
     if names:

@@ -11,9 +11,11 @@ from rgt_box import files, jsonline, ownership, place, procstat
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Tuple
+    from typing import Any, Callable, Tuple
 
-    Read = Callable[[Any, Any], Dict[str, Any]]
+    from rgt_wire import JsonObject
+
+    Read = Callable[[Any, Any], JsonObject]
     Table = Tuple[Read, ...]
 
 
@@ -25,7 +27,7 @@ def _decode_text(value: Any) -> str | None:
     return text[:80] or None
 
 
-def _read_memory(nvml: Any, handle: Any) -> dict[str, Any]:
+def _read_memory(nvml: Any, handle: Any) -> JsonObject:
     info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {"vram_used": int(info.used), "vram_total": int(info.total)}
 
@@ -33,7 +35,7 @@ def _read_memory(nvml: Any, handle: Any) -> dict[str, Any]:
 def _ecc_reader(kind: str) -> Read:
     constant, field = "NVML_MEMORY_ERROR_TYPE_" + kind.upper(), "ecc_" + kind
 
-    def read_ecc_errors(nvml: Any, handle: Any) -> dict[str, Any]:
+    def read_ecc_errors(nvml: Any, handle: Any) -> JsonObject:
         # The volatile counters start when the driver is loaded; the lifetime counters of an old
         # card say little about this run.
         errors = nvml.nvmlDeviceGetTotalEccErrors(
@@ -44,7 +46,7 @@ def _ecc_reader(kind: str) -> Read:
     return read_ecc_errors
 
 
-def _read_processes(nvml: Any, handle: Any) -> dict[str, Any]:
+def _read_processes(nvml: Any, handle: Any) -> JsonObject:
     """List the processes that have a compute or graphics context, each once."""
     found: dict[int, int | None] = {}
     unsupported = 0
@@ -87,7 +89,7 @@ number.
 """
 
 
-def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
+def _count_nvlinks(nvml: Any, handle: Any) -> JsonObject:
     """Count the NVLinks and those that are up; {} for a card without any."""
     up = there = 0
     # NVML_NVLINK_MAX_LINKS of nvml.h (2026-08, https://docs.nvidia.com/deploy/nvml-api/); current
@@ -106,7 +108,7 @@ def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:
     return {}
 
 
-def _list_mig_slices(nvml: Any, handle: Any) -> dict[str, Any]:
+def _list_mig_slices(nvml: Any, handle: Any) -> JsonObject:
     """List the MIG slices of a card; {} if it is not partitioned."""
     mode, _ = nvml.nvmlDeviceGetMigMode(handle)
     if not mode:
@@ -290,8 +292,8 @@ class NvmlSession:
     ) -> None:
         self._nvml = binding or _load_binding(state_dir)
         self._cards = cards
-        self._constant: dict[int, dict[str, Any]] = {}
-        self._slow: dict[int, tuple[float, dict[str, Any], list[str]]] = {}
+        self._constant: dict[int, JsonObject] = {}
+        self._slow: dict[int, tuple[float, JsonObject, list[str]]] = {}
         self._problem: str | None = None
         self._tried = time.monotonic()
         try:
@@ -305,7 +307,7 @@ class NvmlSession:
         if not self._nvml.nvmlDeviceGetCount():
             raise NvmlMissing("no device")
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[JsonObject]:
         """Return one ``Gpu`` per device.
 
         A device that fails has an error and does not affect the others.
@@ -337,7 +339,7 @@ class NvmlSession:
         except self._nvml.NVMLError as error:
             self._problem = nvml_error_text(error)
 
-    def _read_device(self, index: int) -> dict[str, Any]:
+    def _read_device(self, index: int) -> JsonObject:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -366,7 +368,7 @@ class NvmlSession:
             ]  # an empty list means MIG without slices, which differs from no MIG
         return told
 
-    def _read_constants(self, index: int, handle: Any) -> dict[str, Any]:
+    def _read_constants(self, index: int, handle: Any) -> JsonObject:
         name = self._nvml.nvmlDeviceGetName(handle)
         if isinstance(name, bytes):
             text = name.decode("utf-8", "replace")
@@ -376,9 +378,9 @@ class NvmlSession:
             dict(self._call_readers(CONSTANT, handle)[0], index=index, name=text)
         )
 
-    def _call_readers(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
+    def _call_readers(self, table: Table, handle: Any) -> tuple[JsonObject, list[str]]:
         """Return the values of the calls in `table`, and the errors of failed calls."""
-        values: dict[str, Any] = {}
+        values: JsonObject = {}
         errors = []
         for read in table:
             try:

@@ -22,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Tuple
 
+    from rgt_wire import JsonObject
+
 
 AMD_ROOT = "/sys/class/drm"
 AMD_VENDOR = b"0x1002"
@@ -62,7 +64,7 @@ class AmdCards:
         folders = [os.path.join(root, "card%d" % number, "device") for number in numbers]
         self.cards = [AmdCard(folder) for folder in folders if _is_amd(folder)]
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[JsonObject]:
         """Return one ``Gpu`` per card."""
         return [card.read(index) for index, card in enumerate(self.cards)]
 
@@ -113,9 +115,9 @@ class AmdCard:
             folders = []
         return os.path.join(base, folders[0] if folders else "none", rest)
 
-    def read(self, index: int) -> dict[str, Any]:
+    def read(self, index: int) -> JsonObject:
         """Return one ``Gpu``."""
-        values: dict[str, Any] = dict(self._constant, index=index)
+        values: JsonObject = dict(self._constant, index=index)
         for field, file, factor in self._files:
             number = file.read_number()
             if number is not None and number >= 0:  # a link that is down reads -1
@@ -166,7 +168,7 @@ def has_npu_smi() -> bool:
     return background.which(NPU_SMI) is not None
 
 
-def read_ascend() -> list[dict[str, Any]]:
+def read_ascend() -> list[JsonObject]:
     """Query ``npu-smi`` (takes up to seconds: call it in a thread).
 
     Raises:
@@ -179,13 +181,13 @@ def read_ascend() -> list[dict[str, Any]]:
     return found
 
 
-def parse_npu_smi(text: str) -> list[dict[str, Any]]:
+def parse_npu_smi(text: str) -> list[JsonObject]:
     """Parse the first table: two rows per chip, with three cells each.
 
     The upper row: NPU and name, health, then power, temperature and huge pages. The lower row: chip
     (and, in newer versions, its physical number), PCI address, then core use, memory and HBM.
     """
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     upper: list[str] | None = None
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
@@ -205,7 +207,7 @@ def parse_npu_smi(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _parse_chip(upper: list[str], lower: list[str], count: int) -> dict[str, Any]:
+def _parse_chip(upper: list[str], lower: list[str], count: int) -> JsonObject:
     power, temperature = (upper[2].split() + ["", ""])[:2]
     pairs = [(int(used), int(total)) for used, total in _PAIR.findall(lower[2])]
     # A 310 has only board memory, a 910 has HBM: the pair that is not "0 / 0" is the memory that
@@ -295,10 +297,10 @@ class NvidiaSmi:
 
     def __init__(self) -> None:
         self._queries = list(SMI_QUERIES)
-        self._users: dict[str, list[dict[str, Any]]] | None = None
+        self._users: dict[str, list[JsonObject]] | None = None
         self._asked: float | None = None
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[JsonObject]:
         """Return one ``Gpu`` per card (takes 20 ms to seconds: call it in a thread).
 
         Raises:
@@ -318,7 +320,7 @@ class NvidiaSmi:
             ]
         return gpus
 
-    def _query_cards(self) -> list[dict[str, Any]]:
+    def _query_cards(self) -> list[JsonObject]:
         for columns in self._queries:
             query = "--query-gpu=" + ",".join(name for name, _, _ in columns)
             text = background.run_program(
@@ -333,7 +335,7 @@ class NvidiaSmi:
         raise RuntimeError("nvidia-smi failed")
 
 
-def _query_users() -> dict[str, list[dict[str, Any]]] | None:
+def _query_users() -> dict[str, list[JsonObject]] | None:
     query = "--query-compute-apps=gpu_bus_id,pid,used_memory"
     text = background.try_program(
         [SMI_PROGRAM, query, "--format=csv,noheader,nounits"], SMI_TIMEOUT
@@ -343,9 +345,9 @@ def _query_users() -> dict[str, list[dict[str, Any]]] | None:
     return parse_users(text)
 
 
-def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
+def parse_users(text: str) -> dict[str, list[JsonObject]]:
     """Parse the list of processes into PCI address → ``pid`` and ``bytes``."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[JsonObject]] = {}
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
         bus = procstat.pci_address(cells[0])
@@ -355,7 +357,7 @@ def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[dict[str, Any]]:
+def parse_smi(text: str, columns: Columns = SMI_COLUMNS) -> list[JsonObject]:
     """Parse its CSV; a cell like ``[N/A]`` is unknown, a row without an index is ignored."""
     found = []
     for row in text.splitlines():

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
+    from rgt_wire import JsonObject
+
 PROGRAM = "ncclras"
 STANDS_S, APART_S = 30.0, 10.0
 """Seconds that all ranks must wait before the first query, and seconds between two queries."""
@@ -62,12 +64,12 @@ class RasWatch:
         self._first: tuple[float, Any] | None = None
         self._until = float("-inf")
         self._rest = REST
-        self._told: dict[str, Any] | None = None
+        self._told: JsonObject | None = None
         self._done = False
 
     def poll_stuck_launch(
         self, stood: float, ranks: Mapping[int, int], world: int, where: Sequence[str]
-    ) -> dict[str, Any] | None:
+    ) -> JsonObject | None:
         """Return NCCL's reduced report on a launch, in its own format.
 
         Return None if there is nothing useful yet.
@@ -101,7 +103,7 @@ class RasWatch:
 
     def _query_nccl(
         self, ranks: Mapping[int, int], world: int, where: Sequence[str]
-    ) -> tuple[Any, dict[str, Any] | None]:
+    ) -> tuple[Any, JsonObject | None]:
         program = background.which(PROGRAM)
         if (
             program is None
@@ -134,7 +136,7 @@ def has_nccl(pid: int) -> bool:
     return b"libnccl" in (procstat.read_whole("/proc/%d/maps" % pid, MAPS) or b"")
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: JsonObject) -> JsonObject:
     """Run the child's part of `RasWatch.poll_stuck_launch`."""
     import json
 
@@ -150,12 +152,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def reduce_answer(
     value: Any, pids: Mapping[int, int], world: int
-) -> tuple[dict[str, Any] | None, list[Any] | None]:
+) -> tuple[JsonObject | None, list[Any] | None]:
     """Return the conspicuous ranks of an answer, by number in the launch, and comparable counts.
 
     Communicators without any of these processes belong to another job and are ignored.
     """
-    groups: list[dict[str, Any]] = []
+    groups: list[JsonObject] = []
     counts: list[Any] = []
     for group in value["communicators"]:
         ranks, missing = (
@@ -171,7 +173,7 @@ def reduce_answer(
                 for rows in (ranks, missing)
             )
         counts.append([[one["rank"], one["collective_counts"]] for one in ranks])
-        odd: dict[int, dict[str, Any]] = {}
+        odd: dict[int, JsonObject] = {}
         for what in sorted({what for one in ranks for what in one["collective_counts"]}):
             done = [one["collective_counts"].get(what, 0) for one in ranks]
             # Ranks with fewer calls than the others are the ones that the others wait for.
@@ -198,7 +200,7 @@ def reduce_answer(
     return (found if groups else None), counts
 
 
-def _rank_row(one: dict[str, Any]) -> dict[str, Any]:
+def _rank_row(one: JsonObject) -> JsonObject:
     status, counts = one.get("status") or {}, one.get("collective_counts") or {}
     return {
         "rank": int(one["rank"]),

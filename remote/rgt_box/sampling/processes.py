@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Collection, Mapping
 
+    from rgt_wire import JsonObject
+
     Rows = Callable[[Collection[int], Mapping[int, str]], dict[int, tuple[int, list[str], str]]]
 
 
@@ -27,7 +29,7 @@ class LiveCells:
 
     def __init__(self, jobs: list[str]) -> None:
         self._folders = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
-        self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._known: dict[str, tuple[Any, JsonObject]] = {}
 
     def read(self) -> dict[int, str]:
         """Return pid → name of each live cell."""
@@ -54,7 +56,7 @@ class LiveCells:
                 found[pid] = f"{os.path.basename(folder)} (smoke)"
         return found
 
-    def _read_state(self, path: str) -> dict[str, Any]:
+    def _read_state(self, path: str) -> JsonObject:
         signature = files.signature(path)
         if path not in self._known or self._known[path][0] != signature:
             self._known[path] = (signature, files.read_json(path) or {})
@@ -77,7 +79,7 @@ class LiveCells:
         return found
 
 
-def running_cell(state: dict[str, Any]) -> str | None:
+def running_cell(state: JsonObject) -> str | None:
     """Return the name of the running cell in a ``state.json``."""
     cells = state.get("cells")
     for cell in cells if isinstance(cells, list) else []:
@@ -249,7 +251,7 @@ class ProcSampler:
         self._scans = 0
         self._users: dict[int, str] | None = None
 
-    def read(self) -> list[dict[str, Any]]:
+    def read(self) -> list[JsonObject]:
         """Return the ``procs`` list of a sample."""
         now = time.monotonic()
         if not self._scanned or now - self._scanned >= min(RESCAN, self._every):
@@ -266,7 +268,7 @@ class ProcSampler:
         # A wrapper is listed only while the process that it waits for cannot be found.
         carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.is_wrapper}
         found, cpu = [], {}
-        forked: dict[int, dict[str, Any]] = {}
+        forked: dict[int, JsonObject] = {}
         for pid, stat in alive.items():
             kept = self._tracked[pid]
             parent = self._tracked.get(stat.ppid)
@@ -306,7 +308,7 @@ class ProcSampler:
         kept: TrackedProcess,
         now: float,
         before: tuple[float, int] | None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         started = self._boot + stat.start / procstat.CLOCK_TICKS
         busy = None
         if before is not None and now > before[0]:
@@ -388,12 +390,12 @@ class ProcSampler:
         return TrackedProcess(ticks, words, run)
 
 
-def new_workers() -> dict[str, Any]:
+def new_workers() -> JsonObject:
     """Return an empty worker count."""
     return {"count": 0, "threads": 0, "states": {}}
 
 
-def _add_worker(workers: dict[str, Any], stat: procstat.ProcessStat) -> None:
+def _add_worker(workers: JsonObject, stat: procstat.ProcessStat) -> None:
     workers["count"] += 1
     workers["threads"] += stat.threads
     workers["states"][stat.state] = workers["states"].get(stat.state, 0) + 1

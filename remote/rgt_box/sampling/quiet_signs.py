@@ -14,7 +14,9 @@ from rgt_box.sampling.processes import AGENT, FULL, YOUNG, program_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Mapping
+    from typing import Iterable, Mapping
+
+    from rgt_wire import JsonObject
 
 PERIOD = 10.0
 """Seconds between two checks."""
@@ -108,7 +110,7 @@ class CommandLines:
         return {pid: line for pid, (_, line) in self._known.items()}
 
 
-def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
+def transfers(lines: Mapping[int, bytes] | None = None) -> list[JsonObject]:
     """Return ``pid`` and ``name`` of the programs that are copying files.
 
     If there are too many, those with the highest pids, which are usually the newest ones.
@@ -118,7 +120,7 @@ def transfers(lines: Mapping[int, bytes] | None = None) -> list[dict[str, Any]]:
     """
     if lines is None:
         lines = CommandLines().read()
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for pid in sorted(lines, reverse=True):
         name = _cached_transfer_name(lines[pid])
         if (
@@ -234,9 +236,9 @@ class QuietSigns:
         self._lines = CommandLines()
         self._typed = 0.0
         """Also of terminals that no longer exist."""
-        self._found: dict[str, Any] = {}
+        self._found: JsonObject = {}
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> JsonObject:
         """Return the fields ``transfers`` and ``input_at`` of a sample.
 
         An unknown one is missing.

@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterable, Mapping
 
+    from rgt_wire import JsonObject
+
     from rgt_box.sampling import flight_dumps, nccl_ras
 
 
@@ -108,9 +110,9 @@ class RankMember:
         )
         self.dumps = flight_dumps.dump_paths(env, self.rank)
         self.dump: str | None = None
-        self.flight: dict[str, Any] | None = None
+        self.flight: JsonObject | None = None
         self.ras_at = nccl_ras.ras_address_words(env)
-        self.ras: dict[str, Any] | None = None
+        self.ras: JsonObject | None = None
         self.pid = 0
         self.beat: str | None = None
         self.beat_at = float("-inf")
@@ -118,7 +120,7 @@ class RankMember:
         self.still_since: float | None = None
         self.spins_since: float | None = None
         self.stack = ""
-        self.reading: dict[str, Any] = {}
+        self.reading: JsonObject = {}
 
     def read_state(self, pid: int, now: float) -> None:
         """Read the state of its main thread; `now` is monotonic."""
@@ -168,7 +170,7 @@ class RankMember:
         """Return the seconds it has waited or computed without a break, as of the last check."""
         return float(max(self.reading.get("still_s", 0.0), self.reading.get("spin_s", 0.0)))
 
-    def _read_heartbeat(self, pid: int, now: float) -> dict[str, Any] | None:
+    def _read_heartbeat(self, pid: int, now: float) -> JsonObject | None:
 
         # Seconds after which a rank without a heartbeat is searched for one again.
         again = 20.0
@@ -197,7 +199,7 @@ class RankWatch:
         self._wanted: list[RankMember] = []
         self._dumps = background.Background(self._find_dumps, 0.0, float("inf"))
 
-    def add_rank_readings(self, procs: list[dict[str, Any]], now: float | None = None) -> None:
+    def add_rank_readings(self, procs: list[JsonObject], now: float | None = None) -> None:
         """Add the readings of the ranks among `procs`; they are read again every `PERIOD` seconds.
 
         Args:
@@ -278,21 +280,19 @@ class RankWatch:
                 )
 
     def _ranks_without_children(
-        self, procs: Iterable[dict[str, Any]]
-    ) -> list[tuple[dict[str, Any], RankMember]]:
+        self, procs: Iterable[JsonObject]
+    ) -> list[tuple[JsonObject, RankMember]]:
         """Return the ranks without their children, which are younger with the same environment."""
-        found: dict[tuple[str, int], tuple[dict[str, Any], RankMember]] = {}
+        found: dict[tuple[str, int], tuple[JsonObject, RankMember]] = {}
         for proc in sorted(procs, key=lambda proc: (proc["started"], proc["pid"])):
             member = self._known[proc["pid"]][1]
             if member is not None:
                 found.setdefault((member.group, member.rank), (proc, member))
         return list(found.values())
 
-    def _mark_lost_ranks(
-        self, firsts: list[tuple[dict[str, Any], RankMember]], complete: bool
-    ) -> None:
+    def _mark_lost_ranks(self, firsts: list[tuple[JsonObject, RankMember]], complete: bool) -> None:
         """Add the local ranks that are gone although others of their launch are alive."""
-        groups: dict[str, list[tuple[dict[str, Any], RankMember]]] = {}
+        groups: dict[str, list[tuple[JsonObject, RankMember]]] = {}
         for proc, member in firsts:
             groups.setdefault(member.group, []).append((proc, member))
         self._seen = {group: self._seen.get(group, {}) for group in groups}
@@ -412,7 +412,7 @@ def _is_heartbeat_link(path: str) -> bool:
         return False
 
 
-def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
+def read_phase(path: str, rank: int, world: int) -> JsonObject | None:
     """Return the content of the heartbeat at `path`; None if it is gone or belongs to another rank.
 
     Returns:
@@ -440,7 +440,7 @@ def read_phase(path: str, rank: int, world: int) -> dict[str, Any] | None:
     return None
 
 
-def _parse_heartbeat(raw: bytes, rank: int, world: int) -> dict[str, Any] | None:
+def _parse_heartbeat(raw: bytes, rank: int, world: int) -> JsonObject | None:
     if len(raw) != _PAGE.size:
         return None
     magic, who, since, step, stepped, usual, slowest, steps = _PAGE.unpack(raw)

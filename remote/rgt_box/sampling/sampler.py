@@ -30,6 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
     from rgt_box.discovery.finder import TrainingFinder
     from rgt_box.sampling.rank_waits import RankWatch
     from rgt_box.streams.job_looks import JobPolls
@@ -68,7 +70,7 @@ class BoxSampler:
         jobs: JobPolls | None = None,
     ) -> None:
         self._state_dir, self._remember, self._jobs = state_dir, remember, jobs
-        self._config: dict[str, Any] = {}
+        self._config: JsonObject = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
         self._procs: ProcSampler | None = None
@@ -86,7 +88,7 @@ class BoxSampler:
         self._gpu_errors: set[int] = set()
         self._failing: set[str] = set()
 
-    def configure(self, config: dict[str, Any], written: list[str]) -> None:
+    def configure(self, config: JsonObject, written: list[str]) -> None:
         """Apply mounts, pattern and trace; unchanged parts are kept.
 
         Args:
@@ -155,7 +157,7 @@ class BoxSampler:
             blind = []
         return self._limited + (self._gpu.limited if self._gpu else []) + blind
 
-    def read(self, wait: float = 0.0) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    def read(self, wait: float = 0.0) -> tuple[JsonObject, list[dict[str, str]]]:
         """Take one sample.
 
         Args:
@@ -167,8 +169,8 @@ class BoxSampler:
         """
         at = time.time()
         events: list[dict[str, str]] = []
-        procs: list[dict[str, Any]] = []
-        fields: dict[str, Any] = {"at": round(at, 3)}
+        procs: list[JsonObject] = []
+        fields: JsonObject = {"at": round(at, 3)}
         reads: list[tuple[str, Callable[[], Any]]] = [
             ("procs", self._procs.read if self._procs else list),
             ("ranks", lambda: self._read_ranks(procs)),
@@ -210,7 +212,7 @@ class BoxSampler:
             events,
         )  # an empty list is reported, too: without the field it is unknown, as with older agents
 
-    def _read_ranks(self, procs: list[dict[str, Any]]) -> None:
+    def _read_ranks(self, procs: list[JsonObject]) -> None:
         if procs and self._ranks is None:
             from rgt_box.sampling.rank_waits import (
                 RankWatch,
@@ -220,7 +222,7 @@ class BoxSampler:
         if self._ranks is not None:
             self._ranks.add_rank_readings(procs)
 
-    def _find_events(self, fields: dict[str, Any]) -> list[dict[str, str]]:
+    def _find_events(self, fields: JsonObject) -> list[dict[str, str]]:
         events = []
         mem, cpu, procs = fields.get("mem", {}), fields.get("cpu", {}), fields.get("procs", [])
         text = oom_event(self._oom_kills, mem)
@@ -305,7 +307,7 @@ def has_slurm() -> bool:
     return background.which(SQUEUE) is not None
 
 
-def slurm_jobs() -> list[dict[str, Any]]:
+def slurm_jobs() -> list[JsonObject]:
     """Query ``squeue`` (takes seconds if the controller is busy: call it in a thread).
 
     Raises:
@@ -320,7 +322,7 @@ def slurm_jobs() -> list[dict[str, Any]]:
     return parse_squeue(text)[:MOST_JOBS]
 
 
-def parse_squeue(text: str) -> list[dict[str, Any]]:
+def parse_squeue(text: str) -> list[JsonObject]:
     """Parse its rows; invalid ones are ignored."""
     found = []
     for row in text.splitlines():
@@ -377,7 +379,7 @@ class SessionSampler:
         if has_slurm():
             self._slurm = background.Background(slurm_jobs, SLURM_PERIOD, SQUEUE_TIMEOUT * 2)
 
-    def read(self, wait: float = 0.0) -> dict[str, Any]:
+    def read(self, wait: float = 0.0) -> JsonObject:
         """Return the ``session`` object of a sample."""
         words = (self._uptime.read() or b"").split()
         names, error = self._tmux.poll(wait)

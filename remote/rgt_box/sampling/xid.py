@@ -15,7 +15,9 @@ from rgt_box import background, files, place, procstat
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, List, Tuple
+    from typing import List, Tuple
+
+    from rgt_wire import JsonObject
 
     Records = List[Tuple[int, str]]
 
@@ -354,7 +356,7 @@ class XidWatch:
     def _save_state(self) -> None:
         if not self._remember:
             return
-        state: dict[str, Any] = {"boot": self._boot, "at_us": self._told}
+        state: JsonObject = {"boot": self._boot, "at_us": self._told}
         try:
             files.write_json(self._file, state)
         except OSError:

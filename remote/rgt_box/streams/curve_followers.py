@@ -35,6 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator, Protocol, Sequence
 
+    from rgt_wire import JsonObject
+
     class SourceScan(Protocol):
         """The part of a finder that `FoundScalars` needs."""
 
@@ -233,7 +235,7 @@ class FoundScalars:
         self._sources: dict[tuple[str, str], FoundSource] = {}
         self._curves: dict[tuple[str, str], SentCurve] = {}
         self._by_count: dict[str, bool] = {}
-        self._leads: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._leads: dict[str, tuple[str, JsonObject]] = {}
         self._unread: dict[str, int] = {}
         self._cursors = cursors
         self._scanned = float("-inf")
@@ -242,11 +244,11 @@ class FoundScalars:
         self._told = self._told_names = self._read_all = False
         self.is_caught_up = False
         """Whether everything that existed at the last check has been read and sent."""
-        self._waiting: Iterator[dict[str, Any]] = iter(())
+        self._waiting: Iterator[JsonObject] = iter(())
         self.is_read_exactly = False
         """Whether its leading curve comes from a metrics file, not from console output."""
 
-    def poll(self, budget: int = 1000, look: bool = True) -> list[dict[str, Any]]:
+    def poll(self, budget: int = 1000, look: bool = True) -> list[JsonObject]:
         """Return ``scalar`` frames for new points.
 
         Args:
@@ -264,7 +266,7 @@ class FoundScalars:
         """Search for sources at the next poll, even if it is not due yet."""
         self._scanned = float("-inf")
 
-    def _poll_sources(self) -> Iterator[dict[str, Any]]:
+    def _poll_sources(self) -> Iterator[JsonObject]:
         if FoundSource.total > MOST_POINTS and not self._told:
             self._told = self._read_all = True
             text = (
@@ -284,7 +286,7 @@ class FoundScalars:
         # polls.
         batches = 8
         left = batches
-        notes: list[dict[str, Any]] = []
+        notes: list[JsonObject] = []
         for source in self._sources.values():
             more = True
             while more and left > 0:
@@ -312,7 +314,7 @@ class FoundScalars:
         )  # the smaller of the last two: the first merge also loads modules
         return chain(notes, self._iterate_frames(runs))
 
-    def _unread_frames(self) -> list[dict[str, Any]]:
+    def _unread_frames(self) -> list[JsonObject]:
         """Return a frame for each run whose log still grows, but is no longer understood."""
         frames = []
         # Lines without a point after which a log counts as not understood.
@@ -359,7 +361,7 @@ class FoundScalars:
             runs.setdefault("" if run == base else run, {})[metric] = curve
         return runs
 
-    def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
+    def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[JsonObject]:
         for run, curves in sorted(runs.items()):
             # One axis per run: a step of one curve must not be mixed with an epoch of another.
             leads = [metric for metric in WIRED if metric in curves and metric != "total_steps"]
@@ -388,7 +390,7 @@ class FoundScalars:
 
     def _frames_of(
         self, run: str, metric: str, curve: Curve, lead: bool, axis: RunAxis
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[JsonObject]:
         source = f"{os.path.join(self.root, run) if run else self.root}#{metric}"
         if (run, metric) not in self._curves:
             self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
@@ -400,7 +402,7 @@ class FoundScalars:
         points_limit = 500
         for at in range(0, len(points), points_limit):
             part = points[at : at + points_limit]
-            head: dict[str, Any] = {
+            head: JsonObject = {
                 "t": "scalar",
                 "run": f"{self.name}/{run}" if run else self.name,
             }
@@ -485,7 +487,7 @@ class ScalarFollower:
             self._cursor = {"inode": cursor[0], "offset": cursor[1]}
         self._news = time.monotonic()
 
-    def poll(self) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    def poll(self) -> tuple[JsonObject | None, list[JsonObject]]:
         """Return the next ``scalar`` frame (None if there is nothing new) and events of the run.
 
         At most `ROWS` points; call again until None to catch up. A replaced or shortened file
@@ -511,7 +513,7 @@ class ScalarFollower:
         if now is None or now["offset"] == start:
             return None, []
         self._news = time.monotonic()
-        frame: dict[str, Any] = {"t": "scalar", "run": self.run, "source": self.source}
+        frame: JsonObject = {"t": "scalar", "run": self.run, "source": self.source}
         frame.update(inode=now["inode"], start=start, end=now["offset"])
         points = frame["points"] = [_frame_row(row) for row in _step_rows(batch)]
         if points and points[-1][1] is None:

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_wire import JsonObject
+
     from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
     from rgt_box.streams.trainings import Trainings
 
@@ -36,12 +38,12 @@ class Collector:
     """
 
     def __init__(
-        self, collect: Callable[[], tuple[list[dict[str, Any]], bool]], at: Callable[[], str] = str
+        self, collect: Callable[[], tuple[list[JsonObject], bool]], at: Callable[[], str] = str
     ) -> None:
         self._collect, self._at = collect, at
         self._orders: list[Callable[[], None]] = []
         self._wanted, self._done = threading.Event(), threading.Event()
-        self._frames: list[dict[str, Any]] = []
+        self._frames: list[JsonObject] = []
         self._more = False
         self._asked: float | None = None
         self._told = False
@@ -56,7 +58,7 @@ class Collector:
         """Run `action` in the thread before its next round."""
         self._orders.append(action)
 
-    def take_results(self, wait: float) -> tuple[list[dict[str, Any]], bool]:
+    def take_results(self, wait: float) -> tuple[list[JsonObject], bool]:
         """Start a round, unless one is in progress, and return the finished results.
 
         Args:
@@ -120,7 +122,7 @@ class FrozenLogs:
     def __init__(self) -> None:
         self._told: dict[str, float] = {}
 
-    def check_log(self, name: str, log: str, saved: float) -> list[dict[str, Any]]:
+    def check_log(self, name: str, log: str, saved: float) -> list[JsonObject]:
         """Return an event (without ``boot`` and ``seq``) if the log is newly frozen.
 
         Args:
@@ -158,7 +160,7 @@ class FollowedFiles:
         config: A checked watch configuration.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: JsonObject) -> None:
         self._config = config
         self._log_cursors: dict[str, tuple[int, int]] = dict(config["log_cursors"])
         self._scalar_cursors: dict[str, tuple[int, int]] = dict(config["scalar_cursors"])
@@ -193,7 +195,7 @@ class FollowedFiles:
             self._wanted.append(path)
         self._looked = float("-inf")
 
-    def apply_found(self, report: dict[str, Any]) -> None:
+    def apply_found(self, report: JsonObject) -> None:
         """Apply the recorder's report of discovered trainings; see `rgt_box.discovery`."""
         if self._trainings is None:
             if not report.get("runs"):
@@ -215,7 +217,7 @@ class FollowedFiles:
         self._unwanted.add(path)
 
     def _poll_guarded(
-        self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]
+        self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[JsonObject]
     ) -> Any:
         """Poll one follower.
 
@@ -241,7 +243,7 @@ class FollowedFiles:
         self._failures.pop(what, None)
         return found
 
-    def poll_frames(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
+    def poll_frames(self, budget: int) -> tuple[list[JsonObject], bool]:
         """Return new frames, and whether more is waiting already.
 
         Args:
@@ -251,7 +253,7 @@ class FollowedFiles:
         Returns:
             Frames; events of runs lack ``boot`` and ``seq``.
         """
-        frames: list[dict[str, Any]] = []
+        frames: list[JsonObject] = []
         now = time.monotonic()
         look = now - self._looked >= SLOW
         if look:
@@ -260,7 +262,7 @@ class FollowedFiles:
         # Half for curves, the rest for logs: neither starves the other.
         news = self._poll_curves(budget // 2, look)
         more = bool(news)
-        lines: dict[str, dict[str, Any]] = {}
+        lines: dict[str, JsonObject] = {}
         for path, log in self._logs.items():
             if len(news) + len(lines) >= budget:
                 more = True
@@ -284,14 +286,14 @@ class FollowedFiles:
                     frame["partial"] = self._masker.mask_line(frame["partial"])
         return [*frames, *news, *lines.values()], more or bool(lines and self._first)
 
-    def _poll_curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
+    def _poll_curves(self, budget: int, look: bool) -> list[JsonObject]:
         """Return frames of the metrics of named runs; runs that sent something move to the end.
 
         Args:
             budget: Maximum number of frames: the first read of a sweep may find gigabytes.
             look: Also poll those that have been quiet for a while.
         """
-        frames: list[dict[str, Any]] = []
+        frames: list[JsonObject] = []
         for source, run in list(self._scalars.items()):
             if len(frames) >= budget:
                 break
@@ -318,8 +320,8 @@ class FollowedFiles:
             found.is_caught_up for found in self._found.values()
         )
 
-    def _poll_slow_sources(self) -> list[dict[str, Any]]:
-        frames: list[dict[str, Any]] = []
+    def _poll_slow_sources(self) -> list[JsonObject]:
+        frames: list[JsonObject] = []
         told = [self._poll_guarded(job.given, job.poll_frame, None, frames) for job in self._jobs]
         for job in self._jobs:
             self.at = job.given

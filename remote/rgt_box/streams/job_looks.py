@@ -19,7 +19,9 @@ from rgt_box.sampling.processes import LiveCells
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Callable
+
+    from rgt_wire import JsonObject
 
 EVERY, TIMEOUT = 1.0, 5.0
 """Seconds between two checks of a job (a few system calls if nothing has changed), and until it
@@ -47,19 +49,19 @@ class JobPoll:
         self.path = os.path.abspath(os.path.expanduser(path))
 
         self._job, self._live = JobWatch(path), LiveCells([path])
-        self._newest: dict[str, Any] | None = None
+        self._newest: JsonObject | None = None
         self._asking = Background(self._read_job, EVERY, TIMEOUT)
         self._written: list[str] = []
         self.is_new = True
         self.hangs = False
-        self.frame: dict[str, Any] | None = None
+        self.frame: JsonObject | None = None
         """The last ``queue`` frame; None if there was none yet."""
         self.cells: dict[int, str] = {}
         """pid → name of each live cell."""
         self.smoke: dict[int, str] = {}
         """pid → label of its running smoke command."""
 
-    def _read_job(self) -> tuple[dict[str, Any] | None, dict[int, str], dict[int, str], list[str]]:
+    def _read_job(self) -> tuple[JsonObject | None, dict[int, str], dict[int, str], list[str]]:
         try:
             self._newest = self._job.poll_frame() or self._newest
         except (OSError, ValueError, TypeError, KeyError):
@@ -146,7 +148,7 @@ class JobPolls:
         """Return when the job in a directory was last launched on this box, or None."""
         return self._launched.read().get(path)
 
-    def queue_frames(self) -> dict[str, dict[str, Any]]:
+    def queue_frames(self) -> dict[str, JsonObject]:
         """Return the last ``queue`` frame of each job, by its absolute directory path."""
         return {look.path: look.frame for look in self._all.values() if look.frame is not None}
 
@@ -168,7 +170,7 @@ class JobPolls:
         """Return whether a client names the job in a directory."""
         return path in self._named
 
-    def find_cell(self, path: str, name: str) -> dict[str, Any] | None:
+    def find_cell(self, path: str, name: str) -> JsonObject | None:
         """Return a cell from its job's queue; None if unknown."""
         look = self._all.get(path)
         if look is not None:
@@ -201,7 +203,7 @@ class JobWatch:
         self.given = given
         self._read: Job | None = None
         self._seen: object = None
-        self._sent: dict[str, Any] | None = None
+        self._sent: JsonObject | None = None
         self.runs: list[tuple[str, str]] = []
         """(name, run directory) of every cell."""
         self.running: set[str] = set()
@@ -213,7 +215,7 @@ class JobWatch:
             self._read = Job(self.given)
         return self._read
 
-    def poll_frame(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> JsonObject | None:
         """Return a ``queue`` frame if the state changed since the last call, else None."""
         signatures = [files.signature(self._loaded_job.path(name)) for name in SOURCES]
         seen = [
@@ -289,14 +291,14 @@ class CheckpointWatch:
         is_mine: Callable[[str, float], bool] | None = None,
     ) -> None:
         self.run, self._searches, self._is_mine = run, searches, is_mine
-        self._sent: dict[str, Any] = {"items": [], "writing": []}
+        self._sent: JsonObject = {"items": [], "writing": []}
 
     @property
     def newest_time(self) -> float:
         """When the newest one was written, or 0."""
         return max((item["at"] for item in self._sent["items"]), default=0.0)
 
-    def poll_frame(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> JsonObject | None:
         """Return a ``ckpt`` frame if the list changed since the last call, else None."""
         by_path = {one.path: one for search in self._searches for one in search.poll_checkpoints()}
         found = sorted(
@@ -320,7 +322,7 @@ class CheckpointWatch:
         )
 
 
-def _checkpoint_item(one: FoundCheckpoint) -> dict[str, Any]:
+def _checkpoint_item(one: FoundCheckpoint) -> JsonObject:
     """Return a checkpoint as in the frame, without unknown fields."""
     item = {
         "path": one.path, "step": one.step, "epoch": one.epoch, "bytes": one.bytes, "at": round(one.at, 3),

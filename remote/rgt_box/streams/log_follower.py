@@ -17,7 +17,9 @@ from rgt_box import files
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Iterator
+    from typing import Iterator
+
+    from rgt_wire import JsonObject
 
 _SUFFIX = re.compile(r"[.\-_](?:\d{1,9}|\d{4}-?\d\d-?\d\d[-_T.:\d]*)$")
 """``.1``, ``-20261121``, ``.2026-11-21_10``: suffixes of rotated files, but not of copies or
@@ -242,7 +244,7 @@ class LogFollower:
         self._ended = False
         """True once the last line of a file that is being left has been sent."""
 
-    def poll_frame(self) -> dict[str, Any] | None:
+    def poll_frame(self) -> JsonObject | None:
         """Return the next ``log`` frame, or None if there is nothing new.
 
         A frame has at most about `READ` bytes of lines; call again until None to catch up.
@@ -274,7 +276,7 @@ class LogFollower:
             self._close_file()
             return None
 
-    def _switch_file(self) -> dict[str, Any] | None:
+    def _switch_file(self) -> JsonObject | None:
         """Switch to the current file at the path.
 
         The old one's last line counts without a newline.
@@ -295,7 +297,7 @@ class LogFollower:
             return self.poll_frame()
         return None
 
-    def _empty_file_frame(self, size: int) -> dict[str, Any] | None:
+    def _empty_file_frame(self, size: int) -> JsonObject | None:
         """Return one frame without lines for a file that is still empty."""
         if not self._tells_empty:
             return None
@@ -304,7 +306,7 @@ class LogFollower:
             return self._build_frame(0, [])
         return None
 
-    def _unfinished(self) -> dict[str, Any] | None:
+    def _unfinished(self) -> JsonObject | None:
         """Return a frame for a line that stays unfinished, such as a progress bar."""
         text = self._splitter.partial_line
         now = time.monotonic()
@@ -369,7 +371,7 @@ class LogFollower:
         position = self._base + self._splitter.done
         return position == 0 or os.pread(self._fd, 1, position - 1) == b"\n"
 
-    def _read_frame(self, size: int) -> dict[str, Any] | None:
+    def _read_frame(self, size: int) -> JsonObject | None:
         if not self._skipping_to and size - self._read > BACKLOG:
             # The unfinished line is counted, too, when its newline is skipped.
             self._base = self._read = self._base + self._splitter.done
@@ -424,8 +426,8 @@ class LogFollower:
                 return ahead + end + 1
             ahead += len(data)
 
-    def _build_frame(self, start: int, lines: list[str]) -> dict[str, Any]:
-        frame: dict[str, Any] = {
+    def _build_frame(self, start: int, lines: list[str]) -> JsonObject:
+        frame: JsonObject = {
             "t": "log",
             "path": self._shown,
             "inode": self._inode,
@@ -463,7 +465,7 @@ class LogFollower:
             os.close(self._fd)
             self._fd = -1
 
-    def has_more(self, frame: dict[str, Any]) -> bool:
+    def has_more(self, frame: JsonObject) -> bool:
         """Return whether there is (probably) more after the frame that `poll_frame` has returned."""
         return self._read < self._size or self._ended or frame["end"] - frame["start"] >= SWIFT
 

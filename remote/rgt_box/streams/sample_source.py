@@ -13,7 +13,7 @@ from rgt_box.recorder.ring_history import ChainReader
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any
+    from rgt_wire import JsonObject
 
 CHECK = 1.0
 """Seconds between two checks whether the recorder is still alive (three system calls each)."""
@@ -27,7 +27,7 @@ class RingSource:
         after: The client's cursor.
     """
 
-    def __init__(self, folder: str, after: dict[str, Any] | None) -> None:
+    def __init__(self, folder: str, after: JsonObject | None) -> None:
         self._folder = folder
         self._reader = ChainReader(folder)
         self._reader.seek_after(after["boot"] if after else None, after["seq"] if after else 0)
@@ -46,7 +46,7 @@ class RingSource:
         """Return new records, about `limit` bytes of them."""
         return self._reader.read_records(limit)
 
-    def changed_trainings(self, at_once: bool = False) -> dict[str, Any] | None:
+    def changed_trainings(self, at_once: bool = False) -> JsonObject | None:
         """Return the trainings found by the recorder, if they changed since the last call.
 
         Args:
@@ -81,7 +81,7 @@ class RingSource:
 class LocalSource:
     """Samples made in this process while no recorder can run; they are not stored."""
 
-    def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
+    def __init__(self, folder: str, config: JsonObject, after: JsonObject | None) -> None:
         # Here, because a watch with a recorder does not need them.
         from rgt_box.sampling.sampler import BoxSampler
         from rgt_box.streams.job_looks import JobPolls
@@ -117,7 +117,7 @@ class LocalSource:
         """What does not work here, as texts."""
         return self._sampler.limited
 
-    def changed_trainings(self, at_once: bool = False) -> dict[str, Any] | None:
+    def changed_trainings(self, at_once: bool = False) -> JsonObject | None:
         """Return the discovered trainings, if they changed since the last call."""
         finder = self._sampler.finder
         if finder is not None and finder.changed:
@@ -147,7 +147,7 @@ class LocalSource:
         records.append(self._new_record(True, frame))
         return records
 
-    def _new_record(self, is_sample: bool, frame: dict[str, Any]) -> RingRecord:
+    def _new_record(self, is_sample: bool, frame: JsonObject) -> RingRecord:
         self._seq += 1
         frame.update(boot=self._boot, seq=self._seq)
         return RingRecord(self._boot, self._seq, is_sample, jsonline.dumps(frame), 0)
@@ -164,8 +164,8 @@ class LocalSource:
 
 
 def open_source(
-    folder: str, config: dict[str, Any], after: dict[str, Any] | None
-) -> tuple[RingSource | LocalSource, dict[str, Any], str | None]:
+    folder: str, config: JsonObject, after: JsonObject | None
+) -> tuple[RingSource | LocalSource, JsonObject, str | None]:
     """Make sure that a recorder runs and open its ring; if that fails, sample in this process.
 
     Returns:

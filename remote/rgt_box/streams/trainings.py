@@ -24,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
+    from rgt_wire import JsonObject
+
 
 PANE_PERIOD, PANE_TIMEOUT, PANE_FIRST = 5.0, 5.0, 0.5
 """Seconds between two captures, for an answer, and to wait for the first one, which a one-off query
@@ -165,7 +167,7 @@ class FoundTraining:
         if self.pane is not None and self.pane.path and not run.logs:
             self.logs = [TrainingLog(self.pane.path, "tmux:%s" % (run.place or run.pane))]
 
-    def poll_frames(self) -> list[dict[str, Any]]:
+    def poll_frames(self) -> list[JsonObject]:
         """Return frames for new metrics; none once it is over."""
         if self.is_over:
             return []
@@ -177,7 +179,7 @@ class FoundTraining:
             self.is_over, self._curves, self._own = True, None, {}
         return frames
 
-    def _read_sources(self) -> list[dict[str, Any]]:
+    def _read_sources(self) -> list[JsonObject]:
         if self.pane is not None and self.run.ended is None:
             self.pane.append_new_lines()
         first = self._curves is None
@@ -225,7 +227,7 @@ class FoundTraining:
             frames += self._read_own(path)
         return frames
 
-    def _find_checkpoints(self) -> dict[str, Any] | None:
+    def _find_checkpoints(self) -> JsonObject | None:
         """Return a frame if the training has new checkpoints where it works or writes."""
         roots, since = self._sources.search_roots(), self.run.first_start - SLACK
         if [search.root for search in self._searches] != roots:
@@ -255,8 +257,8 @@ class FoundTraining:
             )
         )
 
-    def _read_own(self, path: str) -> list[dict[str, Any]]:
-        frames: list[dict[str, Any]] = []
+    def _read_own(self, path: str) -> list[JsonObject]:
+        frames: list[JsonObject] = []
         # Reads per poll of a file of rgt's own format, each of 500 points at most.
         own_batches = 20
         for _ in range(own_batches):
@@ -274,7 +276,7 @@ class FoundTraining:
         """Return its logs' names in frames."""
         return [log.shown or log.path for log in self.logs]
 
-    def found_row(self, torn: set[str]) -> dict[str, Any]:
+    def found_row(self, torn: set[str]) -> JsonObject:
         """Return the run as in the ``found`` frame."""
         run = self.run
         shown = self.log_names()
@@ -351,10 +353,10 @@ class Trainings:
         self._claims = FileClaims()
         self._all: dict[str, FoundTraining] = {}
         self._boot = ""
-        self._sent: list[dict[str, Any]] | None = None
+        self._sent: list[JsonObject] | None = None
         self._looked = float("-inf")
 
-    def apply_report(self, report: dict[str, Any]) -> None:
+    def apply_report(self, report: JsonObject) -> None:
         """Apply the recorder's report."""
         self._boot = str(report.get("boot") or "")
         runs = [run for run in map(load_run, report.get("runs") or []) if run is not None]
@@ -395,7 +397,7 @@ class Trainings:
 
     def poll_frames(
         self, taken: list[str], ask: Callable[[str, Callable[[], list[Any]], list[Any]], list[Any]]
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return new frames.
 
         Args:
@@ -409,7 +411,7 @@ class Trainings:
             return []
         self._looked = now
         self._claims.replace_runs([training.run for training in self._all.values()], taken)
-        frames: list[dict[str, Any]] = []
+        frames: list[JsonObject] = []
         for training in self._followed_trainings():
             frames += ask(training.run.name, training.poll_frames, [])
         told = [

@@ -27,6 +27,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_wire import JsonObject
+
 
 READ = 256 << 10
 FRAMES = 32
@@ -54,7 +56,7 @@ class WatchChannel:
         outbox: Destination of frames.
     """
 
-    def __init__(self, config: dict[str, Any], inbox: ControlInbox, outbox: FrameOutbox) -> None:
+    def __init__(self, config: JsonObject, inbox: ControlInbox, outbox: FrameOutbox) -> None:
         self._config, self._inbox, self._outbox = config, inbox, outbox
         self._folder = place.state_dir()
         if config["job_env"] is not None or config["job_hooks"] is not None:
@@ -154,7 +156,7 @@ class WatchChannel:
         more = self._continue_summary() or more
         return self._send_samples() or more
 
-    def _send_frame(self, frame: dict[str, Any]) -> None:
+    def _send_frame(self, frame: JsonObject) -> None:
         line = jsonline.encode_line(frame)
         # A queue is too important to be left out, unlike any other frame of that length.
         if len(line) > MAX_FRAME and frame["t"] == "queue":
@@ -211,7 +213,7 @@ class WatchChannel:
             self._send_event("no-recorder", "warn", why)
         self._why = why
 
-    def _register_channel(self, after: dict[str, Any] | None) -> None:
+    def _register_channel(self, after: JsonObject | None) -> None:
         try:
             ownership.ensure_private_folder(self._folder)
         except OSError:
@@ -243,7 +245,7 @@ class WatchChannel:
                     partial(self._follows.unfollow_path, control_line["path"])
                 )
 
-    def _send_hello(self, status: dict[str, Any]) -> None:
+    def _send_hello(self, status: JsonObject) -> None:
         hello = {
             "t": "hello",
             "proto": PROTO,
@@ -266,7 +268,7 @@ class WatchChannel:
             self._outbox.start_compression()
         self._outbox.flush()
 
-    def _find_exposed_keys(self) -> list[dict[str, Any]] | None:
+    def _find_exposed_keys(self) -> list[JsonObject] | None:
         """Search for exposed keys; None if a disk does not answer."""
         config = self._config
         # Seconds to search the usual locations of keys, before the first frame.
@@ -274,7 +276,7 @@ class WatchChannel:
         work = background.Background(
             lambda: secret_store.find_tokens(config["jobs"], config["durable"]), 0.0, look_s
         )
-        found: list[dict[str, Any]] | None = work.poll(look_s)[0]
+        found: list[JsonObject] | None = work.poll(look_s)[0]
         return found
 
     def _send_event(self, kind: str, level: str, text: str, at: Any = None) -> None:
@@ -315,7 +317,7 @@ def main(argv: list[str]) -> int:
         line, rest = _first_line()
         config = parse_config(line)
     except BadConfig as problem:
-        event: dict[str, Any] = {
+        event: JsonObject = {
             "t": "event",
             "boot": place.boot_id(),
             "seq": 0,
@@ -366,7 +368,7 @@ class BadConfig(Exception):
     """The line cannot be used; the message says why."""
 
 
-def parse_config(line: bytes) -> dict[str, Any]:
+def parse_config(line: bytes) -> JsonObject:
     """Return a checked configuration with every key present.
 
     Raises:
@@ -400,7 +402,7 @@ def parse_config(line: bytes) -> dict[str, Any]:
     }
 
 
-def parse_control(line: bytes) -> dict[str, Any] | None:
+def parse_control(line: bytes) -> JsonObject | None:
     """Return a checked control line; None for an invalid one, which is ignored."""
     raw = jsonline.loads_dict(line)
     if raw is None or raw.get("op") not in OPS:
@@ -432,7 +434,7 @@ def _parse_seconds(value: Any, most: float = 0.0) -> float:
     return clamp_interval(float(value))
 
 
-def _parse_strings(raw: dict[str, Any], key: str) -> list[str]:
+def _parse_strings(raw: JsonObject, key: str) -> list[str]:
     value = raw.get(key) or []
     if not isinstance(value, list) or any(
         not isinstance(item, str) or "\0" in item for item in value
@@ -441,21 +443,21 @@ def _parse_strings(raw: dict[str, Any], key: str) -> list[str]:
     return value
 
 
-def _parse_text(raw: dict[str, Any], key: str, default: str | None) -> str | None:
+def _parse_text(raw: JsonObject, key: str, default: str | None) -> str | None:
     value = raw.get(key, default)
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise BadConfig(f"{key} must be a string")
     return value
 
 
-def _parse_integer(raw: dict[str, Any], key: str, default: int) -> int:
+def _parse_integer(raw: JsonObject, key: str, default: int) -> int:
     value = raw.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadConfig(f"{key} must be a whole number")
     return value
 
 
-def _sample_cursor(value: Any) -> dict[str, Any] | None:
+def _sample_cursor(value: Any) -> JsonObject | None:
     if value is None:
         return None
     if (
@@ -467,7 +469,7 @@ def _sample_cursor(value: Any) -> dict[str, Any] | None:
     raise BadConfig('samples_after must be {"boot": …, "seq": …}')
 
 
-def _parse_history(value: Any) -> dict[str, Any] | None:
+def _parse_history(value: Any) -> JsonObject | None:
     if value is None:
         return None
     if not isinstance(value, dict):
@@ -487,7 +489,7 @@ def _parse_environment(value: Any) -> dict[str, str] | None:
     return value
 
 
-def _parse_cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
+def _parse_cursors(raw: JsonObject, key: str) -> dict[str, tuple[int, int]]:
     value = raw.get(key) or {}
     if not isinstance(value, dict):
         raise BadConfig(f"{key} must be an object")
