@@ -5,41 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from rgt_tui.demo.embedded import EmbeddedFleet, run_with_deadline
 from rgt_tui.demo.stories import StoryDirector
-from rgt_tui.fleet import ActionTerms, Chronicle, Fleet, FleetSource, HistoryRecorder, PullResult
+from rgt_tui.fleet import Chronicle, Fleet, HistoryRecorder
 from rgt_tui.fleet.config.editing import dump_fleet
-from rgt_tui.gate import Receipt
-from rgt_tui.model import (
-    ActionReview,
-    BillingVerb,
-    CheckResult,
-    FleetState,
-    PersonTick,
-    Profile,
-    StopProgress,
-)
+from rgt_tui.model import FleetState
 from rgt_tui.store import FleetHistory
+
+# Local servers have no rate limit to respect, and a price should move while a person watches.
+METER_SECONDS = 5.0
+FORWARDED = (
+    "answer_question", "box_log", "confirm_done", "evaluate_checks", "execute_action",
+    "find_receipt", "fix_trials", "follow_log", "keep_log", "mute_alert", "profile_of",
+    "pull_directories", "retry_box", "review_action", "run_check", "run_command",
+    "runnable_command", "set_box_paused", "set_interval", "shell_words", "store_tick", "transfers",
+)  # fmt: skip
+"""Methods of the engine that the demo has, too."""
+log = logging.getLogger("rgt.demo")
+
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rgt_tui.fleet import FixTrials, TransferNote
-    from rgt_tui.fleet.box_logs import BoxLog
-    from rgt_tui.fleet.kept_lines import KeptLines
-    from rgt_tui.profiles import TransferCost
-    from rgt_tui.transfer.copying import PullProgress
-
-# Local servers have no rate limit to respect, and a price should move while a person watches.
-METER_SECONDS = 5.0
-log = logging.getLogger("rgt.demo")
+    # With every method that is forwarded to it.
+    from rgt_tui.fleet import Fleet as _Forwarding
+else:
+    from rgt_tui.fleet import FleetSource as _Forwarding
 
 
-class DemoFleet(FleetSource):
-    """The embedded fleet."""
+class DemoFleet(_Forwarding):
+    """The embedded fleet; what is not defined here is done by the engine, once the boxes are up."""
 
     keeps_logs = keeps_transfers = runs_checks = True
 
@@ -82,14 +80,6 @@ class DemoFleet(FleetSource):
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
 
-    def profile_of(self, box: str) -> Profile:
-        """The profile of a box."""
-        return self._running_fleet.profile_of(box)
-
-    def evaluate_checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box."""
-        return self._running_fleet.evaluate_checks(box)
-
     def focus_box(self, box: str | None) -> None:
         """Set which box is on screen."""
         if self._fleet is not None:
@@ -100,112 +90,10 @@ class DemoFleet(FleetSource):
         if self._fleet is not None:
             self._fleet.set_looking(looking)
 
-    def follow_log(self, box: str, path: str) -> None:
-        """Follow one more log."""
-        self._running_fleet.follow_log(box, path)
-
-    def keep_log(self, box: str, path: str) -> KeptLines | None:
-        """Keep all lines of a log from now on."""
-        return self._running_fleet.keep_log(box, path)
-
     def leave_log(self, box: str, path: str) -> None:
         """Keep only its newest lines again."""
         if self._fleet is not None:
             self._fleet.leave_log(box, path)
-
-    def box_log(self, box: str, path: str) -> BoxLog:
-        """Return a log on its box."""
-        return self._running_fleet.box_log(box, path)
-
-    def shell_words(self, box: str, command: str = "") -> tuple[str, ...]:
-        """Return the program and its arguments that open a terminal on a box."""
-        return self._running_fleet.shell_words(box, command)
-
-    async def run_command(self, words: tuple[str, ...], on_line: Callable[[str], None]) -> int:
-        """Run a command that a person has typed."""
-        return await self._running_fleet.run_command(words, on_line)
-
-    def fix_trials(self, box: str) -> FixTrials:
-        """Return what runs the steps of a fix on a box."""
-        return self._running_fleet.fix_trials(box)
-
-    def set_box_paused(self, box: str, paused: bool) -> None:
-        """Disconnect from a box, or connect again."""
-        self._running_fleet.set_box_paused(box, paused)
-
-    def retry_box(self, box: str) -> None:
-        """Connect now."""
-        self._running_fleet.retry_box(box)
-
-    def set_interval(self, box: str, seconds: float | None) -> None:
-        """Set the sampling interval of a box in seconds."""
-        self._running_fleet.set_interval(box, seconds)
-
-    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
-        """Mute an alert."""
-        self._running_fleet.mute_alert(box, alert, seconds)
-
-    def answer_question(self, question: int, text: str | None) -> None:
-        """Answer a question."""
-        self._running_fleet.answer_question(question, text)
-
-    async def review_action(
-        self,
-        box: str,
-        verb: BillingVerb,
-        **given: Unpack[ActionTerms],
-    ) -> ActionReview:
-        """Collect what a user must see before a billing action."""
-        return await self._running_fleet.review_action(box, verb, **given)
-
-    def execute_action(
-        self,
-        box: str,
-        verb: BillingVerb,
-        typed: str,
-        *,
-        evidence_digest: str | None = None,
-        **given: Unpack[ActionTerms],
-    ) -> AsyncIterator[StopProgress]:
-        """Carry out a billing action, if the gate allows it."""
-        return self._running_fleet.execute_action(
-            box, verb, typed, evidence_digest=evidence_digest, **given
-        )
-
-    async def confirm_done(self, box: str) -> StopProgress:
-        """Record that the user has done it by hand."""
-        return await self._running_fleet.confirm_done(box)
-
-    async def find_receipt(self, box: str) -> Receipt | None:
-        """Return the newest receipt of a box."""
-        return await self._running_fleet.find_receipt(box)
-
-    async def pull_directories(
-        self,
-        box: str,
-        paths: tuple[str, ...],
-        on_progress: Callable[[PullProgress], None],
-        on_plan: Callable[[str], None],
-        agree: Callable[[TransferCost], Awaitable[bool]],
-    ) -> PullResult:
-        """Copy directories of a box into the demo's own directory, and verify the copy."""
-        return await self._running_fleet.pull_directories(box, paths, on_progress, on_plan, agree)
-
-    async def transfers(self) -> tuple[TransferNote, ...]:
-        """Return the demo's transfers, newest first."""
-        return await self._running_fleet.transfers()
-
-    async def store_tick(self, box: str, check: str, tick: PersonTick) -> str | None:
-        """Store a user's answer to a check for the demo's lifetime."""
-        return await self._running_fleet.store_tick(box, check, tick)
-
-    def runnable_command(self, box: str, check: str) -> str | None:
-        """Return the command that runs a check."""
-        return self._running_fleet.runnable_command(box, check)
-
-    async def run_check(self, box: str, check: str, on_line: Callable[[str], None]) -> int:
-        """Run a check's command."""
-        return await self._running_fleet.run_check(box, check, on_line)
 
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.
@@ -260,17 +148,24 @@ class DemoFleet(FleetSource):
         await run_with_deadline(*works, self.embedded.kill(), seconds=stop_seconds)
         await self.embedded.stop()
 
-    @property
-    def _running_fleet(self) -> Fleet:
-        if self._fleet is None:
-            # The error that a fleet raises for an unknown box, which the screens handle.
-            raise KeyError("the demo's boxes are not up yet")
-        return self._fleet
-
     def _pass_on(self, state: FleetState) -> None:
         # A copy: a callback may end its own subscription.
         for callback in list(self._subscribers):
             callback(state)
+
+
+def _forward_call(name: str) -> Callable[..., Any]:
+    def forwarded(demo: DemoFleet, *given: Any, **named: Any) -> Any:
+        if demo._fleet is None:
+            # The error that a fleet raises for an unknown box, which the screens handle.
+            raise KeyError("the demo's boxes are not up yet")
+        return getattr(demo._fleet, name)(*given, **named)
+
+    return forwarded
+
+
+for name in FORWARDED:
+    setattr(DemoFleet, name, _forward_call(name))
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
