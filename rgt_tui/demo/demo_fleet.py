@@ -65,7 +65,7 @@ class DemoFleet(_Forwarding):
         return None
 
     @property
-    def audit_file(self) -> Path | None:
+    def audit_file(self) -> Path | None:  # type: ignore[override]  # none before the boxes are up
         """Where the demo writes its billing actions, separate from the user's own."""
         if self._fleet is not None:
             return self._fleet.audit_file

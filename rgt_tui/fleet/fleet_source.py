@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypedDict, Unpack, runtime_checkable
 
 from rgt_tui.model import (
     ActionReview,
@@ -485,29 +485,13 @@ class ReadOnlyFleet(FleetSource):
     def follow_log(self, box: str, path: str) -> None:
         """Do nothing: only recorded lines are shown."""
 
-    def set_box_paused(self, box: str, paused: bool) -> None:
+    def set_box_paused(self, *_: Any, **__: Any) -> None:
         """Refuse."""
         self.notify_refusal()
 
-    def retry_box(self, box: str) -> None:
-        """Refuse."""
-        self.notify_refusal()
+    retry_box = set_interval = mute_alert = answer_question = set_box_paused
 
-    def set_interval(self, box: str, seconds: float | None) -> None:
-        """Refuse."""
-        self.notify_refusal()
-
-    def mute_alert(self, box: str, alert: str, seconds: float | None) -> None:
-        """Refuse."""
-        self.notify_refusal()
-
-    def answer_question(self, question: int, text: str | None) -> None:
-        """Refuse."""
-        self.notify_refusal()
-
-    async def review_action(
-        self, box: str, verb: BillingVerb, **given: Unpack[ActionTerms]
-    ) -> ActionReview:
+    async def review_action(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse.
 
         Raises:
@@ -515,24 +499,9 @@ class ReadOnlyFleet(FleetSource):
         """
         raise GateClosed((self.why_nothing,))
 
-    async def execute_action(
-        self,
-        box: str,
-        verb: BillingVerb,
-        typed: str,
-        *,
-        evidence_digest: str | None = None,
-        **given: Unpack[ActionTerms],
-    ) -> AsyncIterator[StopProgress]:
-        """Refuse.
+    confirm_done = pull_directories = review_action
 
-        Raises:
-            GateClosed: always.
-        """
-        raise GateClosed((self.why_nothing,))
-        yield  # pragma: no cover - makes it the iterator that it is said to be
-
-    async def confirm_done(self, box: str) -> StopProgress:
+    def execute_action(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse.
 
         Raises:
@@ -543,21 +512,6 @@ class ReadOnlyFleet(FleetSource):
     async def find_receipt(self, box: str) -> Receipt | None:
         """Return None: a recording contains no receipts."""
         return None
-
-    async def pull_directories(
-        self,
-        box: str,
-        paths: tuple[str, ...],
-        on_progress: Callable[[PullProgress], None],
-        on_plan: Callable[[str], None],
-        agree: Callable[[TransferCost], Awaitable[bool]],
-    ) -> PullResult:
-        """Refuse.
-
-        Raises:
-            GateClosed: always.
-        """
-        raise GateClosed((self.why_nothing,))
 
 
 class PlatformAccount(FrozenStruct):
