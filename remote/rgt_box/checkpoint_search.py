@@ -21,7 +21,7 @@ from rgt_box import files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+    from typing import Any, Iterable, NamedTuple
 
     from rgt_wire import JsonObject
     from rgt_wire.checkpoint_layouts import Checkpoint
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
         path: str
         """Absolute path of its directory, or of its weights file."""
-        files: "Tuple[str, ...]"
+        files: "tuple[str, ...]"
         """Absolute paths of all its files."""
         group: str
-        step: "Optional[int]"
-        epoch: "Optional[int]"
+        step: "int | None"
+        epoch: "int | None"
         best: bool
         bytes: int
         inodes: int
@@ -138,18 +138,18 @@ class CheckpointSearch:
         self.root, self._since, self._only = root, since, only
         self._most, self._depth, self._waits = most, depth, waits
         self._content = ContentReader(root)
-        self._folders: "Dict[str, object]" = {}
-        self._paths: List[str] = []
-        self._watched: "Dict[str, object]" = {}
-        self._found: "List[FoundCheckpoint]" = []
-        self._seen: "Dict[str, Tuple[object, float]]" = {}
+        self._folders: "dict[str, object]" = {}
+        self._paths: list[str] = []
+        self._watched: "dict[str, object]" = {}
+        self._found: "list[FoundCheckpoint]" = []
+        self._seen: "dict[str, tuple[object, float]]" = {}
         self._walked = self._took = 0.0
         self._pending = False
         """A checkpoint may become complete although nothing changes any more."""
         self.cut = False
         """The tree is larger than the listed part."""
 
-    def poll_checkpoints(self) -> "List[FoundCheckpoint]":
+    def poll_checkpoints(self) -> "list[FoundCheckpoint]":
         """Return all current checkpoints, oldest first."""
         now = time.monotonic()
         walk = self._is_changed(now)
@@ -176,11 +176,11 @@ class CheckpointSearch:
         return any(files.signature(path) != mark for path, mark in self._watched.items())
 
     def _walk_folders(self, now: float) -> None:
-        paths: List[str] = []
-        folders: "Dict[str, object]" = {}
+        paths: list[str] = []
+        folders: "dict[str, object]" = {}
         level = [(self.root, "", 0)]
-        links: "List[Tuple[str, str, int]]" = []
-        known: "set[Tuple[int, int]]" = set()
+        links: "list[tuple[str, str, int]]" = []
+        known: "set[tuple[int, int]]" = set()
         entries, self.cut = 0, False
         # A directory that changed within this many nanoseconds is listed again at the next poll.
         fresh_ns = 100_000_000
@@ -251,7 +251,7 @@ class CheckpointSearch:
         # A run that keeps the last three would add a name with each save.
         self._seen = {path: seen for path, seen in self._seen.items() if path in present}
         self._watched = {}
-        newest: "Dict[str, FoundCheckpoint]" = {}
+        newest: "dict[str, FoundCheckpoint]" = {}
         for each in found:
             newest[each.group] = each
         # Overwriting a file changes no directory, so watch the files of each series' newest
@@ -266,7 +266,7 @@ class CheckpointSearch:
                     (path, files.signature(path)) for path in each.files[:MOST_FOLDERS]
                 )
 
-    def _measure_checkpoint(self, one: Checkpoint, now: float) -> "Optional[FoundCheckpoint]":
+    def _measure_checkpoint(self, one: Checkpoint, now: float) -> "FoundCheckpoint | None":
         path = os.path.normpath(os.path.join(self.root, one.path))
         total, newest = 0, 0.0
         # Maximum number of files counted per checkpoint.
@@ -324,7 +324,7 @@ class CheckpointSearch:
         return age > QUIET_S or now - known[1] > QUIET_S
 
 
-def count_bytes_and_inodes(path: str) -> "Tuple[int, int]":
+def count_bytes_and_inodes(path: str) -> "tuple[int, int]":
     """Return (bytes, inodes) of a file or a tree; (0, 0) if it does not exist."""
     try:
         total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
@@ -358,7 +358,7 @@ class ContentReader:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._known: Dict[str, "tuple[object, FileContent]"] = {}
+        self._known: dict[str, "tuple[object, FileContent]"] = {}
 
     def __call__(self, path: str) -> FileContent:
         """Return what a file's bytes show; `NOTHING` if it cannot be read."""
@@ -418,7 +418,7 @@ def _read_text_content(name: str, data: bytes) -> FileContent:
     )
 
 
-def _first_whole_number(entries: "JsonObject", keys: "tuple[str, ...]") -> "Optional[int]":
+def _first_whole_number(entries: "JsonObject", keys: "tuple[str, ...]") -> "int | None":
     """Return the value of the first key that is a whole number, or a text of one."""
     for key in keys:
         value = entries.get(key)
@@ -516,7 +516,7 @@ def _read_pickle(fd: int, size: int, name: str) -> FileContent:
     )
 
 
-def read_pickle_entries(data: bytes) -> "tuple[Optional[int], Optional[int]]":
+def read_pickle_entries(data: bytes) -> "tuple[int | None, int | None]":
     """Return step and epoch of a pickle's outermost dictionary, from its opcodes only."""
     import pickletools  # here: needed only for such files
 

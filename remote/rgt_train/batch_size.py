@@ -6,7 +6,7 @@ import re
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, Mapping
 
 import torch
 from rgt_wire import size_text
@@ -34,7 +34,7 @@ class BatchEstimate:
     batch: int
     peak_bytes: int
     budget_bytes: int
-    tried: Tuple[Tuple[int, Optional[int]], ...]
+    tried: tuple[tuple[int, int | None], ...]
 
     @property
     def headroom_bytes(self) -> int:
@@ -59,10 +59,10 @@ class BatchEstimate:
 def estimate_batch(
     model: torch.nn.Module,
     example: Any,
-    budget: Optional[int] = None,
+    budget: int | None = None,
     *,
-    loss: Optional[Loss] = None,
-    optimizer_bytes: Optional[int] = None,
+    loss: Loss | None = None,
+    optimizer_bytes: int | None = None,
     headroom: float = 0.1,
     most: int = 65_536,
 ) -> BatchEstimate:
@@ -104,7 +104,7 @@ def estimate_batch(
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer_bytes = 2 * sum(p.numel() * p.element_size() for p in trained)
     usable = int(limit * (1 - headroom)) - optimizer_bytes
-    tried: Dict[int, Optional[int]] = {}
+    tried: dict[int, int | None] = {}
 
     def try_batch(batch: int) -> bool:
         used = _measure_step(model, _repeat_first(example, batch), loss or _default_loss, usable)
@@ -138,7 +138,7 @@ def _largest_that_fits(fits: Callable[[int], bool], most: int) -> int:
     return good
 
 
-def _measure_step(model: torch.nn.Module, batch: Any, loss: Loss, limit: int) -> Optional[int]:
+def _measure_step(model: torch.nn.Module, batch: Any, loss: Loss, limit: int) -> int | None:
     """Return the most bytes in use during a step on `batch`; None if they ran out."""
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -156,7 +156,7 @@ def _measure_step(model: torch.nn.Module, batch: Any, loss: Loss, limit: int) ->
 
 def _measure_on_gpu(
     model: torch.nn.Module, batch: Any, loss: Loss, device: torch.device
-) -> Optional[int]:
+) -> int | None:
     torch.cuda.empty_cache()  # what an earlier trial has split up must not make this one fail
     torch.cuda.reset_peak_memory_stats(device)
     exhausted = False
@@ -187,15 +187,15 @@ class _AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         peak: The most bytes so far.
     """
 
-    def __init__(self, limit: int, existing: List[torch.Tensor]) -> None:
+    def __init__(self, limit: int, existing: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._limit, self._live, self.peak = limit, 0, 0
-        self._sizes: Dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
         for tensor in existing:
             self._add_storage(tensor)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = None
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors_of(result):
@@ -266,7 +266,7 @@ def _default_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
     return torch.stack(means).sum()
 
 
-def _tensors_of(value: Any) -> List[torch.Tensor]:
+def _tensors_of(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):

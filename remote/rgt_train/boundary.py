@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -36,10 +36,10 @@ class OptimizerHooks:
         before: Callable[[], None],
         captured: Callable[[], None] = lambda: None,
     ) -> None:
-        self.silent: List[str] = []
+        self.silent: list[str] = []
         self.touched = False
         self._before, self._captured = before, captured
-        self._handles: List[Any] = []
+        self._handles: list[Any] = []
         self._known = False
         for optimizer in optimizers:
             name = type(optimizer).__name__
@@ -128,7 +128,7 @@ class StepBoundary:
         self._hooks.touched = False
         self.keep_epoch_end()
 
-    def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
+    def keep_epoch_end(self, random: dict[str, Any] | None = None) -> None:
         """Keep a copy of the small parts of the state if the last step of the epoch is done.
 
         Args:
@@ -211,17 +211,17 @@ class StepGap:
         # A tensor as learning rate would need the GPU at every step.
         self._groups = [group for group in groups if type(group["lr"]) is float]
         self._schedules = [part for part in watched if hasattr(part, "last_epoch")]
-        self._tensors: List[Tuple[str, torch.Tensor]] = []
+        self._tensors: list[tuple[str, torch.Tensor]] = []
         for name, part in {**state.models, **state.others}.items():
             if isinstance(part, torch.nn.Module):
                 held = [*part.named_parameters(), *part.named_buffers()]
                 self._tensors += [(f"{name}/{key}", tensor) for key, tensor in held]
-        self._samples: Optional[Dict[str, Any]] = self._sampled()
+        self._samples: dict[str, Any] | None = self._sampled()
         self._armed = self._untouched = False
         self._steps = 0
-        self._settings: List[Any] = []
+        self._settings: list[Any] = []
         self._random = torch.default_generator.get_state()
-        self._others: Optional[Tuple[Any, ...]] = None
+        self._others: tuple[Any, ...] | None = None
 
     def begin(self) -> None:
         """Check, at the first batch, that the weights are those with which the Run was made.
@@ -305,17 +305,17 @@ class StepGap:
             self._record(told)
             self._say(f"warning: {told}")
 
-    def _rates(self) -> List[Any]:
-        rates: List[Any] = [group["lr"] for group in self._groups]
+    def _rates(self) -> list[Any]:
+        rates: list[Any] = [group["lr"] for group in self._groups]
         return rates + [schedule.last_epoch for schedule in self._schedules]
 
-    def _look_closely(self) -> Tuple[Any, ...]:
+    def _look_closely(self) -> tuple[Any, ...]:
         others = rng.capture_states()
         # Compared separately, because a loader's draws from it can be undone.
         del others["torch"]
         return others, [version_of(tensor) for _, tensor in self._tensors]
 
-    def _sampled(self) -> Dict[str, Any]:
+    def _sampled(self) -> dict[str, Any]:
         """Return digests of parts of some weights, by name and dtype, wherever they are."""
         apart = max(1, len(self._tensors) // 64)
         return {

@@ -18,13 +18,8 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    Deque,
-    Dict,
     Iterable,
-    List,
     Mapping,
-    Optional,
-    Tuple,
 )
 
 from rgt_train.exits import StopRequest, UsageError
@@ -94,10 +89,10 @@ class SaveCadence:
     def __init__(self, save_every: int, failures: FailureRate) -> None:
         self._fixed = save_every
         self._failures = failures
-        self._costs: Deque[float] = deque(maxlen=5)
-        self._writes: Deque[float] = deque(maxlen=5)
-        self._steps: Deque[float] = deque(maxlen=50)
-        self._beside: Deque[float] = deque(maxlen=10_000)
+        self._costs: deque[float] = deque(maxlen=5)
+        self._writes: deque[float] = deque(maxlen=5)
+        self._steps: deque[float] = deque(maxlen=50)
+        self._beside: deque[float] = deque(maxlen=10_000)
 
     def measured_step(self, seconds: float, *, saving: bool = False) -> None:
         """Record the duration of one step; `saving` while a save was in flight."""
@@ -214,13 +209,13 @@ class StepPace:
         self._busy = 0.0
         self._steps = 0
         self._begin = time.monotonic()
-        self._templates: Dict[Tuple[str, ...], str] = {}
+        self._templates: dict[tuple[str, ...], str] = {}
 
     def begin_step(self) -> None:
         """Start the clock of the next step."""
         self._begin = time.monotonic()
 
-    def end_of_step(self, progress: Progress, values: Dict[str, float]) -> None:
+    def end_of_step(self, progress: Progress, values: dict[str, float]) -> None:
         """Stop the clock, log the step if due, then wait for the rest of its minimum time."""
         spent = time.monotonic() - self._begin
         rest = self._options.pace_s - spent
@@ -234,7 +229,7 @@ class StepPace:
         if rest > 0:
             self._stop.wait(rest)
 
-    def _log_steps(self, progress: Progress, values: Dict[str, float]) -> None:
+    def _log_steps(self, progress: Progress, values: dict[str, float]) -> None:
         rate = self._per_step * self._steps / max(self._busy, 1e-9)
         split = self._split(self._steps)
         self._busy, self._steps = 0.0, 0
@@ -261,7 +256,7 @@ _SHORT = {"grad_norm": "gnorm"}
 _FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
 
 
-def _escaped(names: Iterable[str]) -> List[str]:
+def _escaped(names: Iterable[str]) -> list[str]:
     return [name.replace("%", "%%") for name in names]
 
 
@@ -292,13 +287,13 @@ def plain_number(name: str, value: Number) -> float:
         raise UsageError(f"{name} is {value!r:.80}, not a number") from error
 
 
-def group_rates(optimizers: Mapping[str, Any]) -> Dict[str, float]:
+def group_rates(optimizers: Mapping[str, Any]) -> dict[str, float]:
     """Return the learning rate of each parameter group; nothing where there is only one group.
 
     The names are ``lr/`` and the ``name`` of the group, or its number from 0. With several
     optimizers theirs comes first: ``lr/generator/0``.
     """
-    found: Dict[str, float] = {}
+    found: dict[str, float] = {}
     for optimizer_name, optimizer in optimizers.items():
         first = "lr/"
         if len(optimizers) > 1:
@@ -340,7 +335,7 @@ days on 2,048 nodes), and a private machine is less well maintained. The others 
 session limits, time limits and announced evictions of the platforms.
 """
 
-_SIGNS: Tuple[Tuple[str, str], ...] = (
+_SIGNS: tuple[tuple[str, str], ...] = (
     ("KAGGLE_KERNEL_RUN_TYPE", "session"),
     ("COLAB_RELEASE_TAG", "session"),
     ("SLURM_JOB_ID", "batch"),
@@ -353,9 +348,7 @@ _SIGNS: Tuple[Tuple[str, str], ...] = (
 """
 
 
-def assumed_mtbf(
-    platform: str = "", environment: Optional[Mapping[str, str]] = None
-) -> AssumedMtbf:
+def assumed_mtbf(platform: str = "", environment: Mapping[str, str] | None = None) -> AssumedMtbf:
     """Return the prior of a platform.
 
     Args:
@@ -434,10 +427,10 @@ class Options:
     max_bad_steps: int = 5
     unit: str = "sample"
     per_sample: int = 1
-    loggers: Tuple[str, ...] = ()
+    loggers: tuple[str, ...] = ()
     project: str = "rgt"
     tracker_group: str = ""
-    tags: Tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     result_name: str = ""
     spike: str = "warn"
     spike_factor: float = 10.0
@@ -446,7 +439,7 @@ class Options:
     stall_floor_s: float = 300.0
     stall_exit: int = 0
     desync_every: int = 1
-    override: Tuple[str, ...] = ()
+    override: tuple[str, ...] = ()
     prove: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from typing import Dict, List, Optional, Sequence
+from typing import Sequence
 
 from rgt_train import exits
 from rgt_train.config import SHIPPED, TASKS, Field, merge_config
@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     return result
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
     Args:
@@ -117,7 +117,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _run_training(options: argparse.Namespace, stop: StopRequest) -> int:
-    given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
+    given: dict[str, str | None] = {name: getattr(options, name) for name in _FLAGS}
     files = list(options.config)
     if is_dev_mode(os.environ.get("DEV_MODE", "")) and "dev" not in files:
         files.append("dev")
@@ -175,8 +175,8 @@ def _import_torch() -> None:
         ) from error
 
 
-def _parse_pairs(texts: List[str]) -> Dict[str, str]:
-    result: Dict[str, str] = {}
+def _parse_pairs(texts: list[str]) -> dict[str, str]:
+    result: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign:

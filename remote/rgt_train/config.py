@@ -12,7 +12,7 @@ import importlib
 import json
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, List, Mapping, Sequence, Tuple, Union
 
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.exits import UsageError
@@ -23,7 +23,7 @@ MODEL = "model"
 """The section of the keys that belong to a task."""
 Plain = Union[str, int, float, List[str]]
 
-SHIPPED: Mapping[str, Dict[str, Dict[str, Plain]]] = {
+SHIPPED: Mapping[str, dict[str, dict[str, Plain]]] = {
     # While you write the training: few data, small batches, one epoch; everything is logged, and
     # errors stop it soon.
     "dev": {
@@ -72,16 +72,16 @@ class Field:
     default: Value
     help: str
     least: float = 0.0
-    choices: Tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     section: str = MODEL
 
 
-def _in_section(name: str, *fields: Field) -> Tuple[Field, ...]:
+def _in_section(name: str, *fields: Field) -> tuple[Field, ...]:
     return tuple(replace(field, section=name) for field in fields)
 
 
 # fmt: off
-COMMON: Tuple[Field, ...] = (
+COMMON: tuple[Field, ...] = (
     *_in_section(
         "run",
         Field("task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"),
@@ -145,7 +145,7 @@ COMMON: Tuple[Field, ...] = (
     ),
 )
 
-TASKS: Dict[str, Tuple[Field, ...]] = {
+TASKS: dict[str, tuple[Field, ...]] = {
     "char_lm": (
         Field("width", "int", 64, "channels of the transformer, a multiple of heads", 1),
         Field("layers", "int", 2, "its blocks", 1),
@@ -189,13 +189,13 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
 }
 
 # fmt: on
-TASK_DEFAULTS: Dict[str, Mapping[str, Value]] = {
+TASK_DEFAULTS: dict[str, Mapping[str, Value]] = {
     "diffusion": {"batch": 128, "steps_per_epoch": 500, "log_every": 10, "lr": 2e-3},
 }
 """The defaults of a task that differ from the common ones."""
 
 
-def fields_of(task: str, own: Sequence[Field] = ()) -> Dict[str, Field]:
+def fields_of(task: str, own: Sequence[Field] = ()) -> dict[str, Field]:
     """Return the fields of `task`, common ones first.
 
     Args:
@@ -212,7 +212,7 @@ def fields_of(task: str, own: Sequence[Field] = ()) -> Dict[str, Field]:
 
 def config_tables() -> str:
     """Return a table for each section of the common keys, and one for each task."""
-    parts: List[str] = []
+    parts: list[str] = []
     for section in dict.fromkeys(field.section for field in COMMON):
         parts.append(
             f"Section `{section}`:\n\n" + _fields_table(f for f in COMMON if f.section == section)
@@ -268,7 +268,7 @@ class WrittenScalar:
     items: bool = False
 
 
-def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
+def read_config(path: StrPath) -> dict[str, WrittenScalar]:
     """Return the keys and values of the file at `path`, or of a shipped config, in its order.
 
     Raises:
@@ -304,7 +304,7 @@ def read_config(path: StrPath) -> Dict[str, WrittenScalar]:
         raise UsageError(f"{where}: not YAML: {why or error}") from None
 
 
-def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, WrittenScalar]:
+def _read_yaml(yaml: Any, text: str, name: str) -> dict[str, WrittenScalar]:
     """Return the keys and values of a YAML text.
 
     Args:
@@ -316,12 +316,12 @@ def _read_yaml(yaml: Any, text: str, name: str) -> Dict[str, WrittenScalar]:
         UsageError: It is YAML, but not keys with plain values, below headings at most; names file
             and line.
     """
-    found: Dict[str, WrittenScalar] = {}
+    found: dict[str, WrittenScalar] = {}
 
     def line_of(node: Any) -> str:
         return f"{name}:{node.start_mark.line + 1}"
 
-    def iterate_pairs(node: Any) -> Iterable[Tuple[Any, Any]]:
+    def iterate_pairs(node: Any) -> Iterable[tuple[Any, Any]]:
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{line_of(node)}: expected 'key: value'")
         for key, value in node.value:
@@ -365,7 +365,7 @@ class _JsonPairs(List[Tuple[str, Any]]):
     """A JSON object as its (key, value) pairs, so that a duplicate key is detected."""
 
 
-def _read_json(text: str, name: str) -> Dict[str, WrittenScalar]:
+def _read_json(text: str, name: str) -> dict[str, WrittenScalar]:
     """Return the keys and values of a JSON text."""
     try:
         found = json.loads(text, object_pairs_hook=_JsonPairs)
@@ -379,9 +379,9 @@ def _read_json(text: str, name: str) -> Dict[str, WrittenScalar]:
     return _flatten_sections(found, name)
 
 
-def _flatten_sections(pairs: _JsonPairs, name: str) -> Dict[str, WrittenScalar]:
+def _flatten_sections(pairs: _JsonPairs, name: str) -> dict[str, WrittenScalar]:
     """Return the keys and values of a config, with its sections; `name` is for messages."""
-    found: Dict[str, WrittenScalar] = {}
+    found: dict[str, WrittenScalar] = {}
     for key, value in pairs:
         is_section = isinstance(value, _JsonPairs)
         for inner, plain in value if is_section else [(key, value)]:
@@ -411,7 +411,7 @@ def _text_of(value: Any, where: str) -> str:
     raise UsageError(f"{where} takes a plain value or a list, nothing deeper")
 
 
-def _add_once(found: Dict[str, WrittenScalar], key: str, scalar: WrittenScalar) -> None:
+def _add_once(found: dict[str, WrittenScalar], key: str, scalar: WrittenScalar) -> None:
     if key in found:
         raise UsageError(f"{scalar.where}: {key!r} is given twice, first at {found[key].where}")
     found[key] = scalar
@@ -438,11 +438,11 @@ class Config:
     """
 
     def __init__(
-        self, values: Mapping[str, Value], given: Optional[Mapping[str, Value]] = None
+        self, values: Mapping[str, Value], given: Mapping[str, Value] | None = None
     ) -> None:
-        self.values: Dict[str, Value] = dict(values)
-        self.given: Dict[str, Value] = dict(given or {})
-        self.notes: List[str] = []
+        self.values: dict[str, Value] = dict(values)
+        self.given: dict[str, Value] = dict(given or {})
+        self.notes: list[str] = []
 
     def int(self, name: str) -> int:
         """Return the integer `name`."""
@@ -467,9 +467,9 @@ class Config:
 
 def merge_config(
     files: Sequence[StrPath],
-    given: Mapping[str, Optional[str]],
-    fields_of_other: Optional[FieldsOf] = None,
-    settings: Optional[Mapping[str, str]] = None,
+    given: Mapping[str, str | None],
+    fields_of_other: FieldsOf | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Config:
     """Return the config of a launch.
 
@@ -483,8 +483,8 @@ def merge_config(
         UsageError: An unknown task or key (with the nearest known name), or a value of the wrong
             kind.
     """
-    lines: Dict[str, WrittenScalar] = {}
-    replaced: Dict[str, Dict[str, WrittenScalar]] = {}
+    lines: dict[str, WrittenScalar] = {}
+    replaced: dict[str, dict[str, WrittenScalar]] = {}
     for file in files:
         if str(file) in SHIPPED:
             replaced[str(file)] = dict(lines)
@@ -508,8 +508,8 @@ def merge_config(
             "task of your own is module:Class"
         )
     fields = fields_of(task, own)
-    values: Dict[str, Value] = {name: field.default for name, field in fields.items()}
-    chosen: Dict[str, Value] = {}
+    values: dict[str, Value] = {name: field.default for name, field in fields.items()}
+    chosen: dict[str, Value] = {}
     for name, scalar in lines.items():
         chosen[name] = values[name] = _convert_scalar(
             _find_field(name, scalar, fields, task), scalar
@@ -527,7 +527,7 @@ def _describe_changes(
     fields: Mapping[str, Field],
 ) -> str:
     """Return one line about the values that are in force because of the config `shipped`."""
-    changes: List[str] = []
+    changes: list[str] = []
     for name, scalar in lines.items():
         if scalar.where != _shipped_place(shipped):
             continue

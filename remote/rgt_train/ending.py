@@ -7,7 +7,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable
 
 from rgt_train import exits
 from rgt_train.checkpoint import resume
@@ -54,7 +54,7 @@ class RunEnding:
     coordinator: Coordinator
     restore_rng: Callable[[], None]
     spoilt: Callable[[], str]
-    random_at_end: Optional[Dict[str, Any]] = None
+    random_at_end: dict[str, Any] | None = None
     outdated: bool = False
 
     def finish_run(self) -> None:
@@ -74,7 +74,7 @@ class RunEnding:
                 "meant as the end, call run.finish() before leaving the loop"
             )
             return
-        result: Dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
+        result: dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
         if p.step != self.planned:
             result["planned"] = self.planned
         path = resume.result_path(self.files.out)
@@ -117,8 +117,8 @@ class RunEnding:
         self._note_end(stop.cause)
 
     def end_by_error(
-        self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
-    ) -> Optional[exits.TrainingStop]:
+        self, error: BaseException, trace: TracebackType | None, *, whole: bool
+    ) -> exits.TrainingStop | None:
         """Handle an error that ends the training; return the `Stop` if a signal caused it.
 
         A signal often goes to all processes of a job. Then loader workers die too, or a pipe
@@ -238,7 +238,7 @@ def _pause(seconds: float) -> bool:
     return False
 
 
-def _is_fetching_batch(trace: Optional[TracebackType]) -> bool:
+def _is_fetching_batch(trace: TracebackType | None) -> bool:
     """Return whether an error was raised while the loader was fetching a batch."""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_LOADER):

@@ -10,7 +10,7 @@ import threading
 import weakref
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Callable, Dict, Optional, Sequence, TypeVar
+from typing import Any, Callable, Sequence, TypeVar
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 
@@ -84,7 +84,7 @@ class NotStarted(ShownError):
     exit_code = USAGE
 
 
-def explain_error(error: BaseException) -> Optional[BaseException]:
+def explain_error(error: BaseException) -> BaseException | None:
     """Return the `UsageError` that explains an error in a person's loop; None if it is unknown."""
     if isinstance(error, UsageError):
         return error
@@ -133,14 +133,14 @@ class StopRequest:
     """
 
     def __init__(self, signals: Sequence[signal.Signals] = STOP_SIGNALS) -> None:
-        self.name: Optional[str] = None
-        self.tell: Optional[Callable[[str], None]] = None
+        self.name: str | None = None
+        self.tell: Callable[[str], None] | None = None
         self._signals = {int(number) for number in signals}
         self._interrupted = False
         self._came = threading.Event()
-        self._old: Dict[int, Any] = {}
+        self._old: dict[int, Any] = {}
         self._pid = os.getpid()
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
         if threading.current_thread() is threading.main_thread():
             self._read, self._write = os.pipe()
             # set_wakeup_fd requires it: the C handler must never block on a full pipe.
@@ -197,7 +197,7 @@ class StopRequest:
                         with suppress(Exception):
                             self.tell(name)
 
-    def _note_signal(self, number: int, frame: Optional[FrameType]) -> None:
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
         # A forked child (a loader's worker) inherited this handler.
         if os.getpid() != self._pid:
             if number == signal.SIGTERM or os.getppid() != self._pid or not _is_loader_worker():
@@ -223,7 +223,7 @@ class StopRequest:
         ):
             self._old[signal.SIGCHLD] = raising
 
-            def call_suppressed(number: int, frame: Optional[FrameType]) -> None:
+            def call_suppressed(number: int, frame: FrameType | None) -> None:
                 with suppress(RuntimeError):
                     raising(number, frame)
 
@@ -240,7 +240,7 @@ def _part_in_children(stop: StopRequest) -> None:
     reference: "weakref.ref[StopRequest]" = weakref.ref(stop)
 
     def after_fork() -> None:
-        held: Optional[StopRequest] = reference()
+        held: StopRequest | None = reference()
         if held is not None and held._thread is not None:
             with suppress(ValueError):
                 signal.set_wakeup_fd(-1)

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Sequence
 
 from rgt_train import exits
 from rgt_train.checkpoint import diskio
@@ -98,7 +98,7 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
     )
 
 
-def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
+def _open_newest(out: str, best: bool) -> tuple[str, Any]:
     from rgt_train.checkpoint.safetensors import LoadedCheckpoint
     from rgt_train.checkpoint.store import CheckpointStore
 
@@ -107,7 +107,7 @@ def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
         places = [store.best]
     else:
         places = [path for _, path in reversed(store.list_paths())] + [store.best]
-    complaints: List[str] = []
+    complaints: list[str] = []
     for path in places:
         if not diskio.is_dir(path):
             continue
@@ -123,7 +123,7 @@ def _open_newest(out: str, best: bool) -> Tuple[str, Any]:
     raise CheckpointDamaged("; ".join(complaints) or f"{out} has no {what} yet")
 
 
-def _select_weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
+def _select_weights(loaded: Any, raw: bool) -> tuple[dict[str, Any], str, list[str]]:
     """Return name → tensor, the kind of weights, and the names of values that are not tensors.
 
     A module's extra state may be anything.
@@ -165,7 +165,7 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _flatten_models(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+def _flatten_models(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the tensors of all models; those of a single one keep their names."""
     if len(models) == 1:
         return dict(next(iter(models.values())))

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Deque, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 import torch
 
@@ -47,7 +47,7 @@ class LossSpike:
         return f"loss {self.loss:.4f} is {factor:.1f} spreads above {usual}"
 
 
-def find_spike(losses: Sequence[float], loss: float, factor: float) -> Optional[LossSpike]:
+def find_spike(losses: Sequence[float], loss: float, factor: float) -> LossSpike | None:
     """Return the spike that `loss` is after `losses`, or None.
 
     Args:
@@ -269,7 +269,7 @@ def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> s
             f"{_group_text(parameter, optimizer)} ({_nonfinite_text(parameter)})"
         )
     grads = [(name, p) for name, p in named if p.grad is not None]
-    bad: List[Tuple[str, Any]] = [
+    bad: list[tuple[str, Any]] = [
         (name, p) for name, p in grads if p.grad is not None and not _is_finite(p.grad)
     ]
     if not bad:
@@ -373,11 +373,11 @@ class Watchdog:
         self.path = os.path.join(out, "stalls.log")
         # Number of step times from which the limit is computed.
         steps_limit = 32
-        self._times: Deque[float] = deque(maxlen=steps_limit)
+        self._times: deque[float] = deque(maxlen=steps_limit)
         self._last = time.monotonic()
         self._told = False
         self._closing = threading.Event()
-        self._thread: Optional[threading.Thread] = None
+        self._thread: threading.Thread | None = None
         if rules.factor > 0:
             self._thread = threading.Thread(
                 target=self._watch_steps, name="rgt-watchdog", daemon=True
@@ -506,7 +506,7 @@ def write_left_out(out: StrPath, decision: RollbackDecision) -> None:
     replace_file(os.path.join(out, LEFT_OUT_FILE), (json.dumps(body) + "\n").encode())
 
 
-def remove_rolled_back(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:
+def remove_rolled_back(out: StrPath, root: StrPath, places: Sequence[tuple[int, str]]) -> list[int]:
     """Remove the checkpoints after the rollback target; return their steps.
 
     Done at the start of a launch, and only once: afterwards the decision no longer requests it, so

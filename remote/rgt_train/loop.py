@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
 import torch
 from torch.optim.swa_utils import AveragedModel
@@ -52,7 +52,7 @@ class Precision:
             raise UsageError(
                 "precision is fp16: a sharded model needs bf16, which has no scale to keep"
             )
-        self.dtype: Optional[torch.dtype] = _DTYPES.get(name)
+        self.dtype: torch.dtype | None = _DTYPES.get(name)
         self._device = device.type
         self.scaler: Any = torch.amp.GradScaler(device.type) if name == "fp16" else None
 
@@ -126,7 +126,7 @@ class AdamW(torch.optim.AdamW):
         with torch.no_grad():
             self._step(closure)
 
-    def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
+    def migrated(self, saved: dict[str, Any]) -> dict[str, Any]:
         """Return a saved state in torch's form: earlier versions had their own AdamW."""
         if "first" not in saved:
             return saved
@@ -164,7 +164,7 @@ class Ema(AveragedModel):
         self.eval().requires_grad_(False)
         self.n_averaged.fill_(1)  # the initial weights count, or the first update would only copy
 
-    def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
+    def migrated(self, saved: dict[str, Any]) -> dict[str, Any]:
         """Return a saved state in torch's form: earlier versions had their own averages."""
         if "average" not in saved:
             return saved
@@ -186,7 +186,7 @@ class TrainingSetup:
     """
 
     def __init__(
-        self, config: Config, task: Task, total_steps: int, ranks: Optional[Ranks] = None
+        self, config: Config, task: Task, total_steps: int, ranks: Ranks | None = None
     ) -> None:
         rng.seed_all(config.int("seed"))
         own: Any
@@ -237,7 +237,7 @@ class TrainingSetup:
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
         return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
-    def compute_loss(self, indices: List[int], seed_of: Callable[[int], int]) -> torch.Tensor:
+    def compute_loss(self, indices: list[int], seed_of: Callable[[int], int]) -> torch.Tensor:
         """Return the mean loss of the samples `indices`."""
         with self.precision.autocast():
             return self.task.loss(self.model, indices, seed_of, self.device)
@@ -292,7 +292,7 @@ class TrainingSetup:
         return self._whole
 
 
-def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
+def train(config: Config, out: str, stop: StopRequest | None = None) -> int:
     """Train as `config` says in `out`, resuming an existing run, and return the exit code 0.
 
     Raises:
@@ -309,7 +309,7 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
             stop = None  # the first attempt's is closed
 
 
-def _train_attempt(config: Config, out: str, stop: Optional[StopRequest]) -> int:
+def _train_attempt(config: Config, out: str, stop: StopRequest | None) -> int:
     ranks = _join_launch(config)
     task = tasks.make_task(config)
     accumulate = config.int("accumulate")
@@ -380,7 +380,7 @@ def _train_epoch(run: Run, setup: TrainingSetup) -> None:
         run.step(mean, lr=lr, grad_norm=norm)
 
 
-def _join_launch(config: Config) -> Optional[Ranks]:
+def _join_launch(config: Config) -> Ranks | None:
     """Return the ranks of a launch of several; None for a single process, without any import."""
     if config.str("parallel") == "none" and os.environ.get("WORLD_SIZE", "") in ("", "1"):
         return None
@@ -482,7 +482,7 @@ def run_smoke_test(config: Config, steps: int) -> int:
     return exits.DONE
 
 
-def take_plain_step(setup: TrainingSetup, indices: List[int], step: int) -> Tuple[float, float]:
+def take_plain_step(setup: TrainingSetup, indices: list[int], step: int) -> tuple[float, float]:
     """Make one optimizer step on the samples `indices`; return its loss and its gradient norm."""
     setup.optimizer.zero_grad()
     loss = setup.compute_loss(indices, lambda index: index)
@@ -530,7 +530,7 @@ def device_of(name: str) -> torch.device:
 
 
 def _run_options(config: Config, task: Task) -> Options:
-    same: Dict[str, Any] = {name: config.int(name) for name in _WHOLE}
+    same: dict[str, Any] = {name: config.int(name) for name in _WHOLE}
     return Options(
         hold_limit_s=config.float("hold_limit"),
         keep_hours=config.float("keep_hours"),

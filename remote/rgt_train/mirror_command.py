@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from typing import List, Sequence
+from typing import Sequence
 
 from rgt_wire import size_text
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     return exits.DONE
 
 
-def list_mirror(place: MirrorPlace) -> List[str]:
+def list_mirror(place: MirrorPlace) -> list[str]:
     """Return one line for each checkpoint in a mirror, the newest last, and its best.
 
     The manifests are read, not the content.
@@ -90,7 +90,7 @@ def list_mirror(place: MirrorPlace) -> List[str]:
         OSError: The place does not answer.
     """
     names = place.list_names()
-    lines: List[str] = []
+    lines: list[str] = []
     for item in [*step_items(names), *best_items(names)[-1:]]:
         try:
             body = mirror_worker.read_place_manifest(place, item.name)
@@ -102,7 +102,7 @@ def list_mirror(place: MirrorPlace) -> List[str]:
     return lines or [f"no checkpoints in {place.url}"]
 
 
-def upload_newest(out: str, place: MirrorPlace, keep: int = 2) -> List[str]:
+def upload_newest(out: str, place: MirrorPlace, keep: int = 2) -> list[str]:
     """Copy the newest good checkpoint of the run in `out` to a mirror, its best, and its logs.
 
     Raises:
@@ -113,7 +113,7 @@ def upload_newest(out: str, place: MirrorPlace, keep: int = 2) -> List[str]:
     if not os.path.isdir(out):
         raise exits.UsageError(f"{out} is not a run directory")
     store = CheckpointStore(os.path.abspath(out), 0)
-    complaints: List[str] = []
+    complaints: list[str] = []
     for _, path in reversed(store.list_paths()):
         try:
             manifest.verify_checkpoint(path)
@@ -141,7 +141,7 @@ def upload_newest(out: str, place: MirrorPlace, keep: int = 2) -> List[str]:
     return lines
 
 
-def download_newest(place: MirrorPlace, out: str) -> List[str]:
+def download_newest(place: MirrorPlace, out: str) -> list[str]:
     """Fetch the newest good checkpoint that `out` lacks, the best and missing logs.
 
     Raises:

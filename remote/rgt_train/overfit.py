@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 from statistics import median
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from rgt_train import exits
 from rgt_train.exits import UsageError
@@ -73,7 +73,7 @@ def judge_losses(losses: Sequence[float], most_ratio: float = 0.5) -> OverfitVer
     return OverfitVerdict(passed, start, end, len(losses), text)
 
 
-def _steps_needed(losses: Sequence[float], end: float, most_ratio: float) -> Optional[int]:
+def _steps_needed(losses: Sequence[float], end: float, most_ratio: float) -> int | None:
     """Return how many steps a slow fall needs at its pace; None if it is no steady fall."""
     third = len(losses) // 3
     if third < 3 or losses[0] <= 0 or not 0 < end < 0.99 * losses[0]:
@@ -115,7 +115,7 @@ def report_verdict(verdict: OverfitVerdict) -> int:
     return exits.FAILED
 
 
-def requested_steps() -> Optional[int]:
+def requested_steps() -> int | None:
     """Return the steps that the environment asks for; None if it asks for no check.
 
     Raises:
@@ -129,7 +129,7 @@ def requested_steps() -> Optional[int]:
     return int(text)
 
 
-def train_transformers(trainer: Any, steps: int, **arguments: Any) -> List[float]:
+def train_transformers(trainer: Any, steps: int, **arguments: Any) -> list[float]:
     """Train a Trainer of transformers on its first samples; return the loss of each step."""
     args, data = trainer.args, trainer.train_dataset
     size = int(args.train_batch_size)
@@ -154,8 +154,8 @@ def train_transformers(trainer: Any, steps: int, **arguments: Any) -> List[float
 
 
 def train_lightning(
-    trainer: Any, steps: int, losses: List[float], *arguments: Any, **named: Any
-) -> List[float]:
+    trainer: Any, steps: int, losses: list[float], *arguments: Any, **named: Any
+) -> list[float]:
     """Fit with Lightning on the first batch; return `losses`, which a callback fills."""
     trainer.overfit_batches = trainer.limit_train_batches = 1
     trainer.limit_val_batches = trainer.num_sanity_val_steps = 0

@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Mapping
 
 import torch
 
@@ -60,10 +60,10 @@ class StepReplay:
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self.out, self.directory = str(facts["out"]), str(facts["directory"])
         self._left = int(facts["steps"])
-        self._losses: Dict[str, str] = {}
+        self._losses: dict[str, str] = {}
 
     @classmethod
-    def of_process(cls) -> Optional["StepReplay"]:
+    def of_process(cls) -> "StepReplay" | None:
         """Return the replay that this process is for; None in a training."""
         text = os.environ.get(VARIABLE)
         if not text:
@@ -71,7 +71,7 @@ class StepReplay:
         return cls(json.loads(text))
 
     def after_step(
-        self, step: int, loss: Optional[float], models: Mapping[str, torch.nn.Module]
+        self, step: int, loss: float | None, models: Mapping[str, torch.nn.Module]
     ) -> None:
         """Write down a step; end the process after the last one."""
         self._losses[str(step)] = repr(loss)
@@ -110,16 +110,16 @@ class StepProof:
         self._active = steps > 0
         self._begin = 0
         self._copy = ""
-        self._losses: Dict[str, str] = {}
+        self._losses: dict[str, str] = {}
         self._weights = ""
-        self._child: "Optional[subprocess.Popen[bytes]]" = None
+        self._child: "subprocess.Popen[bytes] | None" = None
 
     def begin_save(self, step: int) -> None:
         """Choose the checkpoint of `step` unless an earlier one is on the disk."""
         if self._active and not self._copy:
             self._begin, self._losses, self._weights = step, {}, ""
 
-    def after_step(self, step: int, loss: Optional[float]) -> None:
+    def after_step(self, step: int, loss: float | None) -> None:
         """Write down a step after the chosen checkpoint; look for the result."""
         if not self._active:
             return
@@ -221,7 +221,7 @@ class StepProof:
         self._say(told)
 
 
-def command_of_process() -> List[str]:
+def command_of_process() -> list[str]:
     """Return the command that launches this process again; empty if it has none."""
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)

@@ -9,16 +9,10 @@ from types import TracebackType
 from typing import (
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
-    Tuple,
-    Type,
     TypeVar,
-    Union,
 )
 
 import torch
@@ -125,24 +119,24 @@ class Run:
         self,
         out: StrPath,
         *,
-        model: Union[torch.nn.Module, Mapping[str, torch.nn.Module]],
-        epochs: Optional[int] = None,
-        max_steps: Optional[int] = None,
+        model: torch.nn.Module | Mapping[str, torch.nn.Module],
+        epochs: int | None = None,
+        max_steps: int | None = None,
         samples: int = 0,
-        sampler: Optional[Order] = None,
+        sampler: Order | None = None,
         batch_size: int = 1,
-        stream: Optional[Iterable[Any]] = None,
-        optimizer: Optional[Parts] = None,
-        scheduler: Optional[Parts] = None,
-        scaler: Optional[Parts] = None,
-        ema: Optional[Parts] = None,
-        extra: Optional[Any] = None,
+        stream: Iterable[Any] | None = None,
+        optimizer: Parts | None = None,
+        scheduler: Parts | None = None,
+        scaler: Parts | None = None,
+        ema: Parts | None = None,
+        extra: Any | None = None,
         seed: int = 0,
-        steps_per_epoch: Optional[int] = None,
+        steps_per_epoch: int | None = None,
         accumulate: int = 1,
-        options: Optional[Options] = None,
-        stop: Optional[StopRequest] = None,
-        ranks: Optional[Ranks] = None,
+        options: Options | None = None,
+        stop: StopRequest | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.out, self.options, self.progress = (
             os.path.abspath(out),
@@ -194,8 +188,8 @@ class Run:
         # The gradients of several ranks differ before they are reduced: none can represent all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._state.models)
         self._over = self._inside = False
-        self._random_at_end: Optional[Dict[str, Any]] = None
-        self._watchdog: Optional[Watchdog] = None
+        self._random_at_end: dict[str, Any] | None = None
+        self._watchdog: Watchdog | None = None
         self._coordinator = Coordinator(self._ranks, self._note_alive, lambda: self._stop.requested)
         # Before signals and files: a finished run must not take the lock or change anything.
         result = self._coordinator.run_on_leader(
@@ -272,7 +266,7 @@ class Run:
         """
         return self._data.plan_batches(pad)
 
-    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, BatchPart]]:
+    def parts(self, loader: Iterable[Any]) -> Iterator[tuple[Any, BatchPart]]:
         """Yield each batch of a `loader` of ``run.batches()`` with the size of this rank's part.
 
         The mean loss over the first ``part.real`` samples, times ``part.share``, gives the
@@ -289,7 +283,7 @@ class Run:
         """
         return self._beat.timed_batches(loader)
 
-    def enumerate(self, loader: Iterable[T]) -> Iterator[Tuple[int, T]]:
+    def enumerate(self, loader: Iterable[T]) -> Iterator[tuple[int, T]]:
         """Yield the number of each batch in its epoch, from 0, and the batch.
 
         Python's own ``enumerate`` counts from 0 again after a resume in the middle of an epoch.
@@ -352,7 +346,7 @@ class Run:
         """
         return SampleSeeds(self.sampler.seed, self.progress.epoch).sample_seed(index)
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Send the seeds alone to a worker that is started by spawn, whose data set holds the run."""
         return SampleSeeds, (self.sampler.seed, self.progress.epoch)
 
@@ -518,7 +512,7 @@ class Run:
         self,
         value: Number,
         metric: str = BEST_METRIC,
-        scores: Optional[Mapping[str, float]] = None,
+        scores: Mapping[str, float] | None = None,
         *,
         mode: str = "min",
     ) -> bool:
@@ -577,7 +571,7 @@ class Run:
         with uneven_steps(model, {name: self._state.others[name] for name in names}):
             yield
 
-    def total(self, *numbers: float) -> List[float]:
+    def total(self, *numbers: float) -> list[float]:
         """Return the sums of the ranks' numbers, e.g. of losses and counts of validated samples."""
         return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]
 
@@ -587,9 +581,9 @@ class Run:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.finished:
             return
@@ -644,7 +638,7 @@ class Run:
             state, self.sampler.window, lambda: self._data.is_over, optimizers, files.persister.before_change,
             files.report.print_line,
         )  # fmt: skip
-        found: Mapping[str, List[str]] = {}
+        found: Mapping[str, list[str]] = {}
         if files.restored is not None:
             found = files.restored.found
         self._search = StateSearch(
@@ -688,7 +682,7 @@ class Run:
             self.out, stall, StallReporter(files.report, p, files.run_log, o.stall_exit)
         )
 
-    def _facts(self) -> Dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         """Return what a checkpoint says about data, about state that was not given, and a proof."""
         self._proof.begin_save(self.progress.step)
         found = self._search.at_save()

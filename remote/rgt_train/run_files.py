@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Mapping
 
 import torch
 
@@ -87,11 +87,11 @@ class RunFiles:
         self.run_log: Any = StandIn(attempt=0, past=AttemptHistory())
         self.saver: Any = StandIn(busy=False, wishes=lambda step: 0)
         self.persister: Persister = StandIn()
-        self.mirror: Optional[CheckpointMirror] = None
-        self.restored: Optional[RestoredState] = None
-        self.proof: Optional[StepProof] = None
+        self.mirror: CheckpointMirror | None = None
+        self.restored: RestoredState | None = None
+        self.proof: StepProof | None = None
         self._prepared = False
-        self._git_state: Callable[[], Optional[Dict[str, Any]]] = lambda: None
+        self._git_state: Callable[[], dict[str, Any] | None] = lambda: None
 
     def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -203,7 +203,7 @@ class RunFiles:
         except CheckpointDamaged:
             return  # the writer knows it too, and tries an older one
 
-    def _start_on_writer(self) -> Dict[str, Any]:
+    def _start_on_writer(self) -> dict[str, Any]:
         """Take the directory and find the starting point, on the writer.
 
         Returns the facts that the other ranks need.
@@ -364,7 +364,7 @@ class RunFiles:
         if self.mirror is not None:
             self.mirror.queue_copy(saved)
 
-    def _manifest_facts(self) -> Dict[str, Any]:
+    def _manifest_facts(self) -> dict[str, Any]:
         return {
             "epoch": self.epoch_with_fraction(),
             "total_steps": self.data.total,

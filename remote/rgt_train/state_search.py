@@ -24,15 +24,10 @@ from itertools import chain, compress, islice
 from typing import (
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
     Sequence,
-    Set,
-    Tuple,
 )
 from weakref import WeakKeyDictionary
 
@@ -53,9 +48,9 @@ class StateSurvey:
     """
 
     def __init__(self, given: Iterable[int], most: int = 4000) -> None:
-        self.found: Dict[str, Any] = {}
+        self.found: dict[str, Any] = {}
         self._seen, self._most = set(given), most
-        self._kept: List[Any] = []
+        self._kept: list[Any] = []
 
     def add_value(self, path: str, value: Any, depth: int = 4) -> None:
         """Add `value` and its content down to `depth`."""
@@ -86,7 +81,7 @@ class StateSurvey:
         if isinstance(value, (list, tuple, deque, dict, set, frozenset)):
             # The length shows that a list grows, even if only its first entries are read.
             self.found[f"{path}["] = len(value)
-            pairs: Iterable[Tuple[Any, Any]] = enumerate(value)
+            pairs: Iterable[tuple[Any, Any]] = enumerate(value)
             if isinstance(value, dict):
                 pairs = list(value.items())
             # The last one as well: a history is changed at its end.
@@ -139,21 +134,21 @@ _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_IN
 
 
 @functools.lru_cache(maxsize=64)
-def carried_names(code: types.CodeType, offset: int) -> Set[str]:
+def carried_names(code: types.CodeType, offset: int) -> set[str]:
     """Return the names that `code` may read after the instruction at `offset` before it assigns them.
 
     Those assigned by ``for`` alone are left out: their iterator says where it is.
     """
     steps = list(dis.get_instructions(code))
     offsets = [step.offset for step in steps]
-    reads: List[Set[str]] = []
-    writes: List[Set[str]] = []
-    nexts: List[List[int]] = []
-    assigned: Set[str] = set()
+    reads: list[set[str]] = []
+    writes: list[set[str]] = []
+    nexts: list[list[int]] = []
+    assigned: set[str] = set()
     by_loop = False
     for number, step in enumerate(steps):
-        read: Set[str] = set()
-        written: Set[str] = set()
+        read: set[str] = set()
+        written: set[str] = set()
         if isinstance(step.argval, tuple):
             names = step.argval
         else:
@@ -180,7 +175,7 @@ def carried_names(code: types.CodeType, offset: int) -> Set[str]:
         reads.append(read)
         writes.append(written)
         nexts.append([each for each in following if each < len(steps)])
-    live: List[Set[str]] = [set() for _ in steps]
+    live: list[set[str]] = [set() for _ in steps]
     start = bisect_right(offsets, offset) - 1
     # Backwards, until nothing changes: whether a name is read later depends on the following
     # instructions.
@@ -188,7 +183,7 @@ def carried_names(code: types.CodeType, offset: int) -> Set[str]:
     while changed:
         changed = False
         for number in reversed(range(len(steps))):
-            after: Set[str] = set().union(*(live[each] for each in nexts[number]))
+            after: set[str] = set().union(*(live[each] for each in nexts[number]))
             now = reads[number] | (after - writes[number])
             if now != live[number]:
                 live[number], changed = now, True
@@ -197,11 +192,11 @@ def carried_names(code: types.CodeType, offset: int) -> Set[str]:
     return {name for name in carried - targets if not name.startswith("__")}
 
 
-def user_frames(most: int = 6) -> List[types.FrameType]:
+def user_frames(most: int = 6) -> list[types.FrameType]:
     """Return the frames of a person's own code that lead here, the innermost first."""
     libraries = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")
-    found: List[types.FrameType] = []
-    frame: Optional[types.FrameType] = sys._getframe(1)
+    found: list[types.FrameType] = []
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < most:
         file = frame.f_code.co_filename
         if not file.startswith(libraries) and "site-packages" not in file:
@@ -210,7 +205,7 @@ def user_frames(most: int = 6) -> List[types.FrameType]:
     return found
 
 
-def _variables_of(function: types.FunctionType) -> Dict[str, Any]:
+def _variables_of(function: types.FunctionType) -> dict[str, Any]:
     """Return the variables outside of it that `function` reads or writes."""
     code, cells = function.__code__, function.__closure__ or ()
     names = {*code.co_names} & {*function.__globals__}
@@ -257,7 +252,7 @@ class StateSearch:
         models: Mapping[str, torch.nn.Module],
         others: Mapping[str, Any],
         optimizers: Iterable[str],
-        where: Callable[[], Tuple[int, int]],
+        where: Callable[[], tuple[int, int]],
         say: Callable[[str], None],
         carried: Mapping[str, Sequence[str]],
     ) -> None:
@@ -266,10 +261,10 @@ class StateSearch:
         # State that is given now is no finding any more.
         given = {name.partition(".")[0] for name in others}
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
-        self._fresh: Dict[str, List[str]] = {}
+        self._fresh: dict[str, list[str]] = {}
         self._steps = self._saves = 0
         self._saved_at = (-1, -1)
-        self._before: Dict[str, Tuple[int, Dict[str, Any]]] = {}
+        self._before: dict[str, tuple[int, dict[str, Any]]] = {}
         self._stepped: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
         self._known = {id(optimizer) for optimizer in self._optimizers}
         note = outside_compile(self._note_optimizer)
@@ -280,8 +275,8 @@ class StateSearch:
         self._steps += 1
         if self._steps == 1:
             # One walk through the process for both: it takes longer than a small step.
-            counters: List[Any] = []
-            stateful: List[Any] = []
+            counters: list[Any] = []
+            stateful: list[Any] = []
 
             def list_both() -> None:
                 for each in _list_objects(lambda kind: kind is enumerate or _has_state(kind)):
@@ -305,7 +300,7 @@ class StateSearch:
         """Examine what the loop carries from epoch to epoch; called by the loop over them."""
         self._examine_parts(self._compare_epochs)
 
-    def at_save(self) -> Dict[str, List[str]]:
+    def at_save(self) -> dict[str, list[str]]:
         """Examine everything for a save, once a step; return kind → names of the findings so far."""
         if self._saved_at == self._where():
             return self.found
@@ -346,7 +341,7 @@ class StateSearch:
         if not others:
             return
         held = {id(value) for part in self._optimizers for value in _attributes(part)}
-        saved: Set[int] = set()
+        saved: set[int] = set()
         for part in self._others.values():
             if not isinstance(part, torch.nn.Module):
                 saved |= _tensor_ids(part.state_dict())
@@ -358,16 +353,16 @@ class StateSearch:
             if moments - saved or (not moments and kind == "optimizer"):
                 self._note_found(kind, type(optimizer).__name__)
 
-    def _given_ids(self) -> Set[int]:
+    def _given_ids(self) -> set[int]:
         """Return the ids of everything that the run was given, with its content."""
-        found: Set[int] = set()
+        found: set[int] = set()
         stream = self._others.get("stream")
-        level: List[Any] = [*self._models.values(), *self._others.values()]
+        level: list[Any] = [*self._models.values(), *self._others.values()]
         # A stream without a state of its own is not saved, so its objects are examined.
         if stream is not None and not stream.own_state:
             level.remove(stream)
         for _ in range(5):
-            inside: List[Any] = []
+            inside: list[Any] = []
             for each in level:
                 if id(each) in found:
                     continue
@@ -384,7 +379,7 @@ class StateSearch:
             level = inside
         return found
 
-    def _changed_paths(self, scope: str, epoch: int, found: Dict[str, Any]) -> List[str]:
+    def _changed_paths(self, scope: str, epoch: int, found: dict[str, Any]) -> list[str]:
         """Return the paths in `found` that differ from those of the same scope and epoch before."""
         since, before = self._before.get(scope, (epoch, {}))
         self._before[scope] = epoch, found
@@ -402,7 +397,7 @@ class StateSearch:
         step, epoch = self._where()
         # A counter derived from the run's own step continues correctly after a resume.
         near = {repr(step + difference) for difference in (-1, 0, 1)}
-        derived: Set[str] = set()
+        derived: set[str] = set()
         for frame in user_frames():
             known = set(survey.found)
             for name in sorted(carried_names(frame.f_code, frame.f_lasti)):
@@ -464,7 +459,7 @@ class StateSearch:
         for name in sorted(numbered):
             self._note_found("count", f"enumerate({name})")
 
-    def _find_objects(self, stateful: Optional[Sequence[Any]] = None) -> None:
+    def _find_objects(self, stateful: Sequence[Any] | None = None) -> None:
         """Find objects with state, and modules, that change or that belong to the optimizers.
 
         Args:
@@ -473,7 +468,7 @@ class StateSearch:
         if stateful is None:
             stateful = _list_objects(_has_state)
         given = self._given_ids()
-        objects: List[Any] = []
+        objects: list[Any] = []
         survey = StateSurvey(given)
         for each in stateful:
             if type(each) is not torch.utils.data.DataLoader:
@@ -520,7 +515,7 @@ class StateSearch:
 
 def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:
     """Return what `StateSearch` found as one line; empty if it is nothing."""
-    told: List[str] = []
+    told: list[str] = []
     for kind, names in found.items():
         more = ""
         if len(names) > most:
@@ -538,7 +533,7 @@ def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:
     return "; ".join(told)
 
 
-def _attributes(value: Any) -> List[Any]:
+def _attributes(value: Any) -> list[Any]:
     if isinstance(value, (type, types.ModuleType, types.FunctionType)):
         return []
     return list(getattr(value, "__dict__", {}).values())
@@ -556,7 +551,7 @@ def _inner_objects(value: Any) -> Iterator[Any]:
                 yield each
 
 
-def _tensor_ids(value: Any) -> Set[int]:
+def _tensor_ids(value: Any) -> set[int]:
     if isinstance(value, torch.Tensor):
         return {id(value)}
     if isinstance(value, Mapping):
@@ -566,7 +561,7 @@ def _tensor_ids(value: Any) -> Set[int]:
     return set()
 
 
-def _list_objects(wanted: Callable[[type], bool]) -> List[Any]:
+def _list_objects(wanted: Callable[[type], bool]) -> list[Any]:
     """Return all objects of the process whose class is `wanted`.
 
     A program holds millions of objects of a few hundred classes: every class is asked once, and the
@@ -600,9 +595,9 @@ def _name_object(value: Any) -> str:
 def _source_of(counter: Any) -> str:
     """Return what an ``enumerate`` numbers: ``loader``, ``run.epochs()``, or nothing of a run."""
     package = os.path.dirname(__file__)
-    level: List[Any] = [counter]
+    level: list[Any] = [counter]
     for _ in range(6):
-        inside: List[Any] = []
+        inside: list[Any] = []
         for each in level:
             if isinstance(each, BatchPlan):
                 return "loader"

@@ -15,15 +15,15 @@ from rgt_wire.checkpoint_names import Name, read_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+    from typing import Callable, Iterable, NamedTuple
 
     class FileContent(NamedTuple):
         """What the bytes of one file show."""
 
-        weights: "Optional[bool]" = None
+        weights: "bool | None" = None
         """Whether it contains weights, by its tensors' names; None if unknown."""
-        step: "Optional[int]" = None
-        epoch: "Optional[int]" = None
+        step: "int | None" = None
+        epoch: "int | None" = None
         cut: bool = False
         """It ends before its own structure does: it is being written, or was never finished."""
         text: str = ""
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
         """All its files."""
         group: str
         """The same for all checkpoints of one series; numbers are ``#``."""
-        step: "Optional[int]" = None
-        epoch: "Optional[int]" = None
+        step: "int | None" = None
+        epoch: "int | None" = None
         best: bool = False
         unfinished: str = ""
         """Why it is incomplete; "" if nothing indicates that."""
@@ -109,17 +109,17 @@ class _FolderNode:
 
     def __init__(self, path: str) -> None:
         self.path, self.name = path, path.rpartition("/")[2]
-        self.files: List[str] = []
-        self.folders: Dict[str, _FolderNode] = {}
+        self.files: list[str] = []
+        self.folders: dict[str, _FolderNode] = {}
 
-    def list_below(self) -> List[str]:
+    def list_below(self) -> list[str]:
         """Return the paths of all files."""
         found = [_join_path(self.path, name) for name in self.files]
         for folder in self.folders.values():
             found += folder.list_below()
         return found
 
-    def list_names(self, depth: int = _DEPTH) -> List[str]:
+    def list_names(self, depth: int = _DEPTH) -> list[str]:
         """Return the names of the files down to some depth."""
         found = list(self.files)
         for folder in self.folders.values() if depth else ():
@@ -129,7 +129,7 @@ class _FolderNode:
 
 def find_checkpoints(
     paths: Iterable[str], content: Callable[[str], FileContent] = lambda path: NOTHING
-) -> List[Checkpoint]:
+) -> list[Checkpoint]:
     """Return the checkpoints among files, including those being written.
 
     Args:
@@ -137,8 +137,8 @@ def find_checkpoints(
         content: Returns what the bytes of a file show; called only if its name is ambiguous.
     """
     top = _build_tree(paths)
-    found: List[Checkpoint] = []
-    unsure: List[Checkpoint] = []
+    found: list[Checkpoint] = []
+    unsure: list[Checkpoint] = []
     _search_folder(top, "", found, unsure, content)
     # A file with a neutral name counts only if there is nothing better: otherwise it is a
     # downloaded model.
@@ -149,14 +149,14 @@ def find_checkpoints(
     return sorted(found, key=lambda one: one.path)
 
 
-def find_cut_saves(found: Iterable[Checkpoint]) -> Dict[str, str]:
+def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
     """Return directories in which accelerate's ``save_state`` was cut off, and a file that is missing.
 
     It writes weights, optimizers and schedulers, then ``random_states_RANK.pkl``, then what the
     script has registered, each into its place; no file says that a save is complete.
     """
-    series: Dict[tuple[str, str], List[Checkpoint]] = {}
-    own: Dict[str, set[str]] = {}
+    series: dict[tuple[str, str], list[Checkpoint]] = {}
+    own: dict[str, set[str]] = {}
     for one in found:
         files = {
             name for folder, _, name in (p.rpartition("/") for p in one.files) if folder == one.path
@@ -164,7 +164,7 @@ def find_cut_saves(found: Iterable[Checkpoint]) -> Dict[str, str]:
         if files:  # a directory
             own[one.path] = files
             series.setdefault((one.path.rpartition("/")[0], one.group), []).append(one)
-    cut: Dict[str, str] = {}
+    cut: dict[str, str] = {}
     for members in series.values():
         members.sort(key=lambda one: one.step or 0)
         seen: set[str] = set()
@@ -208,8 +208,8 @@ def _join_path(folder: str, name: str) -> str:
 def _search_folder(
     folder: _FolderNode,
     kind: str,
-    found: List[Checkpoint],
-    unsure: List[Checkpoint],
+    found: list[Checkpoint],
+    unsure: list[Checkpoint],
     content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoints of a directory.
@@ -222,7 +222,7 @@ def _search_folder(
         content: See `find_checkpoints`.
     """
     units = [each for each in folder.folders.values() if not _is_left_out(each.name)]
-    below: List[_FolderNode] = []
+    below: list[_FolderNode] = []
     for each in units:
         name = read_name(each.name)
         if (kind != "data" and _is_unit(each, name, folder)) or (
@@ -357,7 +357,7 @@ def _why_unfinished(files: tuple[str, ...], content: Callable[[str], FileContent
     # torch.distributed.checkpoint writes .metadata after all ranks have written their files.
     if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
         return "its .metadata, which is written last, is missing"
-    shards: Dict[str, set[int]] = {}
+    shards: dict[str, set[int]] = {}
     for path in files:
         read = read_name(path.rpartition("/")[2])
         if read.shard is not None:
@@ -381,15 +381,15 @@ def _group_pattern(path: str) -> str:
 def _add_file_checkpoints(
     folder: _FolderNode,
     kind: str,
-    found: List[Checkpoint],
-    unsure: List[Checkpoint],
+    found: list[Checkpoint],
+    unsure: list[Checkpoint],
     content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoints that are files of a directory."""
-    series: Dict[object, List[tuple[str, Name]]] = {}
-    plain: List[tuple[str, Name]] = []
-    with_it: List[str] = []
-    whole: List[str] = []
+    series: dict[object, list[tuple[str, Name]]] = {}
+    plain: list[tuple[str, Name]] = []
+    with_it: list[str] = []
+    whole: list[str] = []
     marked = _is_marked(folder) and not folder.path
     for text in sorted(folder.files):
         name = read_name(text)
@@ -438,7 +438,7 @@ def _add_file_checkpoints(
 
 
 def _marked_root(
-    whole: List[str], files: tuple[str, ...], content: Callable[[str], FileContent]
+    whole: list[str], files: tuple[str, ...], content: Callable[[str], FileContent]
 ) -> Checkpoint:
     inside = content(whole[0])
     return Checkpoint(
@@ -452,10 +452,10 @@ def _marked_root(
 
 
 def _add_series(
-    rows: List[tuple[str, Name]],
+    rows: list[tuple[str, Name]],
     kind: str,
-    found: List[Checkpoint],
-    unsure: List[Checkpoint],
+    found: list[Checkpoint],
+    unsure: list[Checkpoint],
     content: Callable[[str], FileContent],
 ) -> None:
     """Add the checkpoint of files that share a number or an alias."""
@@ -497,8 +497,8 @@ def _add_file(
     name: Name,
     files: tuple[str, ...],
     kind: str,
-    found: List[Checkpoint],
-    unsure: List[Checkpoint],
+    found: list[Checkpoint],
+    unsure: list[Checkpoint],
     content: Callable[[str], FileContent],
 ) -> None:
     said = checkpoint_names.shows_checkpoint(name) or kind == "models"
@@ -523,7 +523,7 @@ def _add_file(
 
 
 def _apply_trackers(
-    folder: _FolderNode, found: List[Checkpoint], content: Callable[[str], FileContent]
+    folder: _FolderNode, found: list[Checkpoint], content: Callable[[str], FileContent]
 ) -> None:
     """Mark checkpoints newer than the newest complete one in the trainer's tracker file."""
     for tracker in TRACKERS:
@@ -539,7 +539,7 @@ def _apply_trackers(
                 found[place] = one._replace(unfinished=f"{tracker} does not name it yet")
 
 
-def _tracked_step(text: str) -> Optional[int]:
+def _tracked_step(text: str) -> int | None:
     """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1``."""
     name = read_name(text)
     if name.step is None:

@@ -13,7 +13,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Mapping, NamedTuple, Optional
+    from typing import Any, Mapping, NamedTuple
 
 
 MANIFEST = "manifest.json"
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
         """Without its ending, its shard number, and the marker of a temporary name."""
         ending: str
         words: "frozenset[str]"
-        step: "Optional[int]" = None
-        epoch: "Optional[int]" = None
-        number: "Optional[int]" = None
+        step: "int | None" = None
+        epoch: "int | None" = None
+        number: "int | None" = None
         """A number that no word explains: a step or an epoch."""
         temporary: bool = False
-        shard: "Optional[tuple[int, int]]" = None
+        shard: "tuple[int, int] | None" = None
         """(index, total)."""
 
         @property
-        def progress(self) -> "Optional[int]":
+        def progress(self) -> "int | None":
             """The number that increases within a series of checkpoints."""
             return next(
                 (each for each in (self.step, self.epoch, self.number) if each is not None), None
@@ -184,7 +184,7 @@ def read_name(name: str) -> Name:
 
 def _parse_progress(
     stem: str,
-) -> "tuple[Optional[int], Optional[int], Optional[int], frozenset[str]]":
+) -> "tuple[int | None, int | None, int | None, frozenset[str]]":
     # A date would be taken for a huge step.
     text = _DATE.sub("", stem.lower())
     parts = [
@@ -286,14 +286,14 @@ def encode_manifest(body: "Mapping[str, Any]") -> bytes:
     return _canonical({**body, "digest": hashlib.sha256(_canonical(body)).hexdigest()})
 
 
-def decode_manifest(raw: bytes) -> "Dict[str, Any]":
+def decode_manifest(raw: bytes) -> "dict[str, Any]":
     """Return the body of a manifest without its digest.
 
     Raises:
         ValueError: It is damaged; the message says how.
     """
     try:
-        body: "Dict[str, Any]" = json.loads(raw)
+        body: "dict[str, Any]" = json.loads(raw)
         del body["digest"]
         # The bytes, not the parsed values: a flipped bit in a space is damage, too.
         intact = raw == encode_manifest(body)

@@ -10,7 +10,7 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    pass
 
 FRAME = 16
 """Bytes of a record in addition to its data."""
@@ -62,7 +62,7 @@ def masked_crc(data: bytes) -> int:
     return mask_crc(crc32c(data))
 
 
-def data_length(header: bytes) -> "Optional[int]":
+def data_length(header: bytes) -> "int | None":
     """Return the length of a record's data from its 12-byte header.
 
     Return None if its checksum is wrong.

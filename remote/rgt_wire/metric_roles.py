@@ -10,7 +10,7 @@ from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    pass
 
 LOSS, ERROR, SCORE, REWARD, RATE, NORM, SPEED, COUNT, TIME, SETTING, OTHER = (
     "loss", "error", "score", "reward", "rate", "norm", "speed", "count", "time", "setting", "",
@@ -87,7 +87,7 @@ _POSITIONS = {
 
 
 @lru_cache(maxsize=8192)
-def position_of(name: str) -> "Optional[Tuple[str, int]]":
+def position_of(name: str) -> "tuple[str, int] | None":
     """Return (kind, rank) if a name is that of a position, such as ``Learning iteration``."""
     lower = name.lower().rpartition("/")[2]
     found = _POSITIONS.get(lower.replace(" ", "_"))

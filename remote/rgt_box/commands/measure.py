@@ -25,8 +25,6 @@ from rgt_box.sampling.gpu import GpuSampler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List
-
     from rgt_wire import JsonObject
 
     Found = JsonObject
@@ -95,7 +93,7 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, spec, HELP)
     seconds = 80.0
     until = time.monotonic() + (found["seconds"] or seconds)
-    urls: List[str] = list(found["url"])
+    urls: list[str] = list(found["url"])
     route_error = None
     if found["platform"]:
         # Use the cells' environment for torch too: a module loaded by a hook may provide its
@@ -111,7 +109,7 @@ def main(argv: list[str]) -> int:
     else:
         index = None
     report: Found = {"at": round(time.time(), 3), "index": index, "route_error": route_error}
-    net: List[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
+    net: list[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
     asking = [threading.Thread(target=measure_download, args=(row,), daemon=True) for row in net]
     for thread in asking:
         thread.start()
@@ -131,7 +129,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def job_environment(told: Found) -> tuple[Dict[str, str], str | None]:
+def job_environment(told: Found) -> tuple[dict[str, str], str | None]:
     """Return a cell's environment with the platform's proxy on, and why a hook failed, if it did.
 
     Args:

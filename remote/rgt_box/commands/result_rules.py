@@ -13,7 +13,7 @@ from rgt_wire import checkpoint_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple, Optional, Pattern
+    from typing import NamedTuple, Pattern
 
     class ExclusionRule(NamedTuple):
         """Why the files of a directory tree are not results."""
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         """Names of directories, at any place."""
         at_home: "tuple[str, ...]" = ()
         """Names of directories in a home directory."""
-        pattern: "Optional[Pattern[str]]" = None
+        pattern: "Pattern[str] | None" = None
         """Matches the path of a directory."""
 else:
     from collections import namedtuple

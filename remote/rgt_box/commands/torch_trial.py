@@ -15,7 +15,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable
 
 SECONDS = 0.5
 """Minimum seconds of each measurement of a GPU."""
@@ -32,7 +32,7 @@ def main(limit: float) -> None:
     except Exception as error:  # a broken installation can raise anything
         print_row({"torch": None, "error": error_line(error)})
         return
-    found: Dict[str, object] = {
+    found: dict[str, object] = {
         "torch": str(getattr(torch, "__version__", "?")),
         "python": sys.executable,
         "error": None,
@@ -58,10 +58,10 @@ def main(limit: float) -> None:
             print_row({"device": index, "error": error_line(error)})
 
 
-def try_gpu(torch: Any, index: int) -> Dict[str, object]:
+def try_gpu(torch: Any, index: int) -> dict[str, object]:
     """Compute and copy on one GPU; returns its name and measurements."""
     place = torch.device("cuda", index)
-    told: Dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
+    told: dict[str, object] = {"name": str(torch.cuda.get_device_name(index)), "error": None}
     # Side of the square matrices: large enough that the GPU, not the kernel launch, is the limit.
     size = 4096
     one = torch.randn(size, size, device=place, dtype=torch.float16)

@@ -11,7 +11,7 @@ from rgt_box.discovery import process_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Mapping, NamedTuple, Optional
+    from typing import Any, Mapping, NamedTuple
 
     from rgt_wire import JsonObject
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
         kind: str
         """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
-        place: "Optional[str]"
+        place: "str | None"
         """Pane ID, job ID, container, unit or terminal."""
-        socket: "Optional[str]" = None
+        socket: "str | None" = None
         """Path of tmux's socket."""
-        pane: "Optional[str]" = None
+        pane: "str | None" = None
         """A pane that may be queried: it belongs to this user's own tmux."""
 
     class TmuxPane(NamedTuple):

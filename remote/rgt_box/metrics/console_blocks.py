@@ -30,7 +30,7 @@ from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, NamedTuple, Optional, Tuple
+    from typing import NamedTuple
 
     from rgt_wire import JsonObject
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     class LinePlan(NamedTuple):
         """What the text of a line says about its numbers."""
 
-        slots: Tuple[NumberSlot, ...]
+        slots: tuple[NumberSlot, ...]
         split: str
         """``val`` or another word for an evaluation; "" for training."""
         measures: bool
@@ -114,11 +114,11 @@ PATH = 20
 """Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
 _OPENS_LIST = re.compile(r"(?:^\s*|\t|:|INFO:?\s*|[\]>|-] ?)\[$")
 """A list without a name: at the beginning of the line, or after what a logger prints there."""
-_PLANS: Dict[str, LinePlan] = {}
+_PLANS: dict[str, LinePlan] = {}
 """Text of a line without its numbers → its plan."""
 
 
-def _cut_name(text: str) -> Tuple[str, str, bool]:
+def _cut_name(text: str) -> tuple[str, str, bool]:
     """Return (name, text before it, whether a separator follows it) of the number after `text`."""
     text = _OPENS.sub("", text).replace("'s ", "/")
     marked = text[-1:] in (":", "=", "|")
@@ -149,9 +149,9 @@ def _cut_name(text: str) -> Tuple[str, str, bool]:
     return name, base[:start], marked
 
 
-def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
+def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     """Understand the texts between the numbers of a line."""
-    slots: List[NumberSlot] = []
+    slots: list[NumberSlot] = []
     split, measured, measures = "", False, False
     for place, total in enumerate(totals):
         text, after = texts[place], texts[place + 1]
@@ -232,7 +232,7 @@ def _plan_line(texts: List[str], totals: List[Optional[str]]) -> LinePlan:
     return LinePlan(tuple(slots), split, measures, is_row)
 
 
-def _last_word_position(name: str) -> Optional[Tuple[str, int]]:
+def _last_word_position(name: str) -> tuple[str, int] | None:
     """Return (kind, rank) of the position that a message ends with: "Sent the figures step=".
 
     "seconds per step", "loss step", "episode steps" and "save every step" are other numbers.
@@ -254,7 +254,7 @@ def _split_word(text: str) -> str:
     return ""
 
 
-def parse_any_line(line: str, state: JsonObject) -> List[ConsoleRow]:
+def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Return the rows of a line; see the module."""
     if "object" in state or line.strip() in ("{", "[{"):
         rows = _parse_object_line(line, state)
@@ -293,7 +293,7 @@ def parse_any_line(line: str, state: JsonObject) -> List[ConsoleRow]:
     return _apply_plan(plan, cut, state)
 
 
-def _parse_object_line(line: str, state: JsonObject) -> Optional[List[ConsoleRow]]:
+def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
     """Read a line of a JSON object that stands on several lines; None if it is none.
 
     What is nested inside it is left out.
@@ -319,7 +319,7 @@ def _parse_object_line(line: str, state: JsonObject) -> Optional[List[ConsoleRow
         return []
     if text[0] in "}]":
         depth -= 1
-    rows: List[ConsoleRow] = []
+    rows: list[ConsoleRow] = []
     if depth < 1:
         if any(role_of(tag) in MEASURES for tag in state.get("block", {})):
             rows = _close_block(state)
@@ -337,14 +337,14 @@ def _drop_object(state: JsonObject) -> None:
         state.pop(key, None)
 
 
-def _number(text: str, scale: Optional[str]) -> float:
+def _number(text: str, scale: str | None) -> float:
     value = float(text.replace(",", ""))
     return value * _SCALE[scale] if scale else value
 
 
-def _apply_plan(plan: LinePlan, cut: List[str], state: JsonObject) -> List[ConsoleRow]:
-    values: Dict[str, float] = {}
-    places: List[Tuple[int, str, float, float]] = []
+def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[ConsoleRow]:
+    values: dict[str, float] = {}
+    places: list[tuple[int, str, float, float]] = []
     for at, slot in enumerate(plan.slots):
         if not slot.tag and not slot.kind:
             continue
@@ -389,8 +389,8 @@ def _apply_plan(plan: LinePlan, cut: List[str], state: JsonObject) -> List[Conso
 
 
 def _find_listed_step(
-    plan: LinePlan, cut: List[str], state: JsonObject
-) -> List[Tuple[int, str, float, float]]:
+    plan: LinePlan, cut: list[str], state: JsonObject
+) -> list[tuple[int, str, float, float]]:
     """Return the position of a list of numbers in a block with an epoch: its only whole number.
 
     A number that stays the same is a setting, and no step.
@@ -410,8 +410,8 @@ def _find_listed_step(
 
 
 def _follow_position(
-    values: Dict[str, float], plan: LinePlan, state: JsonObject
-) -> List[ConsoleRow]:
+    values: dict[str, float], plan: LinePlan, state: JsonObject
+) -> list[ConsoleRow]:
     """Place a line of pairs at the position of the line above it."""
     at = state.get("at")
     if at is None or not values or not plan.slots[0].tag:
@@ -428,13 +428,13 @@ def _follow_position(
 
 
 def _place_row(
-    values: Dict[str, float],
-    places: List[Tuple[int, str, float, float]],
+    values: dict[str, float],
+    places: list[tuple[int, str, float, float]],
     plan: LinePlan,
     state: JsonObject,
-) -> Optional[ConsoleRow]:
+) -> ConsoleRow | None:
     """Return the row of a line with a position; None if it is not that of the training."""
-    by: Dict[str, Tuple[int, str, float, float]] = {}
+    by: dict[str, tuple[int, str, float, float]] = {}
     for place in sorted(places, key=lambda each: (each[0], not each[3])):
         by.setdefault(place[1], place)
     step, epoch = by.get("step"), by.get("epoch")
@@ -470,12 +470,12 @@ def _place_row(
 
 
 def _place_without_step(
-    values: Dict[str, float],
-    by: Dict[str, Tuple[int, str, float, float]],
+    values: dict[str, float],
+    by: dict[str, tuple[int, str, float, float]],
     plan: LinePlan,
     state: JsonObject,
     used: int,
-) -> Optional[ConsoleRow]:
+) -> ConsoleRow | None:
     epoch, samples, bare = by.get("epoch"), by.get("samples"), by.get("bare") or by.get("within")
     last = state.get("at")
     if epoch is not None:
@@ -504,12 +504,12 @@ def _place_without_step(
 
 
 def _count_steps(
-    step: Tuple[int, str, float, float],
-    epoch: Optional[Tuple[int, str, float, float]],
-    number: Optional[float],
-    by: Dict[str, Tuple[int, str, float, float]],
+    step: tuple[int, str, float, float],
+    epoch: tuple[int, str, float, float] | None,
+    number: float | None,
+    by: dict[str, tuple[int, str, float, float]],
     state: JsonObject,
-) -> Tuple[float, Optional[float]]:
+) -> tuple[float, float | None]:
     """Return (step of the run, planned steps; 0 if unknown, None if the line does not say)."""
     rank, _, x, steps = step
     last, before = state.get("last", 0.0), state.get("number")
@@ -539,12 +539,12 @@ def _count_steps(
 
 
 def _add_to_block(
-    values: Dict[str, float], named: List[Tuple[int, str, float, float]], state: JsonObject
-) -> List[ConsoleRow]:
+    values: dict[str, float], named: list[tuple[int, str, float, float]], state: JsonObject
+) -> list[ConsoleRow]:
     """Collect a row of a table; a name that repeats begins the next block."""
     block = state.setdefault("block", {})
     group = state.get("group", "")
-    rows: List[ConsoleRow] = []
+    rows: list[ConsoleRow] = []
     for tag, y in values.items():
         if group + tag in block:
             rows = _close_block(state)
@@ -556,7 +556,7 @@ def _add_to_block(
     return rows
 
 
-def _close_block(state: JsonObject) -> List[ConsoleRow]:
+def _close_block(state: JsonObject) -> list[ConsoleRow]:
     block, places = state.pop("block", {}), state.pop("places", [])
     state.pop("group", None)
     if not block:
@@ -576,7 +576,7 @@ def _close_block(state: JsonObject) -> List[ConsoleRow]:
     return [row]
 
 
-def _parse_text(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a line without numbers: a rule, the group of a table, or the names of columns."""
     if _RULE.match(line):
         return _close_block(state)
@@ -600,21 +600,21 @@ def _parse_text(line: str, state: JsonObject) -> List[ConsoleRow]:
     return []
 
 
-def column_position(name: str) -> Optional[Tuple[str, int]]:
+def column_position(name: str) -> tuple[str, int] | None:
     """Return (kind, rank) of a column with positions: spaCy heads its own with ``E`` and ``#``."""
     return position_of({"E": "epoch", "#": "step"}.get(name, name))
 
 
-def _parse_columns(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a row below the names of columns."""
-    names: List[str] = state["columns"]
+    names: list[str] = state["columns"]
     cells = _CELL.split(line.strip().strip("|").strip())
     if len(cells) < len(names):
         cells = line.split()  # below a comment, one blank may be all that divides them
         if len(cells) != len(names):
             return []
-    values: Dict[str, float] = {}
-    places: List[Tuple[int, str, float, float]] = []
+    values: dict[str, float] = {}
+    places: list[tuple[int, str, float, float]] = []
     for name, cell in zip(names, cells):
         found = _TOKEN.match(cell.strip())
         if found is None or (found.end() != len(cell.strip()) and ":" in cell):
@@ -632,7 +632,7 @@ def _parse_columns(line: str, state: JsonObject) -> List[ConsoleRow]:
     return [row] if row is not None else []
 
 
-def flush_block(state: JsonObject) -> List[ConsoleRow]:
+def flush_block(state: JsonObject) -> list[ConsoleRow]:
     """Return the table that is still open at the end of the output; an object is not complete."""
     if "object" in state:
         _drop_object(state)

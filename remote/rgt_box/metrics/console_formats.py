@@ -32,14 +32,12 @@ from rgt_box.metrics.rows import to_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
-
     from rgt_wire import JsonObject
 
 _MEGATRON_NAN = "number of nan iterations"
 
 
-def _parse_megatron(line: str, _: JsonObject) -> List[ConsoleRow]:
+def _parse_megatron(line: str, _: JsonObject) -> list[ConsoleRow]:
     """Add the NaN loss that Megatron-LM leaves out: it only counts such iterations."""
     row = _ITERATION.parse_line(line)
     if row is None:
@@ -91,7 +89,7 @@ _VALID = LineShape(
 _JSON = re.compile(r"\| (train_inner|train|valid)\w{0,40} \| (\{.*\})\s*$")
 
 
-def _parse_fairseq(line: str, _: JsonObject) -> List[ConsoleRow]:
+def _parse_fairseq(line: str, _: JsonObject) -> list[ConsoleRow]:
     row = _INNER.parse_line(line) or _VALID.parse_line(line)
     if row is None:
         row = _mark_as_epoch_means(_FAIRSEQ_EPOCH.parse_line(line)) or _parse_fairseq_json(line)
@@ -100,14 +98,14 @@ def _parse_fairseq(line: str, _: JsonObject) -> List[ConsoleRow]:
     return [row]
 
 
-def _mark_as_epoch_means(row: Optional[ConsoleRow]) -> Optional[ConsoleRow]:
+def _mark_as_epoch_means(row: ConsoleRow | None) -> ConsoleRow | None:
     """Rename the means over an epoch, so that they are not mixed with the per-step curve."""
     if row is not None:
         row.values = {tag + "_epoch": y for tag, y in row.values.items()}
     return row
 
 
-def _parse_fairseq_json(line: str) -> Optional[ConsoleRow]:
+def _parse_fairseq_json(line: str) -> ConsoleRow | None:
     """Read ``--log-format json``: every value is a string, and keys may include the split."""
     found = _JSON.search(line)
     if found is None:
@@ -117,7 +115,7 @@ def _parse_fairseq_json(line: str) -> Optional[ConsoleRow]:
     except (ValueError, RecursionError):
         return None
     split = found.group(1)
-    values: Dict[str, float] = {}
+    values: dict[str, float] = {}
     for key, text in raw.items():
         value = to_number(text)
         if value is not None:
@@ -151,7 +149,7 @@ _RGT_PAIR = re.compile(rf"([A-Za-z_]\w{{0,40}}) ({NUM})", re.I)
 _UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6}
 
 
-def _parse_rgt(line: str, _: JsonObject) -> List[ConsoleRow]:
+def _parse_rgt(line: str, _: JsonObject) -> list[ConsoleRow]:
     found = _RGT.match(line)
     if found is None:
         return []
@@ -180,7 +178,7 @@ _MM_DROP = ("eta", "memory")
 _MM_IDLE = ("time", "data_time")
 
 
-def _parse_mmengine(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_mmengine(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read one line; a validation, which counts its own batches, gets the last training step."""
     found = _MM.search(line)
     if found is None:
@@ -227,7 +225,7 @@ _YOLO_LOSSES = ("box", "obj", "cls", "dfl", "seg", "pose", "total")
 _YOLO_NUMBER = re.compile(NUM, re.I)
 
 
-def _parse_ultralytics(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a frame of the epoch's bar; the header line before it names the columns.
 
     The values are running means, so the last frame of an epoch counts.
@@ -268,7 +266,7 @@ _HEADLINE = re.compile(r"^Epoch (\d{1,9})/\d{1,9}\s*$")
 _FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |- )(.*)")
 
 
-def _parse_keras(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_keras(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read the epoch's last frame; earlier frames are running means.
 
     Later frames without validation results are not part of the epoch: ``evaluate`` draws the same
@@ -304,7 +302,7 @@ _RICH = re.compile(r"^Epoch (\d{1,9})/\d{1,9} {1,4}[━╸╺]{1,200} (\d{1,12})
 _RICH_VALUE = re.compile(rf"^ {{20,400}}([A-Za-z_][\w/.\-]{{0,80}}): ({NUM})\s*$", re.I)
 
 
-def _parse_rich_bar(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_rich_bar(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read the rich bar's last state and the values below it; epochs count from 0."""
     frame = _RICH.match(line)
     if frame is not None:

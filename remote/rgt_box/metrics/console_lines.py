@@ -9,7 +9,7 @@ from rgt_wire.log_envelopes import split_envelope, unwrap_json_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
     from rgt_wire import JsonObject
 
@@ -45,12 +45,12 @@ class ConsoleRow:
     def __init__(
         self,
         values: Values,
-        step: Optional[int] = None,
-        epoch: Optional[float] = None,
-        samples: Optional[int] = None,
+        step: int | None = None,
+        epoch: float | None = None,
+        samples: int | None = None,
         weak: bool = False,
         stream: str = "",
-        total: Optional[float] = None,
+        total: float | None = None,
     ) -> None:
         self.values, self.step, self.epoch, self.samples = values, step, epoch, samples
         self.weak, self.stream, self.total = weak, stream, total
@@ -85,7 +85,7 @@ class ConsoleRow:
         return f"Row({self.values!r}, step={self.step!r}, epoch={self.epoch!r}, samples={self.samples!r})"
 
 
-TAKEN: "List[ConsoleRow]" = []
+TAKEN: "list[ConsoleRow]" = []
 """Returned by a format that knows a line as its own, although its row needs a later line."""
 
 
@@ -113,7 +113,7 @@ class LineFormat:
         sample: str,
         parse: Parse,
         tier: int = NAMED,
-        flush: Optional[Flush] = None,
+        flush: Flush | None = None,
     ) -> None:
         self.name, self.seen, self.hints, self.sample = name, seen, hints, sample
         self.parse, self.tier, self.flush = parse, tier, flush
@@ -135,7 +135,7 @@ def parse_decimal(text: str) -> float:
 _ALONE = re.compile(rf"\s{{0,40}}({NUM})\s{{0,40}}$", re.I)
 
 
-def parse_piped_pairs(rest: str) -> List[Tuple[str, str]]:
+def parse_piped_pairs(rest: str) -> list[tuple[str, str]]:
     """Return the pairs of ``name: 1.0 | name: 2.0 |``; cells with several numbers are left out."""
     found = []
     for cell in rest.split("|")[:200]:
@@ -179,8 +179,8 @@ class LineShape:
     def __init__(
         self,
         pattern: str,
-        pairs: Optional[Pairs] = None,
-        names: Optional[Mapping[str, Optional[str]]] = None,
+        pairs: Pairs | None = None,
+        names: Mapping[str, str | None] | None = None,
         prefix: str = "",
         step_key: str = "",
         weak: bool = False,
@@ -225,7 +225,7 @@ class LineShape:
         return None
 
 
-def parse_step(text: str) -> Optional[int]:
+def parse_step(text: str) -> int | None:
     """Return a step as an integer; None if it is out of range."""
     value = parse_decimal(text)
     if 0 <= value < 1e15:
@@ -309,7 +309,7 @@ _WORDLESS = re.compile(r"[\W\d_]+")
 _DROP = ("v_num", "step", "epoch")
 
 
-def parse_bar(line: str) -> Optional[ProgressBarState]:
+def parse_bar(line: str) -> ProgressBarState | None:
     """Return the last bar in a piece, with the title before it; None without a bar."""
     if "%|" in line:
         pattern = _BAR
@@ -335,7 +335,7 @@ def parse_bar(line: str) -> Optional[ProgressBarState]:
     )
 
 
-def _parse_count(text: str) -> Optional[float]:
+def _parse_count(text: str) -> float | None:
     try:
         if text[-1] in _SCALE:
             return float(text[:-1]) * _SCALE[text[-1]]
@@ -344,7 +344,7 @@ def _parse_count(text: str) -> Optional[float]:
         return None
 
 
-def _training_values(bar: ProgressBarState, state: JsonObject) -> Dict[str, float]:
+def _training_values(bar: ProgressBarState, state: JsonObject) -> dict[str, float]:
     """Return the values shown in a training bar; {} if it shows no loss."""
     if bar.desc.lower().startswith(("val", "eval")):
         state.pop("eval", None)  # the next values of the training bar are new
@@ -361,7 +361,7 @@ def _training_values(bar: ProgressBarState, state: JsonObject) -> Dict[str, floa
     return _drop_repeated_evaluation(values, state)
 
 
-def _drop_repeated_evaluation(values: Dict[str, float], state: JsonObject) -> Dict[str, float]:
+def _drop_repeated_evaluation(values: dict[str, float], state: JsonObject) -> dict[str, float]:
     """Drop evaluation results that a bar repeats until the next evaluation."""
     last = state.setdefault("eval", {})
     fresh = {}
@@ -375,7 +375,7 @@ def _drop_repeated_evaluation(values: Dict[str, float], state: JsonObject) -> Di
     return fresh
 
 
-def _parse_lightning(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_lightning(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a bar that restarts each epoch; its steps continue across epochs."""
     bar = parse_bar(line)
     if bar is None:
@@ -411,7 +411,7 @@ def _first_epoch_number(epoch: int, counted: bool, lightning: bool, state: JsonO
     return int(state["first"])
 
 
-def _parse_tqdm(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_tqdm(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read any other bar; if it restarts after it was full, steps continue."""
     bar = parse_bar(line)
     if bar is None or _EPOCH.match(bar.desc):
@@ -470,7 +470,7 @@ _PRINTED = re.compile(r"(?<!>> )\{('[^'{}]{1,100}': [^{}]*)\}")
 _CALLBACK = re.compile(r"callbacks?:\d{1,6} >> \{('[^'{}]{1,100}': [^{}]*)\}")
 
 
-def _scalar_dict_row(found: Optional[re.Match[str]]) -> Optional[ConsoleRow]:
+def _scalar_dict_row(found: re.Match[str] | None) -> ConsoleRow | None:
     """Return the row of a scalar dictionary: it has an epoch, and a loss or reward.
 
     TRL's PPO prints no key that ends with ``loss``.
@@ -492,14 +492,14 @@ def _scalar_dict_row(found: Optional[re.Match[str]]) -> Optional[ConsoleRow]:
     return ConsoleRow(values, epoch=epoch)
 
 
-def _parse_trainer(line: str, state: JsonObject) -> List[ConsoleRow]:
+def _parse_trainer(line: str, state: JsonObject) -> list[ConsoleRow]:
     if "'epoch'" in line:
         found = _PRINTED.search(line)
     else:
         found = None
     row = _scalar_dict_row(found)
     bar = parse_bar(line)
-    rows: List[ConsoleRow] = []
+    rows: list[ConsoleRow] = []
     if bar is not None and (row is None or found is None or bar.start < found.start()):
         rows += _apply_bar(bar.n, bar.total, bar.desc, state)
         bar = None
@@ -512,7 +512,7 @@ def _parse_trainer(line: str, state: JsonObject) -> List[ConsoleRow]:
     return rows
 
 
-def _add_dictionary_row(row: ConsoleRow, state: JsonObject) -> List[ConsoleRow]:
+def _add_dictionary_row(row: ConsoleRow, state: JsonObject) -> list[ConsoleRow]:
     rows = flush_pending_row(state)
     if rows:
         state["burst"] = True
@@ -522,7 +522,7 @@ def _add_dictionary_row(row: ConsoleRow, state: JsonObject) -> List[ConsoleRow]:
     return rows
 
 
-def _apply_bar(n: float, total: float, desc: str, state: JsonObject) -> List[ConsoleRow]:
+def _apply_bar(n: float, total: float, desc: str, state: JsonObject) -> list[ConsoleRow]:
     """Apply a bar: the first untitled one is the trainer's; evaluations have other totals."""
     if desc:
         return []
@@ -533,7 +533,7 @@ def _apply_bar(n: float, total: float, desc: str, state: JsonObject) -> List[Con
     return rows
 
 
-def flush_pending_row(state: JsonObject) -> List[ConsoleRow]:
+def flush_pending_row(state: JsonObject) -> list[ConsoleRow]:
     """Return the dictionary that still waits for its bar, without a step."""
     packed = state.pop("row", None)
     if packed is None:
@@ -541,7 +541,7 @@ def flush_pending_row(state: JsonObject) -> List[ConsoleRow]:
     return [ConsoleRow.from_json_values(packed)]
 
 
-def _parse_llamafactory(line: str, _: JsonObject) -> List[ConsoleRow]:
+def _parse_llamafactory(line: str, _: JsonObject) -> list[ConsoleRow]:
     row = _scalar_dict_row(_CALLBACK.search(line))
     if row is None:
         return []

@@ -11,7 +11,7 @@ from rgt_wire.metric_roles import MEASURES, position_of, role_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, NamedTuple, Optional
+    from typing import Callable, NamedTuple
 
     from rgt_wire import JsonObject
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """Lower-case file names; ``*`` matches anything. With the directory if it matters."""
         rank: int
         """Preference if several files have the same metric; 0 is best."""
-        sniff: Optional[Sniff]
+        sniff: Sniff | None
         """(path, lower-case name, first `SNIFF` bytes) → whether a file has this format. None:
         never used for a file."""
         reader: str

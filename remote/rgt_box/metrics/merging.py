@@ -17,7 +17,7 @@ from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Mapping, NamedTuple, Optional, Sequence
+    from typing import Callable, Mapping, NamedTuple, Sequence
 
     from rgt_box.metrics.reader_base import MetricPoint, MetricReader, ReadBatch, ReadProblem
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         tag: str
         xs: Sequence[float]
         ys: Sequence[float]
-        ats: Sequence[Optional[float]]
+        ats: Sequence[float | None]
         breaks: Sequence[float]
         segment: int = 0
         """Number of times that points of its source were overtaken."""

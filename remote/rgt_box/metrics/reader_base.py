@@ -21,7 +21,7 @@ from rgt_box.files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple, Optional
+    from typing import NamedTuple
 
     from rgt_wire import JsonObject
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         x: float
         y: float
         """May be NaN or infinite."""
-        at: Optional[float]
+        at: float | None
         """Wall time, if the file has it."""
         group: str = ""
         """The run inside a file with several runs (databases); otherwise empty."""
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
         before: int
         """It comes before ``points[before]`` of its batch."""
-        x: Optional[float]
+        x: float | None
         """None: the x of the next point."""
         why: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from types import TracebackType
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Type
+from typing import Any, Iterable, Iterator
 
 from rgt_train import exits
 from rgt_train.cadence import Number, plain_number
@@ -61,19 +61,19 @@ class RgtDeepSpeed:
         save_every: int = 100,
         keep: int = 2,
         mirror: str = "",
-        extra: Optional[Dict[str, Any]] = None,
+        extra: dict[str, Any] | None = None,
     ) -> None:
         self.out, self._engine = os.path.abspath(out), engine
         self._total, self._every, self._keep, self._extra = total_steps, save_every, keep, extra
         self._ranks = choose.choose_ranks(None)
         self._coordinator = Coordinator(self._ranks)
-        self._states: List[Dict[str, Any]] = []
+        self._states: list[dict[str, Any]] = []
         found = self._coordinator.run_on_leader(lambda: self._find_newest(mirror))
         if found:
             self._load_checkpoint(found)
         self._last = self._saved = self.step_now
         self._stop = StopRequest()
-        self._recorder: Optional[TrainingRecorder] = None
+        self._recorder: TrainingRecorder | None = None
         if self._ranks.is_writer:
             facts = {
                 "seed": None,
@@ -167,11 +167,11 @@ class RgtDeepSpeed:
 
     def __exit__(
         self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        reason: Optional[str] = None
+        reason: str | None = None
         if error is None:
             self.save_checkpoint()
         elif isinstance(error, exits.TrainingStop):
@@ -182,7 +182,7 @@ class RgtDeepSpeed:
             self._recorder.record_end(self.step_now, self._total, reason)
         self._stop.close()
 
-    def _list_checkpoints(self) -> List[str]:
+    def _list_checkpoints(self) -> list[str]:
         """Return the checkpoints, the newest last."""
         found = glob.glob(os.path.join(glob.escape(self.out), "global_step*"))
         numbered = {path: path.rpartition("global_step")[2] for path in found}

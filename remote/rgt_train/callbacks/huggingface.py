@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Mapping
 
 from transformers import TrainerCallback
 
@@ -44,15 +44,15 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         keep: How many checkpoints stay there, besides the best.
     """
 
-    def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
+    def __init__(self, out: StrPath | None = None, *, mirror: str = "", keep: int = 2) -> None:
         self._out, self._mirror, self._keep = out, mirror, keep
-        self._recorder: Optional[TrainingRecorder] = None
+        self._recorder: TrainingRecorder | None = None
         self._recorded = True
         self._phases = StepPhases()
-        self._rates: Dict[str, float] = {}
+        self._rates: dict[str, float] = {}
 
     @staticmethod
-    def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
+    def newest_good(out: StrPath, mirror: str = "") -> str | None:
         """Return the newest intact checkpoint of the run directory `out`; None for a fresh start.
 
         A newer one in the `mirror` is fetched first.
@@ -78,7 +78,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             arguments["resume_from_checkpoint"] = self.newest_good(out, self._mirror)
         return trainer.train(**arguments)
 
-    def overfit_batch(self, trainer: Any, steps: int, **arguments: Any) -> List[float]:
+    def overfit_batch(self, trainer: Any, steps: int, **arguments: Any) -> list[float]:
         """Train on one batch without a record; see `rgt_train.callbacks.overfit_one_batch`."""
         self._recorded = False
         return train_transformers(trainer, steps, **arguments)
@@ -153,7 +153,7 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         args: Any,
         state: Any,
         control: Any,
-        logs: Optional[Mapping[str, Any]] = None,
+        logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
         """Append a point."""

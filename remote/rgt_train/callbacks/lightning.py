@@ -6,7 +6,7 @@ import glob
 import os
 import stat
 import zipfile
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Iterator, Mapping
 
 try:
     from lightning.pytorch.callbacks import Callback
@@ -57,19 +57,19 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         keep: How many checkpoints stay there, besides the best.
     """
 
-    def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
+    def __init__(self, out: StrPath | None = None, *, mirror: str = "", keep: int = 2) -> None:
         super().__init__()
         self._out, self._mirror, self._keep = out, mirror, keep
-        self._recorder: Optional[TrainingRecorder] = None
-        self._losses: Optional[List[float]] = None
-        self._told: Dict[str, Tuple[int, ...]] = {}
-        self._seen: Dict[int, Tuple[Any, ...]] = {}
+        self._recorder: TrainingRecorder | None = None
+        self._losses: list[float] | None = None
+        self._told: dict[str, tuple[int, ...]] = {}
+        self._seen: dict[int, tuple[Any, ...]] = {}
         self._step = -1
         self._phases = StepPhases()
         self._stepped = 0
 
     @staticmethod
-    def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
+    def newest_good(out: StrPath, mirror: str = "") -> str | None:
         """Return the newest intact checkpoint below the run directory `out`.
 
         None for a fresh start.
@@ -94,7 +94,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             named["ckpt_path"] = self.newest_good(out, self._mirror)
         return trainer.fit(*arguments, **named)
 
-    def overfit_batch(self, trainer: Any, steps: int, *arguments: Any, **named: Any) -> List[float]:
+    def overfit_batch(self, trainer: Any, steps: int, *arguments: Any, **named: Any) -> list[float]:
         """Fit one batch without a record; see `rgt_train.callbacks.overfit_one_batch`."""
         self._losses = []
         return train_lightning(trainer, steps, self._losses, *arguments, **named)
@@ -191,7 +191,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             self._save_and_stop(trainer, self._recorder, self._recorder.stop_signal)
         if step % max(1, int(trainer.log_every_n_steps)):
             return
-        values: Dict[str, Any] = dict(trainer.logged_metrics)
+        values: dict[str, Any] = dict(trainer.logged_metrics)
         loss = _step_loss(outputs)
         if loss is not None:
             values["loss"] = loss
@@ -245,7 +245,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
                 os.unlink(older)
         raise exits.TrainingStop(exits.PREEMPTED, asked)
 
-    def _end_recording(self, trainer: Any, reason: Optional[str]) -> None:
+    def _end_recording(self, trainer: Any, reason: str | None) -> None:
         if self._recorder is not None:
             self._record_checkpoints(trainer)
             self._recorder.record_end(
@@ -294,7 +294,7 @@ def _step_loss(outputs: Any) -> Any:
     return outputs
 
 
-def _last_save(callback: Any) -> Optional[Tuple[Any, ...]]:
+def _last_save(callback: Any) -> tuple[Any, ...] | None:
     """Return the part of a `ModelCheckpoint` that changes when it saves.
 
     None for another kind, which is always examined.
@@ -305,7 +305,7 @@ def _last_save(callback: Any) -> Optional[Tuple[Any, ...]]:
     return (step, getattr(callback, "_last_checkpoint_saved", ""))
 
 
-def _kept_checkpoints(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
+def _kept_checkpoints(callback: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield path and stamp of each checkpoint that `callback` keeps.
 
     The stamp changes when the checkpoint is rewritten. Links are skipped: they repeat one of them.
@@ -324,7 +324,7 @@ def _kept_checkpoints(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
             yield path, (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def _batch_size(trainer: Any) -> Optional[int]:
+def _batch_size(trainer: Any) -> int | None:
     loader = trainer.train_dataloader
     for holder in (loader, getattr(loader, "batch_sampler", None)):
         size = getattr(holder, "batch_size", None)

@@ -9,7 +9,7 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterable, Iterator, Mapping
 from urllib.parse import quote, unquote
 
 from rgt_train import exits
@@ -59,7 +59,7 @@ class ProvenCheckpoint:
 
 
 def record_checksums(
-    out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0
+    out: StrPath, step: int, path: StrPath, best: StrPath | None = None, attempt: int = 0
 ) -> ProvenCheckpoint:
     """Flush a checkpoint to the disk and record its checksums, so that `newest_good` knows it.
 
@@ -116,7 +116,7 @@ def newest_good(
     there: Iterable[str],
     mirror: str = "",
     is_complete: Callable[[str], bool] = lambda path: True,
-) -> Optional[str]:
+) -> str | None:
     """Return the newest checkpoint whose every byte matches its checksum; None without one.
 
     A launch that was killed in its very first save has recorded nothing: what that save left is
@@ -132,7 +132,7 @@ def newest_good(
         NotStarted: There are some, and none of them is good: a run that begins at step 0 would
             overwrite them. Or there are none here, and the mirror does not answer.
     """
-    told: List[str] = []
+    told: list[str] = []
     there = list(there)
     with _single_fetcher(out, needed=bool(mirror or there)):
         found, unproven = _find_newest(out, there, told)
@@ -186,8 +186,8 @@ def _set_aside(out: StrPath, path: str) -> None:
 
 
 def _find_newest(
-    out: StrPath, there: Iterable[str], told: List[str]
-) -> Tuple[Optional[Tuple[int, str]], List[str]]:
+    out: StrPath, there: Iterable[str], told: list[str]
+) -> tuple[tuple[int, str] | None, list[str]]:
     """Return the newest good checkpoint here, and those without checksums."""
     noted = [
         (int(body["step"]), os.path.join(out, body["path"]), body)
@@ -206,8 +206,8 @@ def _find_newest(
 
 
 def _fetch_newer(
-    out: StrPath, mirror: str, found: Optional[Tuple[int, str]], told: List[str]
-) -> Optional[Tuple[int, str]]:
+    out: StrPath, mirror: str, found: tuple[int, str] | None, told: list[str]
+) -> tuple[int, str] | None:
     """Fetch the checkpoint that the mirror has and `out` lacks; return the newest of both."""
     try:
         place = open_place(mirror)
@@ -343,7 +343,7 @@ def _complaint(path: str, files: Mapping[str, Any]) -> str:
     return ""
 
 
-def _file_facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
+def _file_facts(file: str, chunk: int = manifest.CHUNK) -> dict[str, Any]:
     size = os.path.getsize(file)
     sums = [
         manifest.crc32_in(file, begin, min(chunk, size - begin))[0]
@@ -352,7 +352,7 @@ def _file_facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
     return {"size": size, "crc32": sums, "chunk": chunk}
 
 
-def _checkpoint_files(path: str) -> Iterator[Tuple[str, str]]:
+def _checkpoint_files(path: str) -> Iterator[tuple[str, str]]:
     """Yield the files of a checkpoint: name in its manifest and path."""
     if os.path.isfile(path):
         yield _flat_name(os.path.basename(path)), path
@@ -369,7 +369,7 @@ def _flat_name(name: str) -> str:
     return quote(name, safe=_PLAIN)
 
 
-def _iterate_notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
+def _iterate_notes(out: StrPath) -> Iterator[tuple[str, dict[str, Any]]]:
     folder = os.path.join(out, FOLDER)
     try:
         names = sorted(os.listdir(folder))
@@ -391,8 +391,8 @@ def _iterate_notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
             continue  # a truncated note proves nothing
 
 
-def _parse_note(raw: bytes) -> Dict[str, Any]:
-    body: Dict[str, Any] = json.loads(raw)
+def _parse_note(raw: bytes) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(raw)
     if "digest" in body:
         return manifest.parse_manifest(raw, FOLDER)
     files = {  # the form of the first versions: one checksum per file

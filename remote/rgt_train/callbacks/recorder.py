@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Mapping
 
 import torch
 
@@ -69,11 +69,11 @@ class TrainingRecorder:
         self._bad = 0
         self._last, self._total, self._process = step, total_steps, os.getpid()
         atexit.register(self.record_early_exit)
-        self.stop: Optional[StopRequest] = None
+        self.stop: StopRequest | None = None
         attempt = max(run_log.last_recorded_attempt(self.out), last_recorded_attempt(self.out)) + 1
         self._attempt, self._mirrored = attempt, -1
-        self._best: Dict[str, int] = {}
-        self._mirror: Optional[CheckpointMirror] = None
+        self._best: dict[str, int] = {}
+        self._mirror: CheckpointMirror | None = None
         if mirror:
             store = CheckpointStore(self.out, attempt, KeepPolicy(keep))
             self._mirror = CheckpointMirror(mirror, store, self._report, lambda pid: None)
@@ -99,7 +99,7 @@ class TrainingRecorder:
         )
 
     @property
-    def stop_signal(self) -> Optional[str]:
+    def stop_signal(self) -> str | None:
         """The signal that asks for the end, or None."""
         if self.stop is not None:
             return self.stop.name
@@ -125,7 +125,7 @@ class TrainingRecorder:
         if self._mirror is not None:
             self._mirror.poll_copy()
 
-    def checkpoint(self, step: int, path: str, best: Optional[str] = None) -> None:
+    def checkpoint(self, step: int, path: str, best: str | None = None) -> None:
         """Flush a checkpoint of the other trainer to the disk, and record its checksums and itself.
 
         One of each step goes to the mirror.
@@ -149,7 +149,7 @@ class TrainingRecorder:
             "checkpoint", step, path=os.path.abspath(path), bytes=total_size(path)
         )
 
-    def record_end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
+    def record_end(self, step: int, total_steps: int, reason: str | None = None) -> None:
         """Record how the launch ends, and close."""
         atexit.unregister(self.record_early_exit)
         if self.stop is not None:
@@ -184,9 +184,9 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
-def numbers_in(values: Mapping[str, Any]) -> Dict[str, float]:
+def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers (plain or one-element tensors) in `values` under our names."""
-    found: Dict[str, float] = {}
+    found: dict[str, float] = {}
     for name, value in values.items():
         if name == "epoch" or isinstance(value, (bool, str)):
             continue
@@ -216,7 +216,7 @@ def total_size(path: str) -> int:
     return total
 
 
-def plain_settings(settings: Mapping[str, Any]) -> Dict[str, Any]:
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that JSON can hold, without those whose name marks a secret."""
     return {
         name: value
@@ -236,7 +236,7 @@ class StepPhases:
 
     def __init__(self) -> None:
         self.beat = Heartbeat()
-        self._handles: List[Any] = []
+        self._handles: list[Any] = []
 
     def begin_training(self, rank: int, world: int) -> None:
         """Note that the training begins, or begins again."""

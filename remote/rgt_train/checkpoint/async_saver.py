@@ -18,7 +18,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Callable, Mapping, Protocol, Sequence
 
 from rgt_train.checkpoint.publish import DIED, SaveJob, SaveResult, perform_job
 from rgt_train.checkpoint.safetensors import (
@@ -80,8 +80,8 @@ class SaveOutcome:
     """
 
     request: SaveRequest
-    checkpoint: "Optional[Checkpoint]" = None
-    error: Optional[BaseException] = None
+    checkpoint: "Checkpoint | None" = None
+    error: BaseException | None = None
     stall_s: float = 0.0
     waited_s: float = 0.0
     durable_s: float = 0.0
@@ -119,13 +119,13 @@ class Persister(Protocol):
         Called before every ``optimizer.step()``.
         """
 
-    def poll_outcome(self) -> Optional[SaveOutcome]:
+    def poll_outcome(self) -> SaveOutcome | None:
         """Return the result of the save in flight, once; None while it runs.
 
         The same on every rank.
         """
 
-    def wait(self) -> Optional[SaveOutcome]:
+    def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save in flight and return its result; None without one."""
 
     def restore_checkpoint(self, directory: str, state: "RunState") -> "RestoredState":
@@ -148,17 +148,17 @@ class _SaveInFlight:
     submitted: threading.Event
     stall_s: float = 0.0
     waited_s: float = 0.0
-    copy: Optional[SnapshotCopy] = None
-    failed: Optional[BaseException] = None
+    copy: SnapshotCopy | None = None
+    failed: BaseException | None = None
     judged: bool = False
     """Whether the training thread has decided if the copy is of one moment; nothing is published
     before.
     """
-    spoilt: Optional[BaseException] = None
+    spoilt: BaseException | None = None
     """Why the copy is not of one moment."""
     handed: bool = False
     """Whether the writer has the job."""
-    done: Optional[SaveResult] = None
+    done: SaveResult | None = None
     """Filled in by this process if there is no writer."""
 
 
@@ -185,12 +185,12 @@ class AsyncSaver:
         # The arena is passed to the writer as a descriptor, which needs memfd_create(2).
         self._background = background and hasattr(os, "memfd_create")
         self._client = WriterClient(store, keep, started)
-        self._arena: Optional[SharedArena] = None
-        self._flight: Optional[_SaveInFlight] = None
-        self._last: Optional[_SaveInFlight] = None
-        self._looks: Optional[BackwardHooks] = None
-        self._at_once: Set[str] = set()
-        self._notes: List[str] = []
+        self._arena: SharedArena | None = None
+        self._flight: _SaveInFlight | None = None
+        self._last: _SaveInFlight | None = None
+        self._looks: BackwardHooks | None = None
+        self._at_once: set[str] = set()
+        self._notes: list[str] = []
         self._needs = (0, 0)
         self._deaths = 0
         self._saves = 0
@@ -204,7 +204,7 @@ class AsyncSaver:
         """Whether a save is in flight."""
         return self._flight is not None
 
-    def needs(self) -> Tuple[int, int]:
+    def needs(self) -> tuple[int, int]:
         """Return the bytes and the inodes of one checkpoint, as known so far."""
         return self._needs
 
@@ -294,14 +294,14 @@ class AsyncSaver:
             flight.waited_s += waited
         self._remove_hooks()
 
-    def poll_outcome(self) -> Optional[SaveOutcome]:
+    def poll_outcome(self) -> SaveOutcome | None:
         """Return the result of the save in flight, once; None while it runs."""
         flight = self._flight
         if flight is not None and flight.copy is not None:
             flight.copy.judge_if_ready()
         return self._take_outcome(block=False)
 
-    def wait(self) -> Optional[SaveOutcome]:
+    def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save in flight; None without one."""
         flight = self._flight
         if flight is None:
@@ -354,10 +354,10 @@ class AsyncSaver:
 
     def _split_pairs(
         self, parts: Sequence[StatePart], arena: SharedArena
-    ) -> Tuple[List[CopyPair], List[CopyPair]]:
+    ) -> tuple[list[CopyPair], list[CopyPair]]:
         """Return the pairs to copy at once, and those to copy during forward and backward."""
-        now: List[CopyPair] = []
-        later: List[CopyPair] = []
+        now: list[CopyPair] = []
+        later: list[CopyPair] = []
         slots = arena.layout.slots
         for part in parts:
             key = part.spec.key
@@ -367,7 +367,7 @@ class AsyncSaver:
             (later if overlapped else now).append(pair)
         return now, later
 
-    def _submit_snapshot(self, flight: _SaveInFlight, error: Optional[BaseException]) -> None:
+    def _submit_snapshot(self, flight: _SaveInFlight, error: BaseException | None) -> None:
         """Hand the snapshot to the writer.
 
         Called by the copying thread, or by `begin_save` without one.
@@ -392,7 +392,7 @@ class AsyncSaver:
             # Also after a failure, because `wait` would otherwise never return.
             flight.submitted.set()
 
-    def _send_verdict(self, flight: _SaveInFlight, error: Optional[BaseException]) -> None:
+    def _send_verdict(self, flight: _SaveInFlight, error: BaseException | None) -> None:
         """Let the writer publish or discard the snapshot. Called by the training thread."""
         with self._talking:
             flight.judged, flight.spoilt = True, error
@@ -411,7 +411,7 @@ class AsyncSaver:
         except Exception as problem:
             flight.failed = problem
 
-    def _take_outcome(self, *, block: bool) -> Optional[SaveOutcome]:
+    def _take_outcome(self, *, block: bool) -> SaveOutcome | None:
         flight = self._flight
         if flight is None or not (block or (flight.submitted.is_set() and flight.judged)):
             return None

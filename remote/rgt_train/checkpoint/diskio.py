@@ -21,7 +21,7 @@ import stat
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Callable, Deque, List, Optional, Sequence, TypeVar, Union
+from typing import Callable, Sequence, TypeVar, Union
 
 from rgt_train.exits import UsageError
 
@@ -64,7 +64,7 @@ def make_dirs(path: StrPath) -> None:
         fsync_dir(parent)
 
 
-def write_all(fd: int, data: Union[bytes, memoryview], path: StrPath) -> None:
+def write_all(fd: int, data: bytes | memoryview, path: StrPath) -> None:
     """Write all of `data` to `fd`.
 
     Raises:
@@ -154,7 +154,7 @@ class Unreadable(UsageError):
         return Unreadable(self.path, self.error, moved)
 
 
-def retry_reading(path: str, work: Callable[[], T], pauses: Optional[Sequence[float]] = None) -> T:
+def retry_reading(path: str, work: Callable[[], T], pauses: Sequence[float] | None = None) -> T:
     """Return ``work()``, which reads `path`; an error that may pass is retried.
 
     Args:
@@ -179,7 +179,7 @@ def retry_reading(path: str, work: Callable[[], T], pauses: Optional[Sequence[fl
         time.sleep(waits.pop(0))
 
 
-def list_names(path: str, pauses: Optional[Sequence[float]] = None) -> List[str]:
+def list_names(path: str, pauses: Sequence[float] | None = None) -> list[str]:
     """Return the names in the directory `path`; empty if there is no such directory.
 
     Raises:
@@ -241,7 +241,7 @@ def read_into(fd: int, offset: int, target: memoryview) -> int:
     return done
 
 
-def read_content(path: str, pauses: Optional[Sequence[float]] = None) -> bytes:
+def read_content(path: str, pauses: Sequence[float] | None = None) -> bytes:
     """Return the content of a small file.
 
     Raises:
@@ -361,9 +361,9 @@ class LineAppender:
     def __init__(self, path: StrPath, *, lines: bool = True) -> None:
         self.path = os.fspath(path)
         self._lines = lines
-        self._fd: Optional[int] = None
+        self._fd: int | None = None
         backlog = 20_000
-        self._waiting: Deque[bytes] = deque(maxlen=backlog)
+        self._waiting: deque[bytes] = deque(maxlen=backlog)
         self._open_file()
 
     def append_line(self, line: str) -> bool:

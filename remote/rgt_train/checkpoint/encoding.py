@@ -22,14 +22,10 @@ from collections import Counter, OrderedDict, deque
 from typing import (
     Any,
     Callable,
-    Dict,
-    List,
     Mapping,
     MutableMapping,
-    Optional,
     Protocol,
     Sequence,
-    Tuple,
 )
 
 import torch
@@ -37,7 +33,7 @@ import torch
 from rgt_train.exits import UsageError
 
 
-def unusual_strides(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
+def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the strides of `tensor` if it is not row by row; None also if it has gaps or overlaps.
 
     A tensor with gaps or overlaps is a view of another one. Its values are stored, not the memory
@@ -64,7 +60,7 @@ def with_strides(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
     return result.copy_(tensor)
 
 
-def _row_major_strides(shape: Sequence[int]) -> Tuple[int, ...]:
+def _row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
     stride, step = [], 1
     for length in reversed(shape):
         stride.append(step)
@@ -93,7 +89,7 @@ Put = Callable[[str, torch.Tensor], str]
 Get = Callable[[str], torch.Tensor]
 """Returns the tensor stored under a name."""
 
-DTYPES: Dict[str, torch.dtype] = {
+DTYPES: dict[str, torch.dtype] = {
     str(kind).split(".", 1)[1]: kind
     for kind in (getattr(torch, name) for name in dir(torch))
     if isinstance(kind, torch.dtype)
@@ -128,7 +124,7 @@ def encode_value(value: Any, put: Put, path: str = "") -> Any:
         return value
     if isinstance(value, torch.Tensor):
         name = put(path, value)
-        facts: Dict[str, Any] = {_TAG: "tensor", "of": name}
+        facts: dict[str, Any] = {_TAG: "tensor", "of": name}
         if isinstance(value, torch.nn.Parameter):
             if value.requires_grad:
                 facts["parameter"] = "grad"
@@ -180,7 +176,7 @@ def decode_value(value: Any, get: Get) -> Any:
     raise UnknownContent("kind of value", str(kind))
 
 
-def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
+def _encode_dict(value: dict[Any, Any], put: Put, path: str) -> Any:
     if type(value) not in (dict, OrderedDict, Counter) and not hasattr(value, "default_factory"):
         raise CannotStore(
             f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored"
@@ -192,7 +188,7 @@ def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
             key: encode_value(item, put, f"{path}/{key}" if path else key)
             for key, item in value.items()
         }
-    pairs: List[Tuple[Any, Any]] = []
+    pairs: list[tuple[Any, Any]] = []
     for key, item in value.items():
         if not isinstance(key, (str, int, float, bool, tuple, type(None))):
             raise CannotStore(
@@ -273,9 +269,9 @@ def _import_numpy() -> Any:
     return numpy
 
 
-_DICTS: Dict[type, str] = {OrderedDict: "ordered", Counter: "counter"}
+_DICTS: dict[type, str] = {OrderedDict: "ordered", Counter: "counter"}
 _SEQUENCES = {list: "list", tuple: "tuple", torch.Size: "size"}
-_DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
+_DECODERS: dict[str, Callable[[Any, Get], Any]] = {
     "tuple": lambda items, get: tuple(decode_value(item, get) for item in items),
     "size": lambda items, get: torch.Size(items),
     "set": lambda items, get: {decode_value(item, get) for item in items},
@@ -301,10 +297,10 @@ _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
 class Stateful(Protocol):
     """Anything that can be saved and restored: an optimizer, a scheduler, a GradScaler, an EMA."""
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the state."""
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> Any:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
         """Take the state over."""
 
 
@@ -320,24 +316,24 @@ class OwnState:
     def __init__(self, values: MutableMapping[str, Any]) -> None:
         self.values = values
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the values, and the state of objects."""
         return {name: _copy_state(value) for name, value in self.values.items()}
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the values over."""
         for name, value in state_dict.items():
             self.values[name] = _fill_value(self.values.get(name), value)
 
 
-def own_state(extra: Any) -> Optional[Stateful]:
+def own_state(extra: Any) -> Stateful | None:
     """Return the state that a person gave as `extra`, as an object with state.
 
     Raises:
         UsageError: It is neither that nor a dictionary.
     """
     if extra is None or (hasattr(extra, "state_dict") and hasattr(extra, "load_state_dict")):
-        found: Optional[Stateful] = extra
+        found: Stateful | None = extra
         return found
     if isinstance(extra, MutableMapping):
         return OwnState(extra)

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 import weakref
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Mapping
 
 from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.exits import UsageError
@@ -27,7 +27,7 @@ def boot_id() -> str:
         return ""
 
 
-def start_ticks(pid: int) -> Optional[int]:
+def start_ticks(pid: int) -> int | None:
     """Return when process `pid` started, in clock ticks since boot; None if it does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -41,7 +41,7 @@ def start_ticks(pid: int) -> Optional[int]:
     return int(fields[19])
 
 
-def describe_process(pid: int) -> Dict[str, Any]:
+def describe_process(pid: int) -> dict[str, Any]:
     """Return facts that distinguish process `pid` from a later one with the same number."""
     return {"pid": pid, "start": start_ticks(pid), "boot": boot_id()}
 
@@ -87,7 +87,7 @@ def is_dying(stat: bytes, status: bytes) -> bool:
     return killed or bool(flags & pf_exiting)
 
 
-def kill_processes(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
+def kill_processes(processes: list[Mapping[str, Any]], seconds: float) -> list[int]:
     """Kill the processes that are still alive and wait until they are gone; return their ids."""
     ended = []
     for facts in processes:
@@ -106,7 +106,7 @@ def kill_processes(processes: List[Mapping[str, Any]], seconds: float) -> List[i
 NAME = "run.lock"
 _FENCE_S = 10.0
 _POLL_S = 0.005
-_OPEN: Dict[str, str] = {}
+_OPEN: dict[str, str] = {}
 """Lock file that this process holds → when it was taken."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -141,8 +141,8 @@ class RunLock:
         # next one.
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self.exclusive = True
-        self.fenced: List[int] = []
-        self._facts: Dict[str, Any] = {}
+        self.fenced: list[int] = []
+        self._facts: dict[str, Any] = {}
         try:
             # Before the lock is taken, as `_write_owner` replaces the content.
             former = self._read_previous_owner()
@@ -236,7 +236,7 @@ class RunLock:
         except OSError:
             return  # the lock itself holds; only its label is missing, e.g. on a full disk
 
-    def _read_previous_owner(self) -> Dict[str, Any]:
+    def _read_previous_owner(self) -> dict[str, Any]:
         try:
             facts = json.loads(os.pread(self._fd, 65536, 0))
             return {**facts, "pid": int(facts["pid"])}
@@ -256,7 +256,7 @@ def _drop_in_children(lock: RunLock) -> None:
     reference: "weakref.ref[RunLock]" = weakref.ref(lock)
 
     def after_fork() -> None:
-        held: Optional[RunLock] = reference()
+        held: RunLock | None = reference()
         if held is not None:
             held.close()
 

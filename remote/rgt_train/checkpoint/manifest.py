@@ -22,14 +22,10 @@ from typing import (
     Any,
     Callable,
     Container,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
     Sequence,
-    Tuple,
     TypeVar,
 )
 
@@ -45,14 +41,14 @@ _PIECE = 1 << 20
 """Bytes that are read and summed at a time: they stay in the cache of a core between the two."""
 
 
-def chunk_checksums(view: memoryview) -> List[str]:
+def chunk_checksums(view: memoryview) -> list[str]:
     """Return the CRC-32 of each chunk of contiguous bytes as eight hexadecimal digits; an empty view has none."""
     return [f"{zlib.crc32(view[at : at + CHUNK]):08x}" for at in range(0, len(view), CHUNK)]
 
 
 def crc32_in(
-    path: str, begin: int, length: int, pieces: Optional[Iterable[memoryview]] = None
-) -> Tuple[str, int]:
+    path: str, begin: int, length: int, pieces: Iterable[memoryview] | None = None
+) -> tuple[str, int]:
     """Return the CRC-32 of `length` bytes of a file from `begin` on, and the number of bytes read.
 
     They are read, not mapped: a sector that cannot be read is an error then, not the end of the
@@ -85,14 +81,14 @@ def crc32_in(
     return f"{found:08x}", done
 
 
-def file_facts(view: memoryview, *, sha256: bool = False) -> Dict[str, Any]:
+def file_facts(view: memoryview, *, sha256: bool = False) -> dict[str, Any]:
     """Return the entry of a manifest for a file with the content `view`.
 
     Args:
         view: Contiguous bytes.
         sha256: Whether to add a digest of the whole file, for comparing copies of it.
     """
-    found: Dict[str, Any] = {"size": len(view), "crc32": chunk_checksums(view), "chunk": CHUNK}
+    found: dict[str, Any] = {"size": len(view), "crc32": chunk_checksums(view), "chunk": CHUNK}
     if sha256:
         found["sha256"] = hashlib.sha256(view).hexdigest()
     return found
@@ -124,13 +120,13 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
             task()
         return
     waiting = iter(tasks)
-    errors: List[BaseException] = []
+    errors: list[BaseException] = []
     guard = threading.Lock()
 
     def run_tasks() -> None:
         while not errors:
             with guard:
-                task: Optional[Callable[[], None]] = next(waiting, None)
+                task: Callable[[], None] | None = next(waiting, None)
             if task is None:
                 return
             try:
@@ -177,7 +173,7 @@ def build_manifest(
         files: Name → facts from `rgt_train.checkpoint.manifest.facts`.
         about: Further facts for a person or a tool (epoch, torch version, best metric, …).
     """
-    body: Dict[str, Any] = {
+    body: dict[str, Any] = {
         **about,
         "format": FORMAT,
         "step": step,
@@ -186,7 +182,7 @@ def build_manifest(
     return checkpoint_names.encode_manifest(body)
 
 
-def read_manifest(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
+def read_manifest(directory: StrPath, pauses: Sequence[float] | None = None) -> dict[str, Any]:
     """Return the manifest of `directory` after checking its own digest (not the files it lists).
 
     Args:
@@ -214,7 +210,7 @@ def manifest_length(body: Mapping[str, Any]) -> int:
     return len(checkpoint_names.encode_manifest(body))
 
 
-def parse_manifest(raw: bytes, where: str) -> Dict[str, Any]:
+def parse_manifest(raw: bytes, where: str) -> dict[str, Any]:
     """Return the manifest in `raw`, found at `where`, after checking its own digest.
 
     Raises:
@@ -242,10 +238,10 @@ class VerifiedFiles:
         views: File name → its content, read-only.
     """
 
-    def __init__(self, body: Dict[str, Any]) -> None:
+    def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
-        self.views: Dict[str, memoryview] = {}
-        self._maps: List[mmap.mmap] = []
+        self.views: dict[str, memoryview] = {}
+        self._maps: list[mmap.mmap] = []
 
     def map_file(self, name: str, path: str) -> None:
         """Map a file.
@@ -283,7 +279,7 @@ class VerifiedFiles:
         return memoryview(mapped)
 
 
-def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> VerifiedFiles:
+def open_verified(directory: StrPath, only: Container[str] | None = None) -> VerifiedFiles:
     """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
 
     The files are read before they are mapped: a sector that cannot be read is an error of a call,
@@ -314,10 +310,10 @@ def open_verified(directory: StrPath, only: Optional[Container[str]] = None) -> 
 
 def verify_checkpoint(
     directory: StrPath,
-    threads: Optional[int] = None,
-    only: Optional[Container[str]] = None,
-    memory_of: Optional[Callable[[str, str, int], Sequence[memoryview]]] = None,
-) -> Dict[str, Any]:
+    threads: int | None = None,
+    only: Container[str] | None = None,
+    memory_of: Callable[[str, str, int], Sequence[memoryview]] | None = None,
+) -> dict[str, Any]:
     """Read every byte of the checkpoint in `directory` and return its manifest.
 
     Args:
@@ -334,7 +330,7 @@ def verify_checkpoint(
     """
     place = os.fspath(directory)
     body = read_manifest(place)
-    tasks: List[Callable[[], None]] = []
+    tasks: list[Callable[[], None]] = []
     for name, facts in body["files"].items():
         if only is None or name in only:
             tasks += _build_checks(place, name, facts, memory_of)
@@ -346,8 +342,8 @@ def _build_checks(
     place: str,
     name: str,
     facts: Mapping[str, Any],
-    memory_of: Optional[Callable[[str, str, int], Sequence[memoryview]]],
-) -> List[Callable[[], None]]:
+    memory_of: Callable[[str, str, int], Sequence[memoryview]] | None,
+) -> list[Callable[[], None]]:
     """Check the lengths, and return the tasks that compare each chunk with its checksum."""
     path = os.path.join(place, name)
     size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
@@ -361,7 +357,7 @@ def _build_checks(
         # An empty file has no chunk, but it must exist.
         return [lambda: os.close(_query_disk(place, name, path, lambda: diskio.open_file(path)))]
 
-    pieces: List[Optional[List[memoryview]]] = [None] * len(expected)
+    pieces: list[list[memoryview] | None] = [None] * len(expected)
     if memory_of is not None:
         read_to = memory_of
         views = _query_disk(place, name, path, lambda: read_to(name, path, size))
@@ -383,9 +379,9 @@ def _build_checks(
     return [bind_number(check_chunk, number) for number in range(len(expected))]
 
 
-def _cut_pieces(views: Iterable[memoryview], chunk: int) -> Iterator[List[memoryview]]:
+def _cut_pieces(views: Iterable[memoryview], chunk: int) -> Iterator[list[memoryview]]:
     """Yield the memory of each chunk of a file, in pieces."""
-    found: List[memoryview] = []
+    found: list[memoryview] = []
     room = chunk
     for view in views:
         while view:

@@ -19,12 +19,9 @@ from typing import (
     Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
     Protocol,
     Sequence,
-    Tuple,
 )
 
 import torch
@@ -50,18 +47,18 @@ class Spec(Protocol):
         """Its dtype."""
 
     @property
-    def shape(self) -> Tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         """Its shape."""
 
 
-def bare_names(model: torch.nn.Module) -> Dict[str, str]:
+def bare_names(model: torch.nn.Module) -> dict[str, str]:
     """Return key of ``model.state_dict()`` → name in a checkpoint.
 
     Raises:
         ValueError: Two keys would get one name.
     """
     names = strip_wrapper_names(model, model.state_dict())
-    taken: Dict[str, str] = {}
+    taken: dict[str, str] = {}
     for key, name in names.items():
         if name in taken:
             raise ValueError(f"{taken[name]} and {key} would both be saved as {name}")
@@ -69,7 +66,7 @@ def bare_names(model: torch.nn.Module) -> Dict[str, str]:
     return names
 
 
-def strip_wrapper_names(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
+def strip_wrapper_names(model: torch.nn.Module, keys: Iterable[str]) -> dict[str, str]:
     """Return key → the key without the parts that wrappers in `model` have added to it.
 
     The names of parameters and buffers are not always keys of the state: some wrappers remove their
@@ -79,7 +76,7 @@ def strip_wrapper_names(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str
     return {key: _bare_key(key, added) for key in keys}
 
 
-def list_parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+def list_parameters(model: torch.nn.Module) -> list[tuple[str, torch.nn.Parameter]]:
     """Return the bare name of each parameter, and the parameter."""
     named = dict(model.named_parameters())
     names = strip_wrapper_names(model, named)
@@ -88,7 +85,7 @@ def list_parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Paramete
 
 def find_mismatches(
     saved: Mapping[str, Spec], here: Mapping[str, Spec], names: Mapping[str, str]
-) -> Tuple[List[str], List[str]]:
+) -> tuple[list[str], list[str]]:
     """Return why the tensors `saved` do not fit `here`, and which would be loaded with other precision.
 
     Args:
@@ -97,7 +94,7 @@ def find_mismatches(
         names: Key → bare name.
     """
     wanted = {names[key]: tensor for key, tensor in here.items()}
-    problems: List[str] = []
+    problems: list[str] = []
     for kind, left, right in (("missing", wanted, saved), ("unexpected", saved, wanted)):
         absent = [name for name in left if name not in right]
         if absent:
@@ -111,7 +108,7 @@ def find_mismatches(
         for name, old, new in both
         if old.shape != new.shape
     ]
-    dtypes: Dict[bool, List[str]] = {False: [], True: []}
+    dtypes: dict[bool, list[str]] = {False: [], True: []}
     for name, old, new in both:
         if old.dtype != new.dtype:
             # Another precision of a float is often intended; an integer as a float never is.
@@ -132,7 +129,7 @@ def _listed(kind: str, names: Sequence[str]) -> str:
     return f"{len(names)} of another {kind}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
-def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
+def _added_prefixes(model: torch.nn.Module) -> list[tuple[str, str]]:
     """Return (path of a wrapper, component it adds after its path), the outermost first."""
     found = []
     for path, module in model.named_modules(remove_duplicate=False):
@@ -145,7 +142,7 @@ def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
     return sorted(set(found), key=lambda entry: len(entry[0]))
 
 
-def _bare_key(key: str, added: List[Tuple[str, str]]) -> str:
+def _bare_key(key: str, added: list[tuple[str, str]]) -> str:
     drop = set()
     parts = key.split(".")
     for path, attribute in added:
@@ -160,7 +157,7 @@ def _bare_key(key: str, added: List[Tuple[str, str]]) -> str:
 _SHOWN = 3
 
 
-def frozen_parameters(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
+def frozen_parameters(models: Mapping[str, torch.nn.Module]) -> dict[str, list[str]]:
     """Return model → names of its parameters without gradient."""
     return {
         name: [key for key, parameter in list_parameters(model) if not parameter.requires_grad]
@@ -170,12 +167,12 @@ def frozen_parameters(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[s
 
 def restore_requires_grad(
     models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]
-) -> List[str]:
+) -> list[str]:
     """Restore which parameters need gradients, as `frozen_parameters` returned it.
 
     Return the changes in words.
     """
-    changed: Dict[bool, List[str]] = {False: [], True: []}
+    changed: dict[bool, list[str]] = {False: [], True: []}
     for name, frozen in saved.items():
         for key, parameter in list_parameters(models[name]):
             wanted = key not in frozen
@@ -221,7 +218,7 @@ def restore_dtypes(optimizer: Any, saved: Mapping[str, Any]) -> None:
                     values[key] = _with_saved_dtypes(value, values[key])
 
 
-def differences(saved: Any, here: Any, name: str) -> Optional[str]:
+def differences(saved: Any, here: Any, name: str) -> str | None:
     """Return which values of the state `saved` differ in the state `here`; None if none do.
 
     Args:
@@ -253,7 +250,7 @@ def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
         yield f"{path} {old!r:.40} → {new!r:.40}"
 
 
-def _child_items(value: Any) -> List[Tuple[Any, Any]]:
+def _child_items(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, (list, tuple)):
@@ -308,14 +305,14 @@ _PREFIXES = ("module.", "_orig_mod.", "ema_model.")
 _DEPTH = 2
 
 
-def average_parts(objects: Mapping[str, Any]) -> List[str]:
+def average_parts(objects: Mapping[str, Any]) -> list[str]:
     """Return the names of the parts of a checkpoint that keep averages."""
     return sorted(name for name in objects if name == PART or name.startswith(f"{PART}."))
 
 
 def replace_with_averages(
     models: Mapping[str, Weights], states: Mapping[str, Any]
-) -> Tuple[Dict[str, Weights], str]:
+) -> tuple[dict[str, Weights], str]:
     """Return the weights with the averaged ones replacing the trained ones, and a description.
 
     Args:
@@ -326,7 +323,7 @@ def replace_with_averages(
         UsageError: Averages are stored in a form without names, or the model they belong to is
             ambiguous.
     """
-    found: Dict[str, Weights] = {}
+    found: dict[str, Weights] = {}
     for part, state in states.items():
         model = _model_of(part, state, models)
         found[model] = by_name(state, models[model])

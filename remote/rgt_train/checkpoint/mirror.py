@@ -6,7 +6,7 @@ import os
 import select
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Sequence
 
 from rgt_wire import size_text
 
@@ -55,17 +55,17 @@ class CheckpointMirror:
     ) -> None:
         self._url, self._store, self._report, self._started = url, store, report, started
         self.on_wait = on_wait
-        self.logs: List[str] = []
-        self._helper: Optional[HelperProcess] = None
-        self._waiting: Dict[str, _CopyTask] = {}
-        self._current: Optional[Tuple[str, _CopyTask]] = None
+        self.logs: list[str] = []
+        self._helper: HelperProcess | None = None
+        self._waiting: dict[str, _CopyTask] = {}
+        self._current: tuple[str, _CopyTask] | None = None
         self._retry_at = 0.0
         self._failing = False
         self._launch = os.urandom(8).hex()
         """Name of this launch: one launch at a time holds the mirror."""
         self._held = False
 
-    def fetch_newer(self, local: Optional[int]) -> Optional[str]:
+    def fetch_newer(self, local: int | None) -> str | None:
         """Fetch the newest good checkpoint of the mirror if it is newer than step `local`.
 
         Return its path.
@@ -88,7 +88,7 @@ class CheckpointMirror:
                 self._report.print_line(
                     f"fetched {' and '.join(self.logs)} from the mirror {self._url}"
                 )
-            path: Optional[str] = answer["path"]
+            path: str | None = answer["path"]
             return path
         if answer.get("usage"):
             raise UsageError(str(answer["error"]))
@@ -148,7 +148,7 @@ class CheckpointMirror:
         self._waiting["step"] = _CopyTask("", name, step, more)
         self.poll_copy()
 
-    def queue_all(self, loaded: Optional[Checkpoint]) -> None:
+    def queue_all(self, loaded: Checkpoint | None) -> None:
         """Queue checkpoints that a dead attempt may not have copied: its last one, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
             self.queue_copy(loaded)
@@ -214,7 +214,7 @@ class CheckpointMirror:
             self._helper.close(kill=True)
             self._helper = None
 
-    def _send_request(self, fields: Dict[str, Any]) -> HelperProcess:
+    def _send_request(self, fields: dict[str, Any]) -> HelperProcess:
         if self._helper is None or self._helper.exit_code() is not None:
             self._helper = HelperProcess(
                 "rgt_train.checkpoint.mirror_worker", bare="://" not in self._url
@@ -224,7 +224,7 @@ class CheckpointMirror:
         writer.send_message(self._helper.sock, {"url": self._url, **who, **fields})
         return self._helper
 
-    def _request_answer(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+    def _request_answer(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Send a request and wait for its answer; only while no copy is in flight."""
         try:
             helper = self._send_request(fields)
@@ -255,7 +255,7 @@ class CheckpointMirror:
             message = self._helper.reader.read_message(block=False)
         except writer.ConnectionClosed:
             self.close()
-            answer: Dict[str, Any] = {"error": "the mirror process died"}
+            answer: dict[str, Any] = {"error": "the mirror process died"}
         else:
             if message is None:
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
-from typing import Any, BinaryIO, Iterator, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, BinaryIO, Iterator, Mapping, Protocol
 
 from rgt_train.checkpoint import manifest
 from rgt_train.checkpoint.diskio import fsync_dir, remove_path, replace_file, write_all
@@ -37,7 +37,7 @@ class MirrorPlace(Protocol):
 
     url: str
 
-    def list_names(self) -> List[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the complete directories: those that have a manifest."""
 
     def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:
@@ -62,12 +62,12 @@ class MirrorPlace(Protocol):
         """Store `content` next to the directories, replacing a file with that name."""
 
 
-def step_items(names: List[str]) -> List[CheckpointItem]:
+def step_items(names: list[str]) -> list[CheckpointItem]:
     """Return the step checkpoints among `names`, oldest first."""
     return _parse_items(names, _STEP)
 
 
-def best_items(names: List[str]) -> List[CheckpointItem]:
+def best_items(names: list[str]) -> list[CheckpointItem]:
     """Return the best checkpoints among `names`, the current one last.
 
     That is the best of the last launch: a best of a later step may come from a time that a rollback
@@ -152,11 +152,11 @@ def _write_pieces(path: str, pieces: Iterator[bytes]) -> None:
         os.close(fd)
 
 
-def _stream_checksums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
+def _stream_checksums(pieces: Iterator[bytes]) -> tuple[int, list[str]]:
     """Return the size and the checksums of a stream, by the chunks of a manifest."""
     import zlib
 
-    sums: List[str] = []
+    sums: list[str] = []
     size = current = 0
     for piece in pieces:
         view = memoryview(piece)
@@ -173,10 +173,10 @@ def _stream_checksums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
     return size, sums
 
 
-def _parse_items(names: List[str], pattern: "re.Pattern[str]") -> List[CheckpointItem]:
-    found: List[CheckpointItem] = []
+def _parse_items(names: list[str], pattern: "re.Pattern[str]") -> list[CheckpointItem]:
+    found: list[CheckpointItem] = []
     for name in names:
-        match: "Optional[re.Match[str]]" = pattern.match(name)
+        match: "re.Match[str] | None" = pattern.match(name)
         if match:
             step, attempt, serial = (int(group or 0) for group in match.groups())
             found.append(CheckpointItem(step, attempt, serial, name, 0.0))
@@ -207,7 +207,7 @@ class FolderPlace:
             os.mkdir(path)
             fsync_dir(os.path.dirname(path))
 
-    def list_names(self) -> List[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the complete directories."""
         found = [name for name in os.listdir(self.url) if not name.startswith(".")]
         return [name for name in found if os.path.exists(os.path.join(self.url, name, MANIFEST))]
@@ -313,9 +313,9 @@ class ObjectStorePlace:
         except (ImportError, ValueError) as error:
             raise UsageError(f"mirror {url}: {error}") from error
 
-    def list_names(self) -> List[str]:
+    def list_names(self) -> list[str]:
         """Return the names of the complete directories."""
-        found: List[str] = _with_os_errors(lambda: self._fs.glob(f"{self._root}/*/{MANIFEST}"))
+        found: list[str] = _with_os_errors(lambda: self._fs.glob(f"{self._root}/*/{MANIFEST}"))
         return [path.rstrip("/").rsplit("/", 2)[-2] for path in found]
 
     def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:

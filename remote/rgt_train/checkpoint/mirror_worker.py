@@ -25,7 +25,7 @@ import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, BinaryIO, Callable, Mapping, Sequence, TypeVar
 
 from rgt_wire import size_text
 
@@ -73,7 +73,7 @@ class MirrorOwner:
         return (json.dumps(asdict(self), sort_keys=True) + "\n").encode()
 
 
-def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> Optional[MirrorOwner]:
+def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> MirrorOwner | None:
     """Check that the run in `out` may write to `place`.
 
     Args:
@@ -139,7 +139,7 @@ def _has_checkpoints(out: str) -> bool:
     )
 
 
-def _parse_owner(raw: bytes, where: str) -> Optional[MirrorOwner]:
+def _parse_owner(raw: bytes, where: str) -> MirrorOwner | None:
     if not raw:
         return None
     try:
@@ -184,7 +184,7 @@ def retry_with_room(
     place: MirrorPlace,
     policy: KeepPolicy,
     spare: str,
-    says: List[str],
+    says: list[str],
     work: Callable[[], T],
     keep: Sequence[int] = (),
 ) -> T:
@@ -217,7 +217,7 @@ def retry_with_room(
 
 def _least_valuable(
     place: MirrorPlace, policy: KeepPolicy, spare: str, keep: Sequence[int]
-) -> Optional[str]:
+) -> str | None:
     names = place.list_names()
     known = _step_items_with_time(place, policy, names)
     items = [*best_items(names)[:-1], *store.by_ascending_value(known, policy, spare)]
@@ -225,8 +225,8 @@ def _least_valuable(
 
 
 def _step_items_with_time(
-    place: MirrorPlace, policy: KeepPolicy, names: List[str]
-) -> List[CheckpointItem]:
+    place: MirrorPlace, policy: KeepPolicy, names: list[str]
+) -> list[CheckpointItem]:
     known = step_items(names)
     # The time is in each manifest: without hourly checkpoints those requests are not needed.
     if policy.hours:
@@ -248,8 +248,8 @@ LOGS = (run_log.RUN_LOG, report.METRICS)
 
 
 def download_newest(
-    place: MirrorPlace, store: CheckpointStore, local: Optional[int]
-) -> Tuple[Optional[str], List[str]]:
+    place: MirrorPlace, store: CheckpointStore, local: int | None
+) -> tuple[str | None, list[str]]:
     """Fetch the newest good checkpoint of `place` if it is newer than step `local`.
 
     ``best`` is fetched too if it is missing here, damaged, or older than the best of that
@@ -264,7 +264,7 @@ def download_newest(
         UsageError: A checkpoint there is intact but of another format; or nothing is here, and all
             there are damaged.
     """
-    says: List[str] = []
+    says: list[str] = []
     names = place.list_names()
     newer = [item for item in step_items(names) if local is None or item.step > local]
     if best_items(names) and _wants_best(store, best_items(names)[-1], stale=bool(newer)):
@@ -308,13 +308,13 @@ def keep_logs(place: MirrorPlace, out: str) -> None:
             place.write_note(whole, name)
 
 
-def download_logs(place: MirrorPlace, out: str) -> List[str]:
+def download_logs(place: MirrorPlace, out: str) -> list[str]:
     """Fetch the logs that `place` has and `out` lacks; return their names.
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
     """
-    found: List[str] = []
+    found: list[str] = []
     for name in LOGS:
         path = os.path.join(out, name)
         if os.path.exists(path) and os.path.getsize(path):
@@ -330,10 +330,10 @@ def download_logs(place: MirrorPlace, out: str) -> List[str]:
 def _fetch_newest(
     place: MirrorPlace,
     store: CheckpointStore,
-    items: List[CheckpointItem],
-    target: Optional[str],
-    says: List[str],
-) -> Optional[str]:
+    items: list[CheckpointItem],
+    target: str | None,
+    says: list[str],
+) -> str | None:
     """Fetch the newest complete one of `items`; return its new path."""
     # The newest first; an older one is only used if that one is damaged.
     for item in reversed(items):
@@ -388,7 +388,7 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # not urgent: the checkpoint is on the local disk
     reader = writer.MessageReader(sock)
-    errands: Optional[MirrorRequests] = None
+    errands: MirrorRequests | None = None
     try:
         while True:
             message = reader.read_message(block=True)
@@ -433,7 +433,7 @@ class MirrorRequests:
             "forget": self._delete_steps_from,
         }
 
-    def perform_request(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+    def perform_request(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Perform the request and return the answer.
 
         Raises:
@@ -444,9 +444,7 @@ class MirrorRequests:
         owner = check_owner(self._place, self._out, self._launch, held=self.held)
         return self._verbs[fields["do"]](fields, owner)
 
-    def _copy_checkpoint(
-        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
-    ) -> Dict[str, Any]:
+    def _copy_checkpoint(self, fields: dict[str, Any], owner: MirrorOwner | None) -> dict[str, Any]:
         policy, name, says = KeepPolicy(fields["last"], fields["hours"]), fields["name"], []  # type: ignore[var-annotated]
         if owner is not None:
             retry_with_room(
@@ -470,16 +468,14 @@ class MirrorRequests:
             self._logs_failed = True
         return {**done, "says": says}
 
-    def _copy_logs(self, fields: Dict[str, Any], owner: Optional[MirrorOwner]) -> Dict[str, Any]:
+    def _copy_logs(self, fields: dict[str, Any], owner: MirrorOwner | None) -> dict[str, Any]:
         if owner is not None:
             record_owner(self._place, self._out, owner)
         self.held = True
         keep_logs(self._place, self._out)
         return {"gone": True}
 
-    def _download_newest(
-        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
-    ) -> Dict[str, Any]:
+    def _download_newest(self, fields: dict[str, Any], owner: MirrorOwner | None) -> dict[str, Any]:
         path, says = download_newest(
             self._place, CheckpointStore(self._out, fields["attempt"]), fields["local"]
         )
@@ -491,8 +487,8 @@ class MirrorRequests:
         return {"path": path, "says": says, "logs": download_logs(self._place, self._out)}
 
     def _delete_steps_from(
-        self, fields: Dict[str, Any], owner: Optional[MirrorOwner]
-    ) -> Dict[str, Any]:
+        self, fields: dict[str, Any], owner: MirrorOwner | None
+    ) -> dict[str, Any]:
         if owner is not None:
             record_owner(self._place, self._out, owner)
         self.held = True
@@ -520,9 +516,9 @@ def copy_and_verify(
     path: str,
     name: str,
     policy: KeepPolicy,
-    says: Optional[List[str]] = None,
-    foreign: Optional[ForeignCheckpoint] = None,
-) -> Dict[str, Any]:
+    says: list[str] | None = None,
+    foreign: ForeignCheckpoint | None = None,
+) -> dict[str, Any]:
     """Copy the checkpoint at `path` and compare every byte.
 
     Then delete what the policy does not keep.
@@ -541,7 +537,7 @@ def copy_and_verify(
     """
     begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
     with ExitStack() as stack:
-        files: Dict[str, BinaryIO] = {}
+        files: dict[str, BinaryIO] = {}
         try:
             if foreign is None:
                 body = manifest.read_manifest(path)
@@ -569,7 +565,7 @@ def copy_and_verify(
     return {"bytes": size, "seconds": time.monotonic() - begun}
 
 
-def verify_against_body(place: MirrorPlace, name: str, body: Dict[str, Any]) -> None:
+def verify_against_body(place: MirrorPlace, name: str, body: dict[str, Any]) -> None:
     """Read a directory back and compare every byte of it, and its manifest with `body`.
 
     Raises:
@@ -580,7 +576,7 @@ def verify_against_body(place: MirrorPlace, name: str, body: Dict[str, Any]) -> 
         raise CheckpointDamaged(f"{MANIFEST} reads back differently")
 
 
-def _is_whole(place: MirrorPlace, name: str, body: Dict[str, Any]) -> bool:
+def _is_whole(place: MirrorPlace, name: str, body: dict[str, Any]) -> bool:
     """Return whether an existing copy is correct; a dead attempt may have begun it."""
     try:
         verify_against_body(place, name, body)
@@ -589,7 +585,7 @@ def _is_whole(place: MirrorPlace, name: str, body: Dict[str, Any]) -> bool:
     return True
 
 
-def read_place_manifest(place: MirrorPlace, name: str) -> Dict[str, Any]:
+def read_place_manifest(place: MirrorPlace, name: str) -> dict[str, Any]:
     """Return the manifest in the directory `name` of a place.
 
     Raises:

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping
 
 from rgt_train.checkpoint import manifest
 from rgt_train.checkpoint.diskio import (
@@ -51,7 +51,7 @@ class CheckpointDraft:
 
     def __init__(self, store: CheckpointStore, kind: str, step: int, path: str) -> None:
         self._store, self._kind, self._step, self.path = store, kind, step, path
-        self._facts: Optional[Mapping[str, Any]] = None
+        self._facts: Mapping[str, Any] | None = None
 
     @classmethod
     def create(
@@ -197,16 +197,16 @@ class SaveJob:
     kind: str
     step: int
     about: Mapping[str, Any]
-    regions: List[Tuple[str, int, int]] = field(default_factory=list)
+    regions: list[tuple[str, int, int]] = field(default_factory=list)
     inline: str = "state.json"
     begun: float = 0.0
     give_up: bool = False
 
-    def as_plain(self) -> Dict[str, Any]:
+    def as_plain(self) -> dict[str, Any]:
         """Return it as JSON-compatible values."""
         return asdict(self)
 
-    def required_space(self, inline_bytes: int) -> Tuple[int, int]:
+    def required_space(self, inline_bytes: int) -> tuple[int, int]:
         """Return the bytes and inodes it needs: files, manifest, directory, pointer."""
         return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(
             self.regions
@@ -226,20 +226,20 @@ class SaveResult:
         durable_s: Seconds from `SaveJob.begun` until the last fsync.
     """
 
-    path: Optional[str] = None
+    path: str | None = None
     size: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
-    error: Optional[Tuple[str, Optional[int], str, Optional[str]]] = None
-    notes: Tuple[str, ...] = ()
+    error: tuple[str, int | None, str, str | None] | None = None
+    notes: tuple[str, ...] = ()
     durable_s: float = 0.0
 
-    def checkpoint(self) -> Optional[Checkpoint]:
+    def checkpoint(self) -> Checkpoint | None:
         """Return the published checkpoint."""
         if self.path is None:
             return None
         return Checkpoint(self.path, int(self.facts["step"]), self.size, self.facts)
 
-    def to_exception(self) -> Optional[BaseException]:
+    def to_exception(self) -> BaseException | None:
         """Return the failure as an exception."""
         if self.error is None:
             return None
@@ -271,7 +271,7 @@ def perform_job(
         inline: Content of the file `SaveJob.inline`.
         good: Returns, when all is written, whether it may be published; it may wait for that.
     """
-    notes: List[str] = []
+    notes: list[str] = []
     while True:
         try:
             made = _make_checkpoint(store, job, memory, inline, good)
@@ -299,7 +299,7 @@ def perform_job(
             )
 
 
-def free_room(store: CheckpointStore, step: int, give_up: bool) -> Optional[str]:
+def free_room(store: CheckpointStore, step: int, give_up: bool) -> str | None:
     """Delete something less valuable than the checkpoint of `step`; return the message, or None.
 
     Args:
@@ -364,8 +364,8 @@ class _HashingThread(threading.Thread):
         self._views = {name: memory[offset : offset + size] for name, offset, size in job.regions}
         self._views[job.inline] = memoryview(inline)
         self._sha256 = job.kind == "best"
-        self._facts: Dict[str, Dict[str, Any]] = {}
-        self._error: Optional[BaseException] = None
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._error: BaseException | None = None
 
     def run(self) -> None:
         """Compute the facts; keep an error for `result`."""
@@ -375,7 +375,7 @@ class _HashingThread(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def result(self) -> Dict[str, Dict[str, Any]]:
+    def result(self) -> dict[str, dict[str, Any]]:
         """Return the facts of each file, after `join`.
 
         Raises:
@@ -386,7 +386,7 @@ class _HashingThread(threading.Thread):
         return self._facts
 
 
-def _file_name_of(error: OSError) -> Optional[str]:
+def _file_name_of(error: OSError) -> str | None:
     if error.filename is None:
         return None
     return os.fsdecode(error.filename)

@@ -13,7 +13,7 @@ import copy
 import platform
 import sys
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, Mapping, Sequence
 
 import torch
 
@@ -24,14 +24,14 @@ from rgt_train.exits import UsageError
 from rgt_train.state_search import in_words
 
 
-def environment(world: int = 1) -> Dict[str, Any]:
+def environment(world: int = 1) -> dict[str, Any]:
     """Return versions, device, threads and flags; if two differ, bits may differ.
 
     Args:
         world: Ranks of the run (another number adds in another order).
     """
     cuda = torch.cuda.is_available()
-    facts: Dict[str, Any] = {
+    facts: dict[str, Any] = {
         "torch": str(torch.__version__),
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if cuda else "cpu",
@@ -150,10 +150,10 @@ class Hyperparameters:
     """
 
     def __init__(
-        self, others: Mapping[str, Any], optimizers: Set[str], schedules: Set[str]
+        self, others: Mapping[str, Any], optimizers: set[str], schedules: set[str]
     ) -> None:
         self._others, self._optimizers, self._schedules = others, optimizers, schedules
-        self._raw: Dict[Tuple[str, str], Any] = {}
+        self._raw: dict[tuple[str, str], Any] = {}
         self.declared: Declared = {
             name: {"class": type(part).__name__, "values": self._part_values(name)}
             for name, part in sorted(others.items())
@@ -189,7 +189,7 @@ class Hyperparameters:
 
     def apply_overrides(
         self, saved: Declared, override: Sequence[str]
-    ) -> Tuple[List[str], List[str]]:
+    ) -> tuple[list[str], list[str]]:
         """Compare with the declaration of the launch that made the checkpoint; apply the overrides.
 
         Call it once the checkpoint is loaded.
@@ -201,8 +201,8 @@ class Hyperparameters:
         Returns:
             (all messages, those that change bits).
         """
-        told: List[str] = []
-        doubts: List[str] = []
+        told: list[str] = []
+        doubts: list[str] = []
         for name in sorted(set(saved) & set(self.declared)):
             old, new = saved[name], self.declared[name]
             if old["class"] != new["class"]:
@@ -228,7 +228,7 @@ class Hyperparameters:
                     new["values"][key] = was  # so that it is reported again at the next resume
         return told, doubts
 
-    def _part_values(self, name: str) -> Dict[str, Any]:
+    def _part_values(self, name: str) -> dict[str, Any]:
         part = self._others[name]
         if name in self._optimizers:
             return self._values_of_groups(name, getattr(part, "param_groups", []))
@@ -241,9 +241,9 @@ class Hyperparameters:
                 self._raw[name, key] = copy.deepcopy(raw)
         return found
 
-    def _values_of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    def _values_of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the values by key for all groups; per group where the groups differ."""
-        each: List[Dict[str, Any]] = []
+        each: list[dict[str, Any]] = []
         for number, group in enumerate(groups):
             # Once a schedule has begun, the value in the code is the initial rate.
             said = {**group, "lr": group["initial_lr"]} if "initial_lr" in group else group
@@ -254,7 +254,7 @@ class Hyperparameters:
             for key, value, raw in plain:
                 each[-1][key] = value
                 self._raw[name, _group_key(number, key)] = self._raw[name, key] = copy.deepcopy(raw)
-        found: Dict[str, Any] = {}
+        found: dict[str, Any] = {}
         for key in {key: None for values in each for key in values}:
             if all(key in values and values[key] == each[0].get(key, _MISSING) for values in each):
                 found[key] = each[0][key]
@@ -283,7 +283,7 @@ class Hyperparameters:
                 _set_at_path(group, word.split("/"), now)
 
     def _apply_learning_rate(
-        self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any
+        self, optimizer: Any, at: int, group: dict[str, Any], was: Any, now: Any
     ) -> None:
         """Give a group the rate in the code, at its present position in the schedule."""
         rate = now
@@ -306,7 +306,7 @@ class Hyperparameters:
                     schedule._last_lr[at] = rate
 
 
-def _iterate_plain_values(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
+def _iterate_plain_values(state: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Yield path, JSON form and value of all plain values in `state`; others are left out."""
     plain = _plain_value(state)
     if plain is not _MISSING:
@@ -332,7 +332,7 @@ def _plain_value(value: Any) -> Any:
     return _MISSING
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield the key, the old and the new value of each difference.
 
     Skip keys without a counterpart.
@@ -352,7 +352,7 @@ def _group_key(number: int, key: str) -> str:
     return f"of group {number} {key}"
 
 
-def _split_group_key(key: str) -> "Tuple[Optional[int], str]":
+def _split_group_key(key: str) -> "tuple[int | None, str]":
     """Return the group number of a key, None for all groups, and the key without it."""
     words = key.split(" ", 3)
     if words[:2] == ["of", "group"]:
@@ -365,7 +365,7 @@ def _override_name(key: str) -> str:
     return _split_group_key(key)[1].rsplit("/", 1)[-1]
 
 
-def _set_at_path(state: Any, path: List[str], value: Any) -> None:
+def _set_at_path(state: Any, path: list[str], value: Any) -> None:
     for key in path[:-1]:
         if isinstance(state, (list, tuple)):
             state = state[int(key)]
@@ -412,7 +412,7 @@ class RestoredState:
 
     def __init__(
         self,
-        parts: List[str],
+        parts: list[str],
         document: Mapping[str, Any],
         here: Mapping[str, Any],
         settings: Mapping[str, Any],
@@ -426,15 +426,15 @@ class RestoredState:
         self._doubts, self._data = list(doubts), document.get("data", {})
         self._inexact = list(inexact)
         self.late: Sequence[str] = ()
-        self.proof: Dict[str, Any] = self._data.get("proof", {})
-        found: Dict[str, List[str]] = self._data.get("not_given", {})
+        self.proof: dict[str, Any] = self._data.get("proof", {})
+        found: dict[str, list[str]] = self._data.get("not_given", {})
         new = tuple(line.partition(" (not in the checkpoint)")[0] for line in inexact)
         self.found = {kind: names for kind, names in found.items() if kind not in new}
         self._old, self._new = document["environment"], here
         self._sampled = document.get("compared") != WHOLE
         states = document["rng"]
         alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
-        self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
+        self.rng: dict[str, Any] | None = states[rank] if alike else None
         self.changed = describe_changes(
             document["settings"], encoding.encode_value(dict(settings), no_tensor, "settings")
         )
@@ -443,7 +443,7 @@ class RestoredState:
             parts.append(f"random state of {', '.join(kinds)}")
 
     @property
-    def not_restored(self) -> List[str]:
+    def not_restored(self) -> list[str]:
         """The parts that could not be restored, in words."""
         if self.rng is not None:
             random = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 from rgt_train.checkpoint import diskio, manifest
 from rgt_train.checkpoint.async_saver import Persister
@@ -31,7 +31,7 @@ def random_path(out: StrPath) -> str:
     return os.path.join(out, "random.json")
 
 
-def read_finished_result(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
+def read_finished_result(out: StrPath, total_steps: int) -> dict[str, Any] | None:
     """Return the result in `out` if it covers `total_steps`.
 
     None if work is left (more epochs, say).
@@ -91,8 +91,8 @@ def load_latest(
     persister: Persister,
     state: RunState,
     report: RunReport,
-    mirror: Optional[CheckpointMirror] = None,
-) -> Tuple[Optional[Checkpoint], Optional[RestoredState]]:
+    mirror: CheckpointMirror | None = None,
+) -> tuple[Checkpoint | None, RestoredState | None]:
     """Clean up, load the newest checkpoint whose every byte is right, and report it.
 
     Returns:
@@ -109,7 +109,7 @@ def load_latest(
     if strays:
         report.print_line(f"cleaned up after the last attempt: {', '.join(strays)}")
 
-    def load_checkpoint(path: str) -> Tuple[str, RestoredState]:
+    def load_checkpoint(path: str) -> tuple[str, RestoredState]:
         return path, persister.restore_checkpoint(path, state)
 
     found, complaints = store.newest_good(load_checkpoint)
@@ -145,9 +145,9 @@ def report_resume(
     report: RunReport,
     run_log: RunLog,
     progress: Progress,
-    loaded: Optional[Checkpoint],
-    restored: Optional[RestoredState],
-    logged: Optional[int],
+    loaded: Checkpoint | None,
+    restored: RestoredState | None,
+    logged: int | None,
     total_steps: int,
 ) -> None:
     """Write the `start` event of a new run, or the receipt and the `resume` event of an old one.
@@ -241,7 +241,7 @@ class PendingRestore:
     """
 
     def __init__(
-        self, state: RunState, restored: Optional[RestoredState], seed: Optional[int] = None
+        self, state: RunState, restored: RestoredState | None, seed: int | None = None
     ) -> None:
         self._state = state
         if restored is not None:
@@ -256,8 +256,8 @@ class PendingRestore:
             self._seed = seed
         else:
             self._seed = None
-        self._looked: Optional[Tuple[Any, ...]] = None
-        self._redraw: List[Any] = list((self.rng or {}).get("ahead", ()))
+        self._looked: tuple[Any, ...] | None = None
+        self._redraw: list[Any] = list((self.rng or {}).get("ahead", ()))
         self._begun = False
 
     def redraw_batch(self) -> None:

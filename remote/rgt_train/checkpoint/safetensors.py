@@ -20,7 +20,7 @@ import struct
 import tempfile
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Mapping, Sequence
 
 import torch
 
@@ -63,7 +63,7 @@ class TensorSpec:
     file: str
     key: str
     dtype: torch.dtype
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,18 @@ class ArenaLayout:
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self.specs = tuple(specs)
-        self.slots: Dict[Tuple[str, str], TensorSlot] = {}
-        self.regions: List[FileRegion] = []
+        self.slots: dict[tuple[str, str], TensorSlot] = {}
+        self.regions: list[FileRegion] = []
         self.total = 0
         for file in dict.fromkeys(spec.file for spec in self.specs):
             self._place_file(file, [spec for spec in self.specs if spec.file == file])
 
-    def _place_file(self, file: str, specs: List[TensorSpec]) -> None:
+    def _place_file(self, file: str, specs: list[TensorSpec]) -> None:
         # Wide numbers first: without gaps, each still begins at a multiple of its own width.
         ordered = sorted(specs, key=lambda spec: -spec.dtype.itemsize)
-        entries: Dict[str, Any] = {}
-        other: Dict[str, str] = {}
-        ends: List[Tuple[TensorSpec, int, int]] = []
+        entries: dict[str, Any] = {}
+        other: dict[str, str] = {}
+        ends: list[tuple[TensorSpec, int, int]] = []
         end = 0
         for spec in ordered:
             count = 1
@@ -134,7 +134,7 @@ class ArenaLayout:
         self.total = offset + round_up_to_block(len(header) + end)
 
 
-def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
+def read_tensors(view: memoryview) -> dict[str, torch.Tensor]:
     """Return the tensors in the content `view` of a file.
 
     Raises:
@@ -154,7 +154,7 @@ def read_tensors(view: memoryview) -> Dict[str, torch.Tensor]:
     return found
 
 
-def _allocate_tensors(head: bytes, size: int) -> Tuple[Dict[str, torch.Tensor], List[memoryview]]:
+def _allocate_tensors(head: bytes, size: int) -> tuple[dict[str, torch.Tensor], list[memoryview]]:
     """Return empty tensors for a file, and their memory, in the order of the file.
 
     Args:
@@ -167,8 +167,8 @@ def _allocate_tensors(head: bytes, size: int) -> Tuple[Dict[str, torch.Tensor], 
     header: Mapping[str, Any] = json.loads(head[8:])
     other = json.loads(header.get("__metadata__", {}).get(_OTHER, "{}"))
     kinds = {short: getattr(torch, name) for name, short in NAMES.items() if hasattr(torch, name)}
-    found: Dict[str, torch.Tensor] = {}
-    memory: List[memoryview] = []
+    found: dict[str, torch.Tensor] = {}
+    memory: list[memoryview] = []
     at = len(head)
     entries = [(key, entry) for key, entry in header.items() if key != "__metadata__"]
     for key, entry in sorted(entries, key=lambda pair: pair[1]["data_offsets"]):
@@ -202,7 +202,7 @@ def _encode_header(entries: Mapping[str, Any], other: Mapping[str, str]) -> byte
 
 def write_tensors(
     path: StrPath, tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
-) -> Tuple[int, int]:
+) -> tuple[int, int]:
     """Write `tensors` to `path`, replacing an existing file only once the new one is on disk.
 
     Args:
@@ -242,10 +242,10 @@ def write_tensors(
 
 def _header_of(
     tensors: Mapping[str, torch.Tensor], about: Mapping[str, str]
-) -> Tuple[bytes, List[str]]:
+) -> tuple[bytes, list[str]]:
     # Widest first: without gaps, every tensor still starts at a multiple of its item size.
     order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    header: Dict[str, Any] = {"__metadata__": {str(k): str(v) for k, v in about.items()}}
+    header: dict[str, Any] = {"__metadata__": {str(k): str(v) for k, v in about.items()}}
     at = 0
     for name in order:
         tensor = tensors[name]
@@ -298,9 +298,9 @@ class SharedArena:
             os.close(self.fd)
             raise
         self._base = torch.frombuffer(self._map, dtype=torch.uint8)
-        self._views: Dict[Tuple[str, str], torch.Tensor] = {}
+        self._views: dict[tuple[str, str], torch.Tensor] = {}
         self._pinned = pinned and _pin_memory(self._base)
-        self._touching: Optional[threading.Thread] = None
+        self._touching: threading.Thread | None = None
         for region in layout.regions:
             self._map[region.offset : region.offset + len(region.header)] = region.header
 
@@ -437,9 +437,9 @@ class Collected:
         document: Everything else.
     """
 
-    parts: List[StatePart] = field(default_factory=list)
-    document: Dict[str, Any] = field(default_factory=dict)
-    _names: Set[Tuple[str, str]] = field(default_factory=set)
+    parts: list[StatePart] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=dict)
+    _names: set[tuple[str, str]] = field(default_factory=set)
 
     def add_tensor(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
         """Add a tensor; return its name.
@@ -498,12 +498,12 @@ class LoadedCheckpoint:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self._tensors: Dict[str, Dict[str, torch.Tensor]] = {}
-        problems: List[Exception] = []
-        heads: Dict[str, Tuple[bytes, memoryview]] = {}
-        contents: Dict[str, memoryview] = {}
+        self._tensors: dict[str, dict[str, torch.Tensor]] = {}
+        problems: list[Exception] = []
+        heads: dict[str, tuple[bytes, memoryview]] = {}
+        contents: dict[str, memoryview] = {}
 
-        def place_file(name: str, path: str, size: int) -> List[memoryview]:
+        def place_file(name: str, path: str, size: int) -> list[memoryview]:
             if not name.endswith(".safetensors"):
                 contents[name] = memoryview(bytearray(size))
                 return [contents[name]]
@@ -526,13 +526,13 @@ class LoadedCheckpoint:
             if verified != head:
                 raise manifest.CheckpointDamaged(f"{name}: its header was read in two ways")
         try:
-            self.document: Dict[str, Any] = json.loads(bytes(contents[STATE_FILE]))
+            self.document: dict[str, Any] = json.loads(bytes(contents[STATE_FILE]))
         except (KeyError, ValueError) as error:
             problems.append(error)
         if problems:
             raise UsageError(f"{directory} is intact but cannot be understood: {problems[0]!r}")
 
-    def tensors_of(self, file: str) -> Dict[str, torch.Tensor]:
+    def tensors_of(self, file: str) -> dict[str, torch.Tensor]:
         """Return name → tensor of one file; each has memory of its own."""
         return self._tensors.get(file, {})
 
@@ -569,7 +569,7 @@ def _read_head(path: str, size: int) -> bytes:
     return bytes(head)
 
 
-def load_weights(directory: StrPath) -> Dict[str, torch.Tensor]:
+def load_weights(directory: StrPath) -> dict[str, torch.Tensor]:
     """Return the weights and buffers in the checkpoint `directory`, with every byte verified.
 
     Raises:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping
 
 from rgt_wire import size_text
 
@@ -38,7 +38,7 @@ class SaveReporter:
     """
 
     def __init__(
-        self, report: RunReport, store: CheckpointStore, needs: Callable[[], Tuple[int, int]]
+        self, report: RunReport, store: CheckpointStore, needs: Callable[[], tuple[int, int]]
     ) -> None:
         self._report, self._store, self._needs = report, store, needs
         self.loud = True
@@ -51,7 +51,7 @@ class SaveReporter:
         why, what, mount = raw, "other", None
         if isinstance(error, OSError):
             try:
-                left: Optional[space.DiskSpace] = space.read_space(self._store.out)
+                left: space.DiskSpace | None = space.read_space(self._store.out)
             except OSError:
                 left = None
             need = self._needs()
@@ -94,7 +94,7 @@ class SaveReporter:
         )
 
     @staticmethod
-    def replace_json(path: str, body: Mapping[str, Any]) -> Optional[OSError]:
+    def replace_json(path: str, body: Mapping[str, Any]) -> OSError | None:
         """Replace a small JSON file; return why that failed."""
         try:
             replace_file(path, (json.dumps(body) + "\n").encode())
@@ -160,12 +160,12 @@ class CheckpointSaver:
         persister: Persister,
         state: RunState,
         store: CheckpointStore,
-        about: Callable[[], Dict[str, Any]],
+        about: Callable[[], dict[str, Any]],
         report: RunReport,
         cadence: SaveCadence,
         stop: StopRequest,
         limits: LossLimits,
-        last_good: Optional[int],
+        last_good: int | None,
         start: int,
         *,
         outdated: bool = False,
@@ -183,8 +183,8 @@ class CheckpointSaver:
         self._due = False
         self._loud = False
         self._retry_at = 0.0
-        self._best: Optional[SaveRequest] = None
-        self._mistake: Optional[BaseException] = None
+        self._best: SaveRequest | None = None
+        self._mistake: BaseException | None = None
         self._mistakes = 0
         self._saved_once = False
         self._said = 0
@@ -276,7 +276,7 @@ class CheckpointSaver:
         self._persister.before_change()
         return True
 
-    def hold_training(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
+    def hold_training(self, step: int, attempt: Callable[[], bool] | None = None) -> bool:
         """Wait for a save (True), a requested stop on any rank (False), or the limit.
 
         Args:
@@ -309,7 +309,7 @@ class CheckpointSaver:
                 raise exits.TrainingStop(exits.NO_SPACE, "hold-limit")
         return False
 
-    def write_json(self, step: int, path: str, body: Dict[str, Any]) -> bool:
+    def write_json(self, step: int, path: str, body: dict[str, Any]) -> bool:
         """Replace a small JSON file, reporting a failure like that of a checkpoint.
 
         If the disk is full, checkpoints older than the newest are deleted first: this file records
@@ -364,7 +364,7 @@ class CheckpointSaver:
                 raise  # a mistake, or nothing was ever saved: a bug in the state, not a disk failure
             self._note_failure(step, error)
 
-    def _apply_outcome(self, outcome: Optional[SaveOutcome]) -> None:
+    def _apply_outcome(self, outcome: SaveOutcome | None) -> None:
         """Process the result of a save."""
         if outcome is None:
             return

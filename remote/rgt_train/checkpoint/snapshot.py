@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Mapping, Sequence, Tuple
 
 import torch
 
@@ -47,8 +47,8 @@ class GpuCopy:
     """
 
     def __init__(self, now: Sequence[Move], later: Sequence[Move]) -> None:
-        self._done: List["torch.cuda.Event"] = []
-        self._later: Dict[torch.device, "torch.cuda.Event"] = {}
+        self._done: list["torch.cuda.Event"] = []
+        self._later: dict[torch.device, "torch.cuda.Event"] = {}
         for source, target in now:
             target.copy_(source, non_blocking=True)
         for device in {source.device for source, _ in now}:
@@ -142,15 +142,15 @@ class ContentWitness:
         golden = 0.6180339887498949
         self._share = turn * golden % 1.0
         self._taken = range(turn % apart, len(tensors), apart)
-        self.moves: List[Move] = []
+        self.moves: list[Move] = []
         self._held = [self._sample_tensor(tensors[number]) for number in self._taken]
 
-    def find_changed(self, tensors: Sequence[torch.Tensor]) -> List[int]:
+    def find_changed(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the numbers of the `tensors` whose content differs now, as known so far."""
         pairs = zip(self._taken, self._held)
         return [number for number, held in pairs if not self._is_unchanged(tensors[number], held)]
 
-    def _sample_tensor(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
+    def _sample_tensor(self, tensor: torch.Tensor) -> bytes | torch.Tensor:
         if tensor.is_cuda:
             window = window_of(tensor, self._share, self._most)
             held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True, device="cpu")
@@ -162,7 +162,7 @@ class ContentWitness:
             return self._sample_bytes(tensor)
         return window_of(tensor, self._share, self._most).clone()
 
-    def _is_unchanged(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
+    def _is_unchanged(self, tensor: torch.Tensor, held: bytes | torch.Tensor) -> bool:
         if isinstance(held, bytes):
             return self._sample_bytes(tensor.contiguous()) == held
         return digest_of(held) == digest_of(window_of(tensor, self._share, self._most))
@@ -193,8 +193,8 @@ class SnapshotCopy:
         self,
         now: Sequence[CopyPair],
         later: Sequence[CopyPair],
-        copied: Callable[[Optional[BaseException]], None],
-        judged: Callable[[Optional[BaseException]], None],
+        copied: Callable[[BaseException | None], None],
+        judged: Callable[[BaseException | None], None],
         ready: Callable[[], None],
         witness: ContentWitness,
     ) -> None:
@@ -264,7 +264,7 @@ class SnapshotCopy:
         else:
             self._report_end(None)
 
-    def _report_end(self, error: Optional[BaseException]) -> None:
+    def _report_end(self, error: BaseException | None) -> None:
         try:
             self._copied(error)
         finally:
@@ -280,7 +280,7 @@ class SnapshotCopy:
         torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]
         self._judged(TornSnapshot(torn) if torn else self._find_torn())
 
-    def _find_torn(self) -> Optional[BaseException]:
+    def _find_torn(self) -> BaseException | None:
         if self._digests:
             self._over.wait()
         pairs = zip(self._all, self._digests)
@@ -325,7 +325,7 @@ def is_paranoid() -> bool:
 
 def _on_gpu(
     now: Iterable[CopyPair], later: Iterable[CopyPair], moves: Iterable[Move]
-) -> Optional[GpuCopy]:
+) -> GpuCopy | None:
     here = [*moves, *((pair.source, pair.target) for pair in now if pair.source.is_cuda)]
     there = [(pair.source, pair.target) for pair in later if pair.source.is_cuda]
     if here or there:
@@ -377,7 +377,7 @@ class BackwardHooks:
     """
 
     def __init__(self, models: Mapping[str, torch.nn.Module], call: Callable[[], None]) -> None:
-        found: List[Any] = [
+        found: list[Any] = [
             p
             for model in models.values()
             for p in model.parameters()
@@ -388,7 +388,7 @@ class BackwardHooks:
         # cost nothing.
         looks = 16
         apart = max(1, len(found) // looks)
-        self._hooked: List[Any] = [
+        self._hooked: list[Any] = [
             parameter.register_post_accumulate_grad_hook(lambda _: call())
             for parameter in found[::apart]
         ]

@@ -14,15 +14,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import (
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
     Sequence,
-    Set,
-    Tuple,
     Union,
 )
 
@@ -72,16 +67,16 @@ class EpochEnd:
         self,
         models: Mapping[str, torch.nn.Module],
         others: Mapping[str, Any],
-        small: Set[str],
-        optimizers: Set[str],
-        random: Dict[str, Any],
+        small: set[str],
+        optimizers: set[str],
+        random: dict[str, Any],
     ) -> None:
         self.random = random
         self._small = {name: others[name] for name in sorted(small)}
         self._objects = {
             name: copy.deepcopy(part.state_dict()) for name, part in self._small.items()
         }
-        self._groups: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
+        self._groups: list[tuple[dict[str, Any], dict[str, Any]]] = []
         for name in sorted(optimizers):
             for group in getattr(others[name], "param_groups", []):
                 kept = {key: value for key, value in group.items() if key != "params"}
@@ -96,11 +91,11 @@ class EpochEnd:
             # On the GPU's own stream, before the loop can change anything.
             held.copy_(window)
 
-    def state_of_part(self, name: str, part: Any) -> Dict[str, Any]:
+    def state_of_part(self, name: str, part: Any) -> dict[str, Any]:
         """Return the state of a part: the kept one, otherwise the present one."""
         if name in self._objects:
             return dict(self._objects[name])
-        state: Dict[str, Any] = part.state_dict()
+        state: dict[str, Any] = part.state_dict()
         return state
 
     @contextmanager
@@ -121,7 +116,7 @@ class EpochEnd:
     def is_unchanged(self) -> bool:
         """Return whether nothing has changed since, as known so far; random state aside."""
         kept = [self._objects, *(values for _, values in self._groups)]
-        now: List[Any] = [{name: part.state_dict() for name, part in self._small.items()}]
+        now: list[Any] = [{name: part.state_dict() for name, part in self._small.items()}]
         for group, values in self._groups:
             now.append({key: group.get(key) for key in values})
         # The text of large tensors is shortened, and `differences` does not see what was added.
@@ -147,7 +142,7 @@ class EpochEnd:
             more = f" and {len(names) - shown} more"
         return ", ".join(names[:shown]) + more
 
-    def _current_tensors(self) -> Dict[str, torch.Tensor]:
+    def _current_tensors(self) -> dict[str, torch.Tensor]:
         return {
             path: tensor
             for name, part in self._parts.items()
@@ -173,7 +168,7 @@ def _local_tensor(tensor: Any) -> torch.Tensor:
     return torch.empty(0, device="cpu")
 
 
-def _iterate_tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+def _iterate_tensors(path: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield path, value
     elif isinstance(value, Mapping):
@@ -243,9 +238,9 @@ class RunState:
         steady: Iterable[str] = (),
         optimizers: Iterable[str] = (),
         small: Iterable[str] = (),
-        hyperparameters: Optional[Hyperparameters] = None,
+        hyperparameters: Hyperparameters | None = None,
         override: Sequence[str] = (),
-        data: Callable[[], Dict[str, Any]] = dict,
+        data: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self.models, self.others, self.progress = dict(models), dict(others), progress
         self.sampler, self.settings = dict(sampler), dict(settings)
@@ -253,10 +248,10 @@ class RunState:
         self.steady, self.optimizers, self.small = set(steady), set(optimizers), set(small)
         self.hyperparameters, self.override, self.data = hyperparameters, override, data
         self.hooked = False
-        self.random: Optional[List[Any]] = None
-        self.epoch_end: Optional[EpochEnd] = None
-        self.ahead: List[Any] = []
-        self.late: List[str] = []
+        self.random: list[Any] | None = None
+        self.epoch_end: EpochEnd | None = None
+        self.ahead: list[Any] = []
+        self.late: list[str] = []
         self._built = self._look_at_build()
         self._tried = False
 
@@ -264,9 +259,9 @@ class RunState:
     def from_parts(
         cls,
         model: Any,
-        parts: Mapping[str, Optional[Parts]],
+        parts: Mapping[str, Parts | None],
         extra: Any,
-        stream: Optional[Stateful],
+        stream: Stateful | None,
         **more: Any,
     ) -> "RunState":
         """Build it from the parts of a person's loop.
@@ -328,7 +323,7 @@ class RunState:
         if self.hyperparameters:
             self.hyperparameters.refuse_other_classes(document.get("declared", {}), where)
 
-    def same_parts(self, saved: Iterable[str], here: Iterable[str]) -> List[str]:
+    def same_parts(self, saved: Iterable[str], here: Iterable[str]) -> list[str]:
         """Check that this run has the parts of a checkpoint.
 
         A part may be new: state that the run was not given before. A scaler may also be gone.
@@ -345,7 +340,7 @@ class RunState:
         gone = [f"{name} of the checkpoint (this run has none)" for name in {*saved} - {*here}]
         return sorted(new + gone)
 
-    def load_counters(self, document: Mapping[str, Any], doubts: List[str]) -> List[str]:
+    def load_counters(self, document: Mapping[str, Any], doubts: list[str]) -> list[str]:
         """Load the counters; return what was restored, in words.
 
         The position in the epoch is converted if the size of a batch or the accumulation changed:
@@ -384,13 +379,13 @@ class RunState:
             done.append(f"best {p.best:.4f} of step {p.best_step}")
         return done
 
-    def apply_overrides(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+    def apply_overrides(self, document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Compare hyperparameters after a load; return the messages, and those that change bits."""
         if not self.hyperparameters:
             return [], []
         return self.hyperparameters.apply_overrides(document.get("declared", {}), self.override)
 
-    def collect_state(self, random: Optional[Sequence[Any]] = None) -> Collected:
+    def collect_state(self, random: Sequence[Any] | None = None) -> Collected:
         """Collect the present state; tensors are referenced, not copied.
 
         Args:
@@ -444,7 +439,7 @@ class RunState:
                     f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
                 )
 
-    def explain_error(self, error: BaseException) -> Optional[UsageError]:
+    def explain_error(self, error: BaseException) -> UsageError | None:
         """Return a `UsageError` for an error that may come from models that were rebuilt; else None."""
         try:
             if isinstance(error, Exception):
@@ -453,9 +448,9 @@ class RunState:
             return CannotLoad(f"{rebuilt}. After that: {type(error).__name__}: {error}")
         return None
 
-    def _look_at_build(self) -> Dict[str, Dict[str, TensorSpec]]:
+    def _look_at_build(self) -> dict[str, dict[str, TensorSpec]]:
         """Return the names, shapes and dtypes in every module, and the groups of every optimizer."""
-        found: Dict[str, Dict[str, TensorSpec]] = {}
+        found: dict[str, dict[str, TensorSpec]] = {}
         for name, part in {**self.models, **self.others}.items():
             if isinstance(part, torch.nn.Module):
                 names = matching.bare_names(part)
@@ -510,7 +505,7 @@ class RunState:
                 f"{refusal}. A relaunch would continue with another state, or not at all"
             )
 
-    def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
+    def keep_epoch_end(self, random: dict[str, Any] | None = None) -> None:
         """Keep the small state right after the last step of an epoch, for saves until the next one.
 
         Args:
@@ -524,7 +519,7 @@ class RunState:
             self.models, watched, self.small, self.optimizers, random or self.random_here()
         )
 
-    def state_of(self, name: str) -> Dict[str, Any]:
+    def state_of(self, name: str) -> dict[str, Any]:
         """Return the state of one of the `others`."""
         if self.epoch_end:
             return self.epoch_end.state_of_part(name, self.others[name])
@@ -536,7 +531,7 @@ class RunState:
             return self.epoch_end.kept_settings()
         return nullcontext()
 
-    def random_here(self) -> Dict[str, Any]:
+    def random_here(self) -> dict[str, Any]:
         """Return the random state of this process."""
         if self.epoch_end:
             return self.epoch_end.random
@@ -567,7 +562,7 @@ class RunState:
         for name, model in self.models.items():
             # All models are checked before the first is changed.
             recast += _check_fit(name, model, weights[name], where)
-        done: List[str] = []
+        done: list[str] = []
         for name, model in self.models.items():
             _load_module(name, model, weights[name], where)
             done.append(name)
@@ -638,14 +633,14 @@ class RunState:
 
         return {key: encoding.encode_value(value, put_tensor, key) for key, value in state.items()}
 
-    def _stepped_addresses(self) -> Set[int]:
+    def _stepped_addresses(self) -> set[int]:
         """Return the addresses of the weights that an optimizer steps.
 
         No others: a teacher, a target network or a codebook moves in the forward pass, often by
         ``.data``, and may be among the parameters of an optimizer. A parameter with neither a
         gradient nor a moment was never stepped.
         """
-        found: Set[int] = set()
+        found: set[int] = set()
         for name in self.optimizers:
             moments = getattr(self.others[name], "state", {})
             for group in getattr(self.others[name], "param_groups", []):
@@ -688,7 +683,7 @@ def _tensor_address(tensor: torch.Tensor) -> int:
 
 def _check_fit(
     name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str
-) -> List[str]:
+) -> list[str]:
     """Return the weights whose precision the load changes, in words.
 
     Raises:
@@ -705,7 +700,7 @@ def _check_fit(
     return [f"{name}: {words}" for words in recast]
 
 
-def _without_scalers(names: Iterable[str]) -> Set[str]:
+def _without_scalers(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.split(".")[0] != "scaler"}
 
 
@@ -715,8 +710,8 @@ def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], wh
 
 
 def _load_other(
-    name: str, other: Stateful, saved: Dict[str, Any], where: str, *, exact: bool
-) -> List[str]:
+    name: str, other: Stateful, saved: dict[str, Any], where: str, *, exact: bool
+) -> list[str]:
     """Load an optimizer, a scheduler, ….
 
     Return the parts that it changed while loading, in words. If `exact`, an optimizer's state keeps
@@ -739,7 +734,7 @@ def _load_other(
 
 
 def load_into(
-    name: str, load_state: Callable[[Dict[str, Any]], Any], state: Dict[str, Any], where: str
+    name: str, load_state: Callable[[dict[str, Any]], Any], state: dict[str, Any], where: str
 ) -> None:
     """Load a part of the checkpoint `where`.
 
@@ -768,7 +763,7 @@ Parts = Union[Stateful, Mapping[str, Stateful]]
 """One object with state, or several by name."""
 
 
-def counted_averages(parts: Mapping[str, Stateful]) -> Set[str]:
+def counted_averages(parts: Mapping[str, Stateful]) -> set[str]:
     """Return the names of the averaged weights that change only by operations that torch counts.
 
     For others it is unknown: many update their average by ``.data``, which is not detected. They
@@ -781,9 +776,9 @@ def counted_averages(parts: Mapping[str, Stateful]) -> Set[str]:
     }
 
 
-def flatten_parts(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
+def flatten_parts(parts: Mapping[str, Parts | None]) -> dict[str, Stateful]:
     """Return the existing parts, those of a mapping as ``optimizer.name``."""
-    found: Dict[str, Stateful] = {}
+    found: dict[str, Stateful] = {}
     for name, part in parts.items():
         if isinstance(part, Mapping):
             found.update({f"{name}.{key}": value for key, value in part.items()})

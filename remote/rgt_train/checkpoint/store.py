@@ -11,7 +11,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, FrozenSet, Mapping, Sequence, TypeVar
 
 from rgt_wire import size_text
 
@@ -55,7 +55,7 @@ class KeepPolicy:
 Rule = Callable[[Sequence[CheckpointItem], KeepPolicy], FrozenSet[str]]
 
 
-def _protect_newest(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
+def _protect_newest(items: Sequence[CheckpointItem], policy: KeepPolicy) -> frozenset[str]:
     """The newest, from which the next launch resumes.
 
     While a save is in flight, the previous one.
@@ -63,12 +63,12 @@ def _protect_newest(items: Sequence[CheckpointItem], policy: KeepPolicy) -> Froz
     return frozenset(item.name for item in items[-1:])
 
 
-def _protect_last(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
+def _protect_last(items: Sequence[CheckpointItem], policy: KeepPolicy) -> frozenset[str]:
     # At least one: items[-0:] would be all of them.
     return frozenset(item.name for item in items[-max(1, policy.last) :])
 
 
-def _protect_hourly(items: Sequence[CheckpointItem], policy: KeepPolicy) -> FrozenSet[str]:
+def _protect_hourly(items: Sequence[CheckpointItem], policy: KeepPolicy) -> frozenset[str]:
     """The first of each period: once kept, it stays the kept one."""
     if policy.hours <= 0:
         return frozenset()
@@ -78,7 +78,7 @@ def _protect_hourly(items: Sequence[CheckpointItem], policy: KeepPolicy) -> Froz
     return frozenset(first.values())
 
 
-RULES: Tuple[Tuple[str, Rule], ...] = (
+RULES: tuple[tuple[str, Rule], ...] = (
     ("anchor", _protect_newest),
     ("last", _protect_last),
     ("hourly", _protect_hourly),
@@ -88,7 +88,7 @@ RULES: Tuple[Tuple[str, Rule], ...] = (
 
 def find_unprotected(
     items: Sequence[CheckpointItem], policy: KeepPolicy, anchor: str = ""
-) -> List[CheckpointItem]:
+) -> list[CheckpointItem]:
     """Return the checkpoints that no rule protects, oldest first.
 
     Args:
@@ -103,7 +103,7 @@ def find_unprotected(
 
 def by_ascending_value(
     items: Sequence[CheckpointItem], policy: KeepPolicy, anchor: str = ""
-) -> List[CheckpointItem]:
+) -> list[CheckpointItem]:
     """Return the checkpoints that may be deleted on a full disk, the least valuable first.
 
     Never the newest.
@@ -115,7 +115,7 @@ def by_ascending_value(
     """
     items = sorted(items)
     kept: "set[str]" = set()
-    ranked: List[CheckpointItem] = []
+    ranked: list[CheckpointItem] = []
     for _, rule in RULES:
         chosen = [
             item for item in items if item.name in rule(items, policy) and item.name not in kept
@@ -142,10 +142,10 @@ class DiskSpace:
     mount: str
     bytes_free: int
     bytes_total: int
-    inodes_free: Optional[int]
-    inodes_total: Optional[int]
+    inodes_free: int | None
+    inodes_total: int | None
 
-    def missing_resource(self, need_bytes: int, need_inodes: int) -> Optional[str]:
+    def missing_resource(self, need_bytes: int, need_inodes: int) -> str | None:
         """Return ``inodes`` or ``bytes`` if less than needed is free, otherwise None."""
         if self.inodes_free is not None and self.inodes_free < need_inodes:
             return "inodes"
@@ -176,7 +176,7 @@ def read_space(path: StrPath) -> DiskSpace:
 
 
 def exhausted_resource(
-    error: OSError, space: Optional[DiskSpace], need_bytes: int, need_inodes: int
+    error: OSError, space: DiskSpace | None, need_bytes: int, need_inodes: int
 ) -> str:
     """Return the exhausted resource: ``inodes``, ``bytes``, ``quota``, ``read-only`` or ``other``.
 
@@ -191,9 +191,7 @@ def exhausted_resource(
     return (space.missing_resource(need_bytes, need_inodes) if space else None) or "bytes"
 
 
-def why_failed(
-    error: OSError, space: Optional[DiskSpace], need_bytes: int, need_inodes: int
-) -> str:
+def why_failed(error: OSError, space: DiskSpace | None, need_bytes: int, need_inodes: int) -> str:
     """Return a short text for a person: why a save failed and on which mount."""
     what = exhausted_resource(error, space, need_bytes, need_inodes)
     mount = space.mount if space else "the disk"
@@ -292,7 +290,7 @@ class CheckpointStore:
         policy: What stays.
     """
 
-    def __init__(self, out: StrPath, attempt: int, policy: Optional[KeepPolicy] = None) -> None:
+    def __init__(self, out: StrPath, attempt: int, policy: KeepPolicy | None = None) -> None:
         self.out = os.path.abspath(out)
         self.root = os.path.join(self.out, "checkpoints")
         self.best = os.path.join(self.out, "best")
@@ -308,7 +306,7 @@ class CheckpointStore:
         deleted.
         """
 
-    def list_items(self, pauses: Optional[Sequence[float]] = None) -> List[CheckpointItem]:
+    def list_items(self, pauses: Sequence[float] | None = None) -> list[CheckpointItem]:
         """Return the published step checkpoints, oldest first, unverified.
 
         Args:
@@ -330,7 +328,7 @@ class CheckpointStore:
                 )
         return sorted(found)
 
-    def list_steps(self) -> List[int]:
+    def list_steps(self) -> list[int]:
         """Return the steps of the published checkpoints, oldest first, unverified."""
         return [item.step for item in self.list_items()]
 
@@ -338,7 +336,7 @@ class CheckpointStore:
         """Continue the attempt count from `loaded` if its run log is lost (a wiped disk)."""
         self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
 
-    def list_paths(self) -> List[Tuple[int, str]]:
+    def list_paths(self) -> list[tuple[int, str]]:
         """Return step and directory of the published checkpoints, oldest first, unverified."""
         return [(item.step, self.path_of(item)) for item in self.list_items()]
 
@@ -368,7 +366,7 @@ class CheckpointStore:
         """Return the temporary name of `path` until its deletion."""
         return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
-    def remove_leftovers(self) -> List[str]:
+    def remove_leftovers(self) -> list[str]:
         """Finish or delete the partial work of a dead attempt; return the names that were removed.
 
         Raises:
@@ -402,7 +400,7 @@ class CheckpointStore:
                 if name.startswith((".tmp-", ".old-step-")):
                     remove_path(os.path.join(self.root, name))
 
-    def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
+    def newest_good(self, use: Callable[[str], T]) -> tuple[T | None, list[str]]:
         """Return ``use(path)`` of the newest complete checkpoint, and a line for each damaged one.
 
         If there is one, damaged ones are renamed (``.damaged-step-…``), so that they are never
@@ -418,8 +416,8 @@ class CheckpointStore:
             UsageError: The newest is complete but does not belong here.
             Unreadable: The disk cannot tell whether it is complete: no older one may replace it.
         """
-        complaints: List[str] = []
-        damaged: List[str] = []
+        complaints: list[str] = []
+        damaged: list[str] = []
         for path in [*(self.path_of(item) for item in reversed(self.list_items())), self.best]:
             if not diskio.is_dir(path):
                 continue
@@ -461,7 +459,7 @@ class CheckpointStore:
                 read_space(self.root).missing_resource(need_bytes, need_inodes) is not None
             )
 
-    def prune_checkpoints(self) -> List[str]:
+    def prune_checkpoints(self) -> list[str]:
         """Delete what the policy does not keep; return the names.
 
         Call it after publishing a checkpoint.
@@ -485,7 +483,7 @@ class CheckpointStore:
         remove_path(aside)
         return True
 
-    def make_room(self, *, valuable: bool) -> Optional[str]:
+    def make_room(self, *, valuable: bool) -> str | None:
         """Delete the least valuable item on the disk; return its name, or None if nothing may go.
 
         Damaged or half-written ones go first, then checkpoints by their value; the newest, `anchor`
@@ -509,7 +507,7 @@ class CheckpointStore:
                     return item.name
         return None
 
-    def keep_only_newest(self) -> Optional[str]:
+    def keep_only_newest(self) -> str | None:
         """Keep only the newest from now on if the older ones left no room; return the message.
 
         None if there was room when the newest was published: then something else fills the disk,
@@ -521,7 +519,7 @@ class CheckpointStore:
         self.policy = replace(self.policy, last=1)
         return f"{text}; gave up {', '.join(self.prune_checkpoints()) or 'none'}"
 
-    def _restore_best(self, strays: List[str]) -> None:
+    def _restore_best(self, strays: list[str]) -> None:
         """Finish an interrupted swap of ``best``: the new one if it is complete, or the old one."""
         new = [name for name in strays if name.startswith(".tmp-best-")]
         old = [name for name in strays if name.startswith(".old-best-")]
@@ -538,7 +536,7 @@ class CheckpointStore:
 
     def _forget_damaged(self) -> None:
         """Keep one damaged step checkpoint and one ``best``: the newest of the last launch that found any."""
-        newest: Dict[str, str] = {}
+        newest: dict[str, str] = {}
         for name in sorted(diskio.list_names(self.root, ()), key=_damaged_at):
             match = _DAMAGED.match(name)
             if match:
@@ -573,7 +571,7 @@ def _written_at(path: str) -> float:
     return 0.0
 
 
-def _damaged_at(name: str) -> Tuple[int, str]:
+def _damaged_at(name: str) -> tuple[int, str]:
     """Return the sort key of a damaged checkpoint: the launch that found it, then its own name."""
     match = _DAMAGED.match(name)
     return (int(match[2]) if match else 0, name)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from rgt_train.checkpoint.publish import DIED, SaveJob, SaveResult, perform_job
 from rgt_train.checkpoint.store import CheckpointStore, KeepPolicy
@@ -34,7 +34,7 @@ class ConnectionClosed(ConnectionError):
 
 
 def send_message(
-    sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None
+    sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: int | None = None
 ) -> None:
     """Send one message, with a descriptor if given.
 
@@ -60,9 +60,9 @@ class MessageReader:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._data = bytearray()
-        self._fds: List[int] = []
+        self._fds: list[int] = []
 
-    def read_message(self, *, block: bool) -> Optional[Message]:
+    def read_message(self, *, block: bool) -> Message | None:
         """Return the next message; None if none is complete yet and `block` is false.
 
         Raises:
@@ -75,7 +75,7 @@ class MessageReader:
             if not self._receive_bytes(block):
                 return None
 
-    def _next_buffered(self) -> Optional[Message]:
+    def _next_buffered(self) -> Message | None:
         if len(self._data) < _HEAD.size:
             return None
         text, raw, count = _HEAD.unpack_from(self._data)
@@ -86,7 +86,7 @@ class MessageReader:
         del self._data[:end]
         # Ancillary data may arrive before the message that it belongs to is complete.
         fds, self._fds = self._fds[:count], self._fds[count:]
-        fields: Dict[str, Any] = json.loads(body[:text])
+        fields: dict[str, Any] = json.loads(body[:text])
         return fields, body[text:], fds
 
     def _receive_bytes(self, block: bool) -> bool:
@@ -123,8 +123,8 @@ def main() -> None:
         yields = 10
         os.nice(yields)
     reader = MessageReader(sock)
-    store: Optional[CheckpointStore] = None
-    memory: Optional[memoryview] = None
+    store: CheckpointStore | None = None
+    memory: memoryview | None = None
     try:
         while True:
             message = reader.read_message(block=True)
@@ -170,7 +170,7 @@ class _SnapshotVerdict:
 
     def __init__(self, reader: MessageReader) -> None:
         self._reader = reader
-        self._told: Optional[bool] = None
+        self._told: bool | None = None
 
     def is_good(self) -> bool:
         """Wait for it, once.
@@ -187,7 +187,7 @@ class _SnapshotVerdict:
         return self._told
 
 
-def _build_store(fields: Dict[str, Any]) -> CheckpointStore:
+def _build_store(fields: dict[str, Any]) -> CheckpointStore:
     policy = KeepPolicy(int(fields["last"]), float(fields["hours"]))
     store = CheckpointStore(fields["out"], int(fields["attempt"]), policy)
     store.anchor = str(fields["anchor"])
@@ -200,7 +200,7 @@ def _map_memory(fd: int, size: int) -> memoryview:
     return memory
 
 
-def _parse_job(fields: Dict[str, Any]) -> SaveJob:
+def _parse_job(fields: dict[str, Any]) -> SaveJob:
     regions = [(str(name), int(offset), int(size)) for name, offset, size in fields["regions"]]
     return SaveJob(**{**fields, "regions": regions})
 
@@ -254,7 +254,7 @@ class HelperProcess:
         """Its process id."""
         return self.process.pid
 
-    def exit_code(self) -> Optional[int]:
+    def exit_code(self) -> int | None:
         """Return its exit code if it has ended."""
         return self.process.poll()
 
@@ -298,8 +298,8 @@ class WriterClient:
         self, store: CheckpointStore, keep: Sequence[int], started: Callable[[int], None]
     ) -> None:
         self._store, self._keep, self._started = store, keep, started
-        self._helper: Optional[HelperProcess] = None
-        self._memory: Optional[int] = None
+        self._helper: HelperProcess | None = None
+        self._memory: int | None = None
 
     def start(self) -> None:
         """Start the process if it is not running.
@@ -342,7 +342,7 @@ class WriterClient:
             with suppress(ConnectionClosed):
                 send_message(self._helper.sock, {"do": "judge", "good": good})
 
-    def poll_result(self, *, block: bool) -> Optional[SaveResult]:
+    def poll_result(self, *, block: bool) -> SaveResult | None:
         """Return the result of the job; None while it runs."""
         assert self._helper is not None, "polled after a submit"
         try:

@@ -10,16 +10,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import (
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
     Mapping,
-    Optional,
     Protocol,
     Sequence,
-    Set,
-    Tuple,
 )
 
 from rgt_train import exits
@@ -73,16 +68,16 @@ class Progress:
     micro: int = 0
     micro_loss: float = 0.0
     offset: int = 0
-    loss: Optional[float] = None
+    loss: float | None = None
     loss_sum: float = 0.0
     loss_count: int = 0
-    best: Optional[float] = None
-    best_step: Optional[int] = None
+    best: float | None = None
+    best_step: int | None = None
     bad_row: int = 0
     bad_total: int = 0
-    recent: List[float] = field(default_factory=list)
+    recent: list[float] = field(default_factory=list)
     spike_row: int = 0
-    left_out: List[List[int]] = field(default_factory=list)
+    left_out: list[list[int]] = field(default_factory=list)
 
     def advance(self) -> None:
         """Count one step."""
@@ -102,7 +97,7 @@ class Progress:
         self.done_steps = self.micro = self.offset = self.loss_count = 0
         self.micro_loss = self.loss_sum = 0.0
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the counters as plain values."""
         return asdict(self)
 
@@ -113,7 +108,7 @@ class Progress:
                 setattr(self, known.name, state[known.name])
 
 
-def is_better(value: float, best: Optional[float], mode: str) -> bool:
+def is_better(value: float, best: float | None, mode: str) -> bool:
     """Return whether `value` beats the `best` so far (None for none), by `mode` ``min`` or ``max``.
 
     Raises:
@@ -136,9 +131,9 @@ def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:
     return any(first <= step <= last for first, last in ranges)
 
 
-def merged(*lists: Sequence[Sequence[int]]) -> List[List[int]]:
+def merged(*lists: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the ranges of all `lists` once, ascending."""
-    every: List[Tuple[int, int]] = sorted({(int(a), int(b)) for ranges in lists for a, b in ranges})
+    every: list[tuple[int, int]] = sorted({(int(a), int(b)) for ranges in lists for a, b in ranges})
     return [[first, last] for first, last in every]
 
 
@@ -171,15 +166,15 @@ class Stream:
         self.own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         # Its state lacks the content of the buffer, so reading again is the exact way.
         self.own_state = self.own_state and not _has_shuffle_buffer(source)
-        self._loaded: Optional[Dict[str, Any]] = None
+        self._loaded: dict[str, Any] | None = None
         self._unsettled = 0
-        self._iterator: Optional[Iterator[Any]] = None
+        self._iterator: Iterator[Any] | None = None
         self._passes = 0
         self._batches = 0
         self._left = 0
         self._to_drop = 0
-        self._start: Optional[Dict[str, Any]] = None
-        self._pending: Optional[Dict[str, Any]] = None
+        self._start: dict[str, Any] | None = None
+        self._pending: dict[str, Any] | None = None
 
     def next_batches(
         self,
@@ -225,14 +220,14 @@ class Stream:
             return ""
         return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return the position, as of the last batch that was returned."""
         if self._pending is not None:
             return {**self._pending, "to_drop": self._to_drop}
         if self._loaded is not None:
             since = self._batches - self._loaded["batches"]
             return {**self._loaded, "to_drop": self._to_drop + since}
-        state: Dict[str, Any] = {
+        state: dict[str, Any] = {
             "passes": self._passes,
             "batches": self._batches,
             "to_drop": self._to_drop,
@@ -243,7 +238,7 @@ class Stream:
             state["own"], state["start"] = self.source.state_dict(), None
         return state
 
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Set a position; the stream moves there when the next batch is requested."""
         self._pending = dict(state_dict)
         self._to_drop = state_dict["to_drop"]
@@ -258,7 +253,7 @@ class Stream:
 
     def _begin_pass(self) -> None:
         self._loaded = None
-        sources: List[Any] = [self.source, getattr(self.source, "dataset", None)]
+        sources: list[Any] = [self.source, getattr(self.source, "dataset", None)]
         for source in sources:
             if getattr(source, "_starting_state_dict", None) is not None:
                 # a set of Hugging Face would begin every pass at the restored position
@@ -270,7 +265,7 @@ class Stream:
         self._batches = 0
         self._iterator = iter(self.source)
 
-    def _resume_at(self, state: Dict[str, Any]) -> None:
+    def _resume_at(self, state: dict[str, Any]) -> None:
         """Move to the position of `state`, without changing the random state of the training."""
         self._passes, self._batches, self._start = state["passes"], state["batches"], state["start"]
         if state["own"] is None and self._start is None:
@@ -291,7 +286,7 @@ class Stream:
             self._skip_used(self._iterator, self._batches)
         rng.restore_states(before)
 
-    def _check_position(self, state: Dict[str, Any]) -> bool:
+    def _check_position(self, state: dict[str, Any]) -> bool:
         """Check that the source is at the restored position; return whether that took batches of it.
 
         torchdata's loader over an iterable without state counts skipped batches twice (0.11): every
@@ -378,7 +373,7 @@ def _workers_of(source: Any) -> int:
     return max(1, int(getattr(source, "num_workers", 0)))
 
 
-def _is_any(saved: Any, here: Any, holds: Callable[[List[Tuple[Any, Any]]], bool]) -> bool:
+def _is_any(saved: Any, here: Any, holds: Callable[[list[tuple[Any, Any]]], bool]) -> bool:
     """Return whether `holds` for the numbers of any mapping or list in a state, there and here."""
     if isinstance(saved, (list, tuple)):
         saved = dict(enumerate(saved))
@@ -394,17 +389,17 @@ def _is_any(saved: Any, here: Any, holds: Callable[[List[Tuple[Any, Any]]], bool
     return holds(pairs) or any(_is_any(old, now.get(key), holds) for key, old in saved.items())
 
 
-def _is_ahead(pairs: List[Tuple[Any, Any]]) -> bool:
+def _is_ahead(pairs: list[tuple[Any, Any]]) -> bool:
     """Return whether a number of a position grew."""
     return any(type(here) in (int, float) and here > saved for here, saved in pairs)
 
 
-def _is_behind(pairs: List[Tuple[Any, Any]]) -> bool:
+def _is_behind(pairs: list[tuple[Any, Any]]) -> bool:
     """Return whether numbers of a position differ, and none of them grew."""
     return not _is_ahead(pairs) and any(repr(here) != repr(saved) for here, saved in pairs)
 
 
-def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
+def _difference(saved: Any, here: Any, path: str) -> str | None:
     """Return the first difference between two states, in words; None without one."""
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
         pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
@@ -462,10 +457,10 @@ class DataPosition:
     def __init__(
         self,
         sampler: EpochSampler,
-        epochs: Optional[int],
-        max_steps: Optional[int],
+        epochs: int | None,
+        max_steps: int | None,
         progress: Progress,
-        stream: Optional[Stream],
+        stream: Stream | None,
         rank: int,
         world: int,
         restore_rng: Callable[[], None],
@@ -477,14 +472,14 @@ class DataPosition:
             world,
             restore_rng,
         )
-        self._known: Tuple[Any, int] = None, 0
+        self._known: tuple[Any, int] = None, 0
         self.entered = False
-        self.gap: Optional[ChangeDetector] = None
+        self.gap: ChangeDetector | None = None
         self.asked = False
         self.epochs, self.most = epochs or sys.maxsize, max_steps or sys.maxsize
         self._from = 0
         self._seeded = False
-        self._plans: List[BatchPlan] = []
+        self._plans: list[BatchPlan] = []
 
     @property
     def planned_steps(self) -> int:
@@ -539,7 +534,7 @@ class DataPosition:
         """Whether the run ends before the epoch does."""
         return self.planned_steps < self._steps
 
-    def loading_facts(self) -> Dict[str, Any]:
+    def loading_facts(self) -> dict[str, Any]:
         """Return the facts about the loading for a checkpoint; a resume's guarantee needs them."""
         if self.stream is not None:
             return {"draws": self.stream.draws}
@@ -560,14 +555,14 @@ class DataPosition:
         self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
         return plan
 
-    def iterate_parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, BatchPart]]:
+    def iterate_parts(self, loader: Iterable[Any]) -> Iterator[tuple[Any, BatchPart]]:
         """Yield each batch of `loader` with the size of this rank's part."""
         plan = self._plan_of(loader)
         for position, batch in zip(itertools.count(), loader):
             assert plan is not None, "the loader has run.batches()"
             yield batch, BatchPart(max(1, plan.count_real(position)), plan.loss_share(position))
 
-    def number_batches(self, loader: Iterable[Any]) -> Iterator[Tuple[int, Any]]:
+    def number_batches(self, loader: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         """Yield each batch of `loader` with its number in the epoch."""
         plan = self._plan_of(loader)
         first = self._progress.done_steps * self.sampler.accumulate + self._progress.micro
@@ -577,7 +572,7 @@ class DataPosition:
                 number = plan.epoch_number(position)
             yield number, batch
 
-    def _plan_of(self, loader: Iterable[Any]) -> Optional[BatchPlan]:
+    def _plan_of(self, loader: Iterable[Any]) -> BatchPlan | None:
         for own in (loader, getattr(loader, "batch_sampler", None)):
             if isinstance(own, BatchPlan):
                 return own
@@ -732,7 +727,7 @@ class DataPosition:
             p.offset,
         )
 
-    def _left_out(self) -> Set[int]:
+    def _left_out(self) -> set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""
         p = self._progress
         first = p.step - p.done_steps + 1

@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Dict, Iterable, Iterator, List, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import torch
 
@@ -25,10 +25,10 @@ def seed_all(seed: int) -> None:
         numpy.random.seed(mix_bits(seed, 5) % 2**32)
 
 
-def capture_states() -> Dict[str, Any]:
+def capture_states() -> dict[str, Any]:
     """Return all random states as JSON-compatible values."""
     version, words, gauss = random.getstate()
-    state: Dict[str, Any] = {
+    state: dict[str, Any] = {
         "python": [version, list(words), gauss],
         "torch": _encode_state(torch.get_rng_state()),
     }
@@ -42,9 +42,9 @@ def capture_states() -> Dict[str, Any]:
     return state
 
 
-def unrestorable_parts(state: Mapping[str, Any]) -> List[str]:
+def unrestorable_parts(state: Mapping[str, Any]) -> list[str]:
     """Return which parts of `state` cannot be restored here, in words."""
-    found: List[str] = []
+    found: list[str] = []
     if "numpy" in state and find_spec("numpy") is None:
         found.append("numpy's random state (numpy is not installed)")
     if "cuda" in state and _count_devices() != len(state["cuda"]):

@@ -16,12 +16,8 @@ from typing import (
     AbstractSet,
     Any,
     Callable,
-    Dict,
     Iterable,
     Iterator,
-    List,
-    Optional,
-    Tuple,
     Union,
 )
 
@@ -77,7 +73,7 @@ class EpochPosition:
     skip: int = 0
     left_out: AbstractSet[int] = frozenset()
     seeded: bool = False
-    steps: Optional[int] = None
+    steps: int | None = None
     offset: int = 0
 
 
@@ -103,7 +99,7 @@ class EpochSampler:
         batch_size: int,
         seed: int,
         *,
-        steps_per_epoch: Optional[int] = None,
+        steps_per_epoch: int | None = None,
         accumulate: int = 1,
     ) -> None:
         if samples < 1 or batch_size < 1 or accumulate < 1:
@@ -141,7 +137,7 @@ class EpochSampler:
         """Return the optimizer steps of `epoch` from `offset` on (see `EpochPosition`)."""
         return max(0, -(-(self._limit(epoch) - offset) // self._unit)) // self.window
 
-    def batch_numbers(self, at: EpochPosition) -> List[int]:
+    def batch_numbers(self, at: EpochPosition) -> list[int]:
         """Return the numbers of the batches of an epoch that are left after ``at.done_steps``."""
         if at.steps is not None:
             steps = at.steps
@@ -151,13 +147,13 @@ class EpochSampler:
         first = at.done_steps * self.window
         return [number for number in range(first, last) if number // self.window not in at.left_out]
 
-    def batch_cutter(self, at: EpochPosition) -> Callable[[int], List[int]]:
+    def batch_cutter(self, at: EpochPosition) -> Callable[[int], list[int]]:
         """Return a function from the number of a batch of the epoch to its samples."""
         order = self.permutation_of(at.epoch)[at.offset :]
         size = self.batch_size
 
-        def cut(number: int) -> List[int]:
-            found: List[int] = order[number * size : (number + 1) * size].tolist()
+        def cut(number: int) -> list[int]:
+            found: list[int] = order[number * size : (number + 1) * size].tolist()
             return found
 
         return cut
@@ -169,7 +165,7 @@ class EpochSampler:
 
     def iterate_batches(
         self, epoch: int, done_steps: int = 0, left_out: AbstractSet[int] = frozenset()
-    ) -> Iterator[List[int]]:
+    ) -> Iterator[list[int]]:
         """Yield the batches of `epoch` that `batch_numbers` names, for a single rank."""
         at = EpochPosition(epoch, done_steps, left_out=left_out)
         cut = self.batch_cutter(at)
@@ -190,7 +186,7 @@ class EpochSampler:
         units = self._units(epoch)
         return min(units, (self.cut_to or units) * self.window * self._unit)
 
-    def fixed_values(self) -> Dict[str, int]:
+    def fixed_values(self) -> dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning."""
         return {
             "samples": self.samples,
@@ -218,14 +214,14 @@ class SampleIndex(int):
         made._of = seed, epoch
         return made
 
-    _of: Tuple[int, int]
+    _of: tuple[int, int]
 
     @property
     def seed(self) -> int:
         """63 bits from (seed, epoch, index)."""
         return sample_seed(*self._of, int(self))
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return SampleIndex, (int(self), *self._of)
 
 
@@ -308,7 +304,7 @@ class BatchPlan:
             self._set_position(now)
         return self._count_batches(self._numbers, self._at)
 
-    def __iter__(self) -> Iterator[List[int]]:
+    def __iter__(self) -> Iterator[list[int]]:
         """Return an iterator of lists of sample indices, from the present position of the run.
 
         Raises:
@@ -344,8 +340,8 @@ class BatchPlan:
         self._numbers = self._sampler.batch_numbers(at)[at.skip :]
 
     def _iterate_batches(
-        self, at: EpochPosition, numbers: List[int], *, told: bool
-    ) -> Iterator[List[int]]:
+        self, at: EpochPosition, numbers: list[int], *, told: bool
+    ) -> Iterator[list[int]]:
         epoch = at.epoch
         cut = self._sampler.batch_cutter(at)
         self._before_first()
@@ -374,16 +370,16 @@ class BatchPlan:
         received = getattr(frame.f_locals.get("self"), "_num_yielded", asked - at.skip)
         self._between(at.done_steps * self._sampler.window + at.skip + received)
 
-    def _count_batches(self, numbers: List[int], at: EpochPosition) -> int:
+    def _count_batches(self, numbers: list[int], at: EpochPosition) -> int:
         if self._pad or self._world == 1:
             return len(numbers)
         return sum(self._sampler.size_of_batch(number, at) > self._rank for number in numbers)
 
-    def _rank_and_full_size(self, position: int) -> Tuple[int, int]:
+    def _rank_and_full_size(self, position: int) -> tuple[int, int]:
         whole = self._sampler.size_of_batch(self._numbers[position], self._at)
         return len(range(self._rank, whole, self._world)), whole
 
-    def _rank_slice(self, batch: List[int]) -> List[int]:
+    def _rank_slice(self, batch: list[int]) -> list[int]:
         if self._world == 1:
             return batch
         # Interleaved: a slice of consecutive samples would give a short batch to the last ranks
@@ -427,7 +423,7 @@ def seeded_random_state(seed: int, *, put_back: bool = True) -> Iterator[None]:
                 numpy.random.set_state(before[2])
 
 
-def _capture_generators(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
+def _capture_generators(numpy: Any) -> tuple[Any, torch.Tensor, Any]:
     return (
         random.getstate(),
         torch.default_generator.get_state(),
@@ -496,7 +492,7 @@ class OwnOrder(EpochSampler):
         batch_size: int,
         seed: int,
         *,
-        steps_per_epoch: Optional[int],
+        steps_per_epoch: int | None,
         accumulate: int,
     ) -> None:
         if isinstance(source, DistributedSampler):
@@ -504,7 +500,7 @@ class OwnOrder(EpochSampler):
                 "sampler is a DistributedSampler: give one of all the data, each rank takes its slice of every batch"
             )
         self._source, self._order_seed = source, seed
-        self._made: Dict[int, List[Any]] = {}
+        self._made: dict[int, list[Any]] = {}
         first = self._make_batches(0)
         if not any(entry != [] for entry in first):
             raise UsageError("sampler gives no sample")
@@ -531,7 +527,7 @@ class OwnOrder(EpochSampler):
             batches = [first[at : at + batch_size] for at in range(0, len(first), batch_size)]
         self._digests["order"] = zlib.crc32(repr(batches).encode())
 
-    def batch_cutter(self, at: EpochPosition) -> Callable[[int], List[int]]:
+    def batch_cutter(self, at: EpochPosition) -> Callable[[int], list[int]]:
         """Return a function from the number of a batch of the epoch to its samples."""
         entries, size = self._of_epoch(at.epoch)[at.offset :], self.batch_size
         if self._batched:
@@ -544,7 +540,7 @@ class OwnOrder(EpochSampler):
             return len(self._of_epoch(at.epoch)[at.offset + number])
         return super().size_of_batch(number, at)
 
-    def fixed_values(self) -> Dict[str, int]:
+    def fixed_values(self) -> dict[str, int]:
         """Return the values that must be equal for a cursor to keep its meaning.
 
         The order is represented by a checksum of the first epoch: of its batches, and of its
@@ -575,14 +571,14 @@ class OwnOrder(EpochSampler):
             )
         return super()._limit(epoch)
 
-    def _of_epoch(self, epoch: int) -> List[Any]:
+    def _of_epoch(self, epoch: int) -> list[Any]:
         """Return the indices or batches of `epoch`; those of two epochs are kept."""
         if epoch not in self._made:
             kept = {before: made for before, made in self._made.items() if before == epoch - 1}
             self._made = {**kept, epoch: self._make_batches(epoch)}
         return self._made[epoch]
 
-    def _make_batches(self, epoch: int) -> List[Any]:
+    def _make_batches(self, epoch: int) -> list[Any]:
         seed = mix_bits(self._order_seed, epoch)
         with seeded_random_state(seed):
             for part in _nested_samplers(self._source):
@@ -607,7 +603,7 @@ def _nested_samplers(source: Any) -> Iterator[Any]:
         source = getattr(source, "batch_sampler", None) or getattr(source, "sampler", None)
 
 
-def _plain_indices(entry: Any) -> Union[int, List[int]]:
+def _plain_indices(entry: Any) -> int | list[int]:
     if isinstance(entry, (list, tuple)) or bool(getattr(entry, "ndim", 0)):
         return [int(index) for index in entry]
     try:
@@ -619,13 +615,13 @@ def _plain_indices(entry: Any) -> Union[int, List[int]]:
 
 
 def build_order(
-    sampler: Optional[Order],
+    sampler: Order | None,
     samples: int,
     batch_size: int,
     seed: int,
-    steps_per_epoch: Optional[int],
+    steps_per_epoch: int | None,
     accumulate: int,
-    max_steps: Optional[int],
+    max_steps: int | None,
 ) -> EpochSampler:
     """Return the order of the data from the arguments of `Run`; without data, empty steps.
 
@@ -658,7 +654,7 @@ def build_order(
 
 
 def total_lengths(
-    epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int
+    epochs: int | None, max_steps: int | None, steps_per_epoch: int
 ) -> "tuple[int, int]":
     """Return the total numbers of epochs and steps of a run.
 

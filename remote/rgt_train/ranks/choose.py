@@ -9,7 +9,7 @@ import os
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 import torch
 from torch import nn
@@ -25,11 +25,11 @@ from rgt_train.ranks.replicated import DesyncChecks, OrderedPersister, Replicate
 if TYPE_CHECKING:
     from rgt_train.ranks.torch_ranks import TorchRanks
 
-_made: "Optional[TorchRanks]" = None
+_made: "TorchRanks | None" = None
 
 
 @raises_not_started
-def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
+def distributed(*, timeout_s: float | None = None) -> "TorchRanks":
     """Join the ranks that the launcher started, once; `device` is this rank's device.
 
     Call it first, before the model is built: it binds the GPU of LOCAL_RANK and makes the default
@@ -58,7 +58,7 @@ def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
     return _made
 
 
-def choose_ranks(given: Optional[Ranks]) -> Ranks:
+def choose_ranks(given: Ranks | None) -> Ranks:
     """Return the ranks of a run: given, joined by the process, of torchrun, or only this one."""
     if given is not None:
         return given
@@ -70,7 +70,7 @@ def choose_ranks(given: Optional[Ranks]) -> Ranks:
     return SingleRank()
 
 
-def limit_threads(quota: Optional[float] = None) -> str:
+def limit_threads(quota: float | None = None) -> str:
     """Let torch use no more threads than the CPU quota grants; return one line if that changes it.
 
     Nothing is changed where ``OMP_NUM_THREADS`` or ``torch.set_num_threads`` has chosen a number.
@@ -228,7 +228,7 @@ def join_ranks(kind: str) -> Ranks:
 
 
 def wrap_model(
-    model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None
+    model: nn.Module, kind: str, ranks: Ranks, dtype: torch.dtype | None = None
 ) -> nn.Module:
     """Return `model` as the ranks hold it: whole on each, sharded, or sharded twice (``hsdp``).
 
@@ -257,7 +257,7 @@ def wrap_model(
         )
     else:
         mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
-    rules: Dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
+    rules: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
     if kind == "shard_grad_op":
         rules["reshard_after_forward"] = False
     for block in _sharding_units(model):
@@ -274,7 +274,7 @@ def sharded_grad_norm(model: nn.Module) -> float:
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 
 
-def _sharding_units(model: nn.Module) -> List[nn.Module]:
+def _sharding_units(model: nn.Module) -> list[nn.Module]:
     """Return the units that are gathered one after the other: the layers of its lists."""
     lists = [
         module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))
@@ -284,7 +284,7 @@ def _sharding_units(model: nn.Module) -> List[nn.Module]:
 
 def of_accelerate(
     accelerator: Any, model: Any, optimizer: Any = None, scheduler: Any = None
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Return the parts of a loop that ``accelerator.prepare`` has wrapped.
 
     For DDP, FSDP2 or one process. The data loader stays unprepared (``DataLoader(data,
@@ -306,7 +306,7 @@ def of_accelerate(
     return {name: part for name, part in found.items() if part is not None}
 
 
-def of_deepspeed(engine: Any) -> Dict[str, Any]:
+def of_deepspeed(engine: Any) -> dict[str, Any]:
     """Return the parts of a DeepSpeed engine that does not partition its state (ZeRO stage 0).
 
     Raises:

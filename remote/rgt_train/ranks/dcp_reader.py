@@ -22,7 +22,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Sequence, Tuple, Type, TypeVar
+from typing import Any, Iterable, Mapping, NoReturn, Sequence, TypeVar
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
@@ -62,7 +62,7 @@ class _PickleRecord(metaclass=_SealedMeta):
     """The description of one object in a pickle: arguments and state, unchanged."""
 
     __slots__ = ("said", "state")
-    said: Tuple[Any, ...]
+    said: tuple[Any, ...]
     state: Any
 
     def __new__(cls, *said: Any) -> "_PickleRecord":
@@ -112,7 +112,7 @@ class _AttributeRecord(_PickleRecord):
     """``getattr(owner, name)``: only of the enum of memory formats, and checked when it is used."""
 
 
-_FORMATS: Dict[Any, torch.memory_format] = {
+_FORMATS: dict[Any, torch.memory_format] = {
     0: torch.contiguous_format, "TORCH_CONTIGUOUS_FORMAT": torch.contiguous_format,
     1: torch.channels_last, "TORCH_CHANNELS_LAST": torch.channels_last,
     2: torch.preserve_format, "TORCH_PRESERVE_FORMAT": torch.preserve_format,
@@ -120,7 +120,7 @@ _FORMATS: Dict[Any, torch.memory_format] = {
 """By the value and by the name of the enum's members."""
 _OWN = "torch.distributed.checkpoint.metadata"
 _SHARD = "torch.distributed._shard.sharded_tensor.metadata"
-STANDS_FOR: Mapping[Tuple[str, str], Any] = {
+STANDS_FOR: Mapping[tuple[str, str], Any] = {
     (_OWN, "Metadata"): _MetadataRecord,
     (_OWN, "TensorStorageMetadata"): _TensorRecord,
     (_OWN, "BytesStorageMetadata"): _BytesRecord,
@@ -187,7 +187,7 @@ def _build_metadata(found: Any) -> Metadata:
     """Make torch's records from ours."""
     if type(found) is not _MetadataRecord:
         _raise_damaged("the whole", found)
-    tensors: Dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, entry in _typed_field(found, "state_dict_metadata", dict).items():
         if type(entry) is _BytesRecord:
             tensors[_require_type(name, str)] = BytesStorageMetadata()
@@ -207,7 +207,7 @@ def _build_metadata(found: Any) -> Metadata:
 def _build_tensor(entry: Any) -> TensorStorageMetadata:
     if type(entry) is not _TensorRecord:
         _raise_damaged("an entry", entry)
-    chunks: List[ChunkStorageMetadata] = []
+    chunks: list[ChunkStorageMetadata] = []
     for chunk in _typed_field(entry, "chunks", list):
         if type(chunk) is not _ChunkRecord:
             _raise_damaged("a chunk", chunk)
@@ -272,7 +272,7 @@ def _build_storage(entry: Any) -> _StorageInfo:
     )
 
 
-def _typed_field(record: Any, name: str, kind: Type[T]) -> T:
+def _typed_field(record: Any, name: str, kind: type[T]) -> T:
     return _require_type(_require_type(record.state, dict).get(name), kind)
 
 
@@ -283,7 +283,7 @@ def _checked_size(record: Any, name: str) -> torch.Size:
     return found
 
 
-def _require_type(value: Any, kind: Type[T]) -> T:
+def _require_type(value: Any, kind: type[T]) -> T:
     if type(value) is not kind:
         _raise_damaged(f"a {kind.__name__}", value)
     found: T = value
@@ -314,14 +314,14 @@ class SafeReader(FileSystemReader):
         return metadata
 
 
-def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
+def tensors_in(reader: SafeReader) -> dict[str, TensorStorageMetadata]:
     """Return the tensors that a sharded checkpoint holds, by name.
 
     Raises:
         CheckpointDamaged: See `parse_metadata`; or it holds something that is not a tensor and would be unpickled.
         UnknownFormat: See `parse_metadata`.
     """
-    found: Dict[str, TensorStorageMetadata] = {}
+    found: dict[str, TensorStorageMetadata] = {}
     for name, entry in reader.read_metadata().state_dict_metadata.items():
         if not isinstance(entry, TensorStorageMetadata):
             raise CheckpointDamaged(f".metadata: {name} is not a tensor")
@@ -329,7 +329,7 @@ def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
     return found
 
 
-def read_weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, torch.Tensor]]:
+def read_weights(directory: str, document: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
     """Return by model the weights and buffers in a checkpoint whose bytes have been verified.
 
     Args:
@@ -340,7 +340,7 @@ def read_weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[
         CheckpointDamaged: Its metadata is not that of a checkpoint.
     """
     found = _read_tensors(directory, [f"{model}/" for model in document["models"]])
-    result: Dict[str, Dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
+    result: dict[str, dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
     for name, tensor in found.items():
         model, _, key = name.partition("/")
         result[model][key] = tensor
@@ -349,7 +349,7 @@ def read_weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[
 
 def read_objects(
     directory: str, document: Mapping[str, Any], names: Iterable[str]
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Return by name the saved state of parts that are neither models nor optimizers.
 
     Args:
@@ -371,7 +371,7 @@ def read_objects(
     }
 
 
-def _read_tensors(directory: str, prefixes: Sequence[str]) -> Dict[str, torch.Tensor]:
+def _read_tensors(directory: str, prefixes: Sequence[str]) -> dict[str, torch.Tensor]:
     reader = SafeReader(directory)
     found = {
         name: torch.empty(entry.size, dtype=entry.properties.dtype, device="cpu")

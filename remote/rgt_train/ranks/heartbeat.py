@@ -15,7 +15,7 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping, TypeVar
 
 import torch
 
@@ -154,7 +154,7 @@ class Heartbeat:
             self._steps,
         )
 
-    def take_phase_times(self) -> List[float]:
+    def take_phase_times(self) -> list[float]:
         """Return the seconds of each phase since the last call."""
         self.enter_phase(self._phase)
         spent, self._spent, self._aside = self._spent, [0] * len(PHASES), 0
@@ -173,7 +173,7 @@ def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], 
     def leave_optimizer(*_: Any) -> None:
         beat.enter_phase(LOOP)
 
-    handles: List[Any] = []
+    handles: list[Any] = []
     for optimizer in optimizers:
         if hasattr(optimizer, "register_step_pre_hook") and hasattr(
             optimizer, "register_step_post_hook"
@@ -216,10 +216,10 @@ class StepTimes:
         self._beat, self._world = beat, world
         wrapped = [model for model in models if hasattr(model, "_get_ddp_logging_data")]
         self._wrapped: Any = wrapped[0] if len(wrapped) == 1 and backward == 1 else None
-        self._exposed: Optional[float] = None
+        self._exposed: float | None = None
         self._looked = float("-inf")
 
-    def mean_step_times(self, count: int) -> Dict[str, float]:
+    def mean_step_times(self, count: int) -> dict[str, float]:
         """Return the mean seconds of `count` steps since the last call.
 
         Returns:
@@ -245,7 +245,7 @@ class StepTimes:
             told["comm_time"], told["compute_time"] = round(waited, 6), round(rest - waited, 6)
         return told
 
-    def _gradient_exchange_s(self) -> Optional[float]:
+    def _gradient_exchange_s(self) -> float | None:
         """Return the seconds that a step waits for its gradient exchange; None if unknown."""
         now = time.monotonic()
         # Seconds between two reads of DDP's statistics: one takes about 100 µs.
@@ -255,7 +255,7 @@ class StepTimes:
         return self._exposed
 
 
-def exposed_communication_s(wrapped: Any) -> Optional[float]:
+def exposed_communication_s(wrapped: Any) -> float | None:
     """Return DDP's last measured seconds of communication beyond the backward pass."""
     try:
         told: Mapping[str, Any] = wrapped._get_ddp_logging_data()

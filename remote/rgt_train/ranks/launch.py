@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from rgt_train import exits
 from rgt_train.checkpoint.manifest import CheckpointDamaged
@@ -55,13 +55,13 @@ class Ranks(Protocol):
         act on the same step.
         """
 
-    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Return the means of the ranks' numbers, the same bits on every rank."""
 
-    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> list[Any] | None:
         """Return the plain values of all ranks, by rank, on the writer; None elsewhere."""
 
-    def all_gather(self, value: Any) -> List[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return the plain values of all ranks, by rank, on every rank."""
 
     def share_from_writer(self, value: Any) -> Any:
@@ -89,15 +89,15 @@ class SingleRank:
         """Return `wishes`."""
         return wishes
 
-    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Return `values`."""
         return list(values)
 
-    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> list[Any] | None:
         """Return a list of `value`."""
         return [value]
 
-    def all_gather(self, value: Any) -> List[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return a list of `value`."""
         return [value]
 
@@ -143,7 +143,7 @@ class LaunchedProcess:
     launcher: str = "alone"
 
 
-def read_launch(env: Optional[Mapping[str, str]] = None) -> LaunchedProcess:
+def read_launch(env: Mapping[str, str] | None = None) -> LaunchedProcess:
     """Read the launcher's variables.
 
     ``torchrun`` sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
@@ -168,9 +168,7 @@ def read_launch(env: Optional[Mapping[str, str]] = None) -> LaunchedProcess:
     return launch
 
 
-def launch_of_group(
-    rank: int, world: int, env: Optional[Mapping[str, str]] = None
-) -> LaunchedProcess:
+def launch_of_group(rank: int, world: int, env: Mapping[str, str] | None = None) -> LaunchedProcess:
     """Return the known facts of a process in a process group that a program has made itself.
 
     The group determines the rank: gradients are exchanged in it. Programs that start their
@@ -197,7 +195,7 @@ def launch_of_group(
     return LaunchedProcess(rank, world, launcher=GROUP)
 
 
-def is_torchrun(env: Optional[Mapping[str, str]] = None) -> bool:
+def is_torchrun(env: Mapping[str, str] | None = None) -> bool:
     """Return whether the variables of torchrun are set."""
     found = os.environ if env is None else env
     return "RANK" in found or "WORLD_SIZE" in found
@@ -278,7 +276,7 @@ def read_cpu_quota(root: str = "/sys/fs/cgroup", groups: str = "/proc/self/cgrou
     return min(found)
 
 
-def _read_words(path: str, separator: Optional[str] = None) -> List[str]:
+def _read_words(path: str, separator: str | None = None) -> list[str]:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().split(separator)
@@ -329,7 +327,7 @@ class Coordinator:
     ) -> None:
         self._ranks, self.heard, self.asked = ranks, heard, asked
         self._leading = False
-        self.orders: Dict[str, Callable[..., Any]] = {"alive": self._answer_alive}
+        self.orders: dict[str, Callable[..., Any]] = {"alive": self._answer_alive}
 
     def run_on_leader(self, work: Callable[[], T]) -> T:
         """Let the leader do `work`.
@@ -414,7 +412,7 @@ def is_everywhere(error: BaseException) -> bool:
     return isinstance(error, RanksError) or bool(getattr(error, "everywhere", False))
 
 
-def _describe_error(error: BaseException) -> "tuple[str, str, Optional[int]]":
+def _describe_error(error: BaseException) -> "tuple[str, str, int | None]":
     if isinstance(error, exits.TrainingStop):
         return "stop", error.cause, int(error.code or 0)
     if isinstance(error, exits.UsageError):
@@ -422,7 +420,7 @@ def _describe_error(error: BaseException) -> "tuple[str, str, Optional[int]]":
     return "other", f"{type(error).__name__}: {error}", None
 
 
-def _rebuild_error(kind: str, text: str, code: Optional[int]) -> BaseException:
+def _rebuild_error(kind: str, text: str, code: int | None) -> BaseException:
     if kind == "stop":
         return exits.TrainingStop(code or 0, text)
     if kind == "usage":
@@ -464,7 +462,7 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
         UsageError: A rank raised it; every rank raises it.
         RanksError: Another rank's work failed unexpectedly; that rank raises its own error.
     """
-    mine: Optional[Exception] = None
+    mine: Exception | None = None
     result: Any = None
     try:
         result = work()
@@ -473,7 +471,7 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
     except Exception as error:
         mine = error
     # Every rank takes part, whether it failed or not: this is what keeps them in step.
-    found: List[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
+    found: list[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
     worst = next(
         (
             each
@@ -499,7 +497,7 @@ def _is_of_kind(complaint: Complaint, kind: str) -> bool:
     return complaint is not None and complaint[0] == kind
 
 
-def _common_error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseException:
+def _common_error(rank: int, complaint: Complaint, mine: Exception | None) -> BaseException:
     assert complaint is not None, "looked for above"
     kind, text = complaint
     if kind == "other":

@@ -19,7 +19,7 @@ import ctypes
 import time
 import zlib
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence
 
 import torch
 
@@ -60,24 +60,24 @@ class _ForwardingPersister:
         """Wait until parameters and optimizer state may change."""
         self._inner.before_change()
 
-    def poll_outcome(self) -> Optional[SaveOutcome]:
+    def poll_outcome(self) -> SaveOutcome | None:
         """Return the result of the save in flight, once.
 
         None while it runs or another rank writes.
         """
-        found: Optional[SaveOutcome] = self._inner.poll_outcome()
+        found: SaveOutcome | None = self._inner.poll_outcome()
         return found
 
-    def wait(self) -> Optional[SaveOutcome]:
+    def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save in flight and return its result."""
-        found: Optional[SaveOutcome] = self._inner.wait()
+        found: SaveOutcome | None = self._inner.wait()
         return found
 
     def close(self) -> None:
         """Abandon the save in flight."""
         self._inner.close()
 
-    def needs(self) -> Tuple[int, int]:
+    def needs(self) -> tuple[int, int]:
         """Return the bytes and the inodes of one checkpoint, as known so far."""
         size, inodes = self._inner.needs()
         return size, inodes
@@ -103,11 +103,11 @@ class OrderedPersister(_ForwardingPersister):
         """Write the snapshot of the last `begin_save` again."""
         self._coordinator.order_all("again", give_up)
 
-    def wait(self) -> Optional[SaveOutcome]:
+    def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save in flight; the other ranks get regular signs of life."""
         heard, pause = time.monotonic(), _FIRST_S
         while self._coordinator.is_leading and self._inner.busy:
-            outcome: Optional[SaveOutcome] = self._inner.poll_outcome()
+            outcome: SaveOutcome | None = self._inner.poll_outcome()
             if outcome is not None:
                 return outcome
             if time.monotonic() - heard >= _HEARD_S:
@@ -191,7 +191,7 @@ def differences(
     models: Mapping[str, torch.nn.Module],
     optimizers: Mapping[str, Any],
     averaging: Mapping[str, Any],
-) -> List[str]:
+) -> list[str]:
     """Compare the ranks. Collective; the same answer on every rank.
 
     Args:
@@ -243,7 +243,7 @@ def fingerprint_state(
     return found
 
 
-def own_part(tensor: Any) -> Tuple[torch.Tensor, str]:
+def own_part(tensor: Any) -> tuple[torch.Tensor, str]:
     """Return this rank's part of a tensor, and its shard position: empty for a whole one."""
     if is_whole_tensor(tensor):
         return tensor, ""
@@ -252,14 +252,14 @@ def own_part(tensor: Any) -> Tuple[torch.Tensor, str]:
     return tensor.to_local(), SHARD + ".".join(where) if where else ""
 
 
-def describe_differences(seen: Sequence[Tuple[int, Prints]]) -> List[str]:
+def describe_differences(seen: Sequence[tuple[int, Prints]]) -> list[str]:
     """Return in words how the ranks differ.
 
     Args:
         seen: By rank: its step, and its fingerprints.
     """
-    out: List[str] = []
-    first: Dict[str, Tuple[int, int]] = {}
+    out: list[str] = []
+    first: dict[str, tuple[int, int]] = {}
     whole = {name for name in seen[0][1] if SHARD not in name}
     for rank, (step, found) in enumerate(seen):
         if step != seen[0][0]:
@@ -327,7 +327,7 @@ class Replicated(_ForwardingPersister):
         checks: The desync guard.
     """
 
-    def __init__(self, inner: Optional[Persister], ranks: Ranks, checks: DesyncChecks) -> None:
+    def __init__(self, inner: Persister | None, ranks: Ranks, checks: DesyncChecks) -> None:
         super().__init__(inner or StandIn(busy=False, needs=lambda: (0, 0)))
         self._ranks, self._checks = ranks, checks
 
@@ -348,7 +348,7 @@ class Replicated(_ForwardingPersister):
             CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
-        opened: List[LoadedCheckpoint] = []
+        opened: list[LoadedCheckpoint] = []
         try:
             run_on_all_ranks(self._ranks, lambda: opened.append(LoadedCheckpoint(directory)))
             return run_on_all_ranks(self._ranks, lambda: state.restore(opened[0]))

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Sequence
 
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
@@ -50,15 +50,15 @@ class RankFailure:
         rank: The rank that failed.
     """
 
-    number: Optional[int]
+    number: int | None
     text: str
-    path: Optional[str]
+    path: str | None
     rank: int
 
     @classmethod
     def from_error(cls, error: BaseException, rank: int) -> "RankFailure":
         """Describe an error; torch hides a disk error inside its own."""
-        cause: Optional[BaseException] = error
+        cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OSError):
             # torch wraps the OSError of a file in exceptions of its own.
             cause = cause.__cause__ or cause.__context__
@@ -105,16 +105,16 @@ class Publisher:
     """
 
     def __init__(
-        self, store: CheckpointStore, request: SaveRequest, needs: Tuple[int, int]
+        self, store: CheckpointStore, request: SaveRequest, needs: tuple[int, int]
     ) -> None:
         self._store, self._request, self._needs = store, request, needs
-        self._draft: Optional[CheckpointDraft] = None
-        self.made: Optional[Checkpoint] = None
-        self.error: Optional[BaseException] = None
+        self._draft: CheckpointDraft | None = None
+        self.made: Checkpoint | None = None
+        self.error: BaseException | None = None
         self.ended = 0.0
-        self.notes: List[str] = []
+        self.notes: list[str] = []
 
-    def open_draft(self) -> Tuple[str, Optional[RankFailure]]:
+    def open_draft(self) -> tuple[str, RankFailure | None]:
         """Make room and a directory; return it, or why there is none."""
         try:
             self._draft = CheckpointDraft.create(
@@ -127,8 +127,8 @@ class Publisher:
 
     def publish_or_drop(
         self,
-        failed: Optional[RankFailure],
-        found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[RankFailure]]]],
+        failed: RankFailure | None,
+        found: Sequence[tuple[Mapping[str, Any], RankFailure | None]] | None,
     ) -> bool:
         """Publish the files of the ranks, or drop them; return whether to write again."""
         failures = [
@@ -158,7 +158,7 @@ class Publisher:
         self.error, self.ended = worst.to_exception(), time.monotonic()
         return False
 
-    def _publish_files(self, files: Dict[str, Mapping[str, Any]]) -> None:
+    def _publish_files(self, files: dict[str, Mapping[str, Any]]) -> None:
         assert self._draft is not None, "opened before"
         there = set(os.listdir(self._draft.path))
         # A leftover of a failed attempt would become a part of the checkpoint.
@@ -191,12 +191,12 @@ class _ShardedSaveInFlight:
     """A save in flight."""
 
     request: SaveRequest
-    tensors: Dict[str, torch.Tensor]
+    tensors: dict[str, torch.Tensor]
     text: bytes
     begun: float
     stall_s: float = 0.0
-    thread: Optional[threading.Thread] = None
-    outcome: Optional[SaveOutcome] = None
+    thread: threading.Thread | None = None
+    outcome: SaveOutcome | None = None
 
 
 class ShardedPersister:
@@ -214,8 +214,8 @@ class ShardedPersister:
     ) -> None:
         self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
         self._stage = sharded_state.StagingBuffers()
-        self._flight: Optional[_ShardedSaveInFlight] = None
-        self._last: Optional[_ShardedSaveInFlight] = None
+        self._flight: _ShardedSaveInFlight | None = None
+        self._last: _ShardedSaveInFlight | None = None
         self._needs = (0, 0)
 
     @property
@@ -223,7 +223,7 @@ class ShardedPersister:
         """Whether a save is in flight."""
         return self._flight is not None
 
-    def needs(self) -> Tuple[int, int]:
+    def needs(self) -> tuple[int, int]:
         """Return the bytes and the inodes of one checkpoint, as known so far."""
         return self._needs
 
@@ -268,14 +268,14 @@ class ShardedPersister:
     def before_change(self) -> None:
         """Do nothing: the copy was made in `begin_save`."""
 
-    def poll_outcome(self) -> Optional[SaveOutcome]:
+    def poll_outcome(self) -> SaveOutcome | None:
         """Return the result of the save in flight, once; only the writer receives it."""
         flight = self._flight
         if flight is None or (flight.thread is not None and flight.thread.is_alive()):
             return None
         return self._take_outcome(flight)
 
-    def wait(self) -> Optional[SaveOutcome]:
+    def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save.
 
         For a limited time if other ranks, perhaps gone, take part.
@@ -329,8 +329,8 @@ class ShardedPersister:
             flight.thread.join(_CLOSE_S)
 
     def _copy_own_part(
-        self, state: RunState, random: Optional[List[Any]]
-    ) -> Tuple[Dict[str, torch.Tensor], bytes]:
+        self, state: RunState, random: list[Any] | None
+    ) -> tuple[dict[str, torch.Tensor], bytes]:
         """Return the data this rank has to write; only the writer has a text."""
         try:
             taken = sharded_state.take_state(state)
@@ -349,7 +349,7 @@ class ShardedPersister:
                 kind = f"{type(error).__name__}: "
             raise StateNotTaken(f"{kind}{error}") from error
 
-    def _verify_document(self, directory: str, state: RunState) -> Dict[str, Any]:
+    def _verify_document(self, directory: str, state: RunState) -> dict[str, Any]:
         document = _verify_own_share(directory, self._ranks.rank, self._ranks.world)
         sharded_state.check_data(state, document, directory)
         return document
@@ -363,7 +363,7 @@ class ShardedPersister:
             flight.thread.join()
         self._flight, self._last = None, flight
 
-    def _take_outcome(self, flight: _ShardedSaveInFlight) -> Optional[SaveOutcome]:
+    def _take_outcome(self, flight: _ShardedSaveInFlight) -> SaveOutcome | None:
         self._flight, self._last = None, flight
         return flight.outcome
 
@@ -405,7 +405,7 @@ class ShardedPersister:
 
     def _write_files(
         self, flight: _ShardedSaveInFlight, path: str
-    ) -> Tuple[Mapping[str, Any], Optional[RankFailure]]:
+    ) -> tuple[Mapping[str, Any], RankFailure | None]:
         """Write this rank's files; return their facts, or the failure."""
         group = self._ranks.background()
         sha256 = flight.request.kind == BEST
@@ -430,7 +430,7 @@ class ShardedPersister:
             return {}, RankFailure.from_error(error, group.rank)
 
 
-def _file_facts(path: str, *, sha256: bool) -> Dict[str, Any]:
+def _file_facts(path: str, *, sha256: bool) -> dict[str, Any]:
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return manifest.file_facts(memoryview(b""), sha256=sha256)
@@ -438,7 +438,7 @@ def _file_facts(path: str, *, sha256: bool) -> Dict[str, Any]:
             return manifest.file_facts(view, sha256=sha256)
 
 
-def _verify_own_share(directory: str, rank: int, world: int) -> Dict[str, Any]:
+def _verify_own_share(directory: str, rank: int, world: int) -> dict[str, Any]:
     """Verify this rank's share of the files; return the document of plain values.
 
     Raises:
@@ -453,7 +453,7 @@ def _verify_own_share(directory: str, rank: int, world: int) -> Dict[str, Any]:
     shared = [name for name in names if name not in (METADATA, STATE_FILE)]
     verified = manifest.open_verified(directory, only={METADATA, STATE_FILE, *shared[rank::world]})
     try:
-        document: Dict[str, Any] = json.loads(bytes(verified.views[STATE_FILE]))
+        document: dict[str, Any] = json.loads(bytes(verified.views[STATE_FILE]))
     except (KeyError, ValueError) as error:
         raise exits.UsageError(
             f"{directory} is intact but cannot be understood: {error!r}"
@@ -465,7 +465,7 @@ def _verify_own_share(directory: str, rank: int, world: int) -> Dict[str, Any]:
 
 def _collect_target(
     directory: str, state: RunState, reader: SafeReader
-) -> Tuple[sharded_state.CollectedState, Dict[str, torch.Tensor]]:
+) -> tuple[sharded_state.CollectedState, dict[str, torch.Tensor]]:
     """Return the present state, and the tensors into which the checkpoint is read."""
     saved = tensors_in(reader)
     # torch makes room only for the moments of tensors with gradients; frozen ones may have moments,
@@ -478,7 +478,7 @@ def _collect_target(
     return taken, sharded_state.room_for(kinds, taken.tensors)
 
 
-def _load_tensors(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
+def _load_tensors(tensors: dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
     try:
         load_sharded(dict(tensors), storage_reader=reader, process_group=group)
     except CheckpointException as error:

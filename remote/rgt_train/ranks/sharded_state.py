@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple, cast
+from typing import Any, Dict, Iterable, Mapping, cast
 
 import torch
 from torch.distributed.checkpoint.state_dict import (
@@ -53,8 +53,8 @@ Plain = Dict[str, Any]
 
 def collect_values(
     models: Mapping[str, torch.nn.Module],
-    optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
-) -> Tuple[Tensors, Plain]:
+    optimizers: Mapping[str, tuple[str, torch.optim.Optimizer]],
+) -> tuple[Tensors, Plain]:
     """Return the tensors and the plain values of models and optimizers. Collective.
 
     Args:
@@ -77,7 +77,7 @@ def collect_values(
 
 def load_values(
     models: Mapping[str, torch.nn.Module],
-    optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
+    optimizers: Mapping[str, tuple[str, torch.optim.Optimizer]],
     tensors: Tensors,
     plain: Plain,
 ) -> None:
@@ -86,7 +86,7 @@ def load_values(
     Raises:
         UsageError: It does not fit them; the message lists missing and extra names.
     """
-    both: Dict[str, Any] = {**tensors, **plain}
+    both: dict[str, Any] = {**tensors, **plain}
     for name, model in models.items():
         check_same_names(name, _entries_below(both, name), get_model_state_dict(model))
         set_model_state_dict(model, _entries_below(both, name))
@@ -114,7 +114,7 @@ def check_same_names(name: str, saved: Mapping[str, Any], here: Mapping[str, Any
         )
 
 
-def names_text(names: List[str]) -> str:
+def names_text(names: list[str]) -> str:
     """Return some names and the number of the others."""
     if not names:
         return "nothing"
@@ -135,7 +135,7 @@ def _split_plain_values(
             plain[f"{name}/{key}"] = value
 
 
-def _entries_below(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
+def _entries_below(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     start = name + "/"
     return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}
 
@@ -158,11 +158,11 @@ class CollectedState:
         objects: Schedulers, scalers and the like, with their tensors named.
     """
 
-    tensors: Dict[str, torch.Tensor]
-    plain: Dict[str, Any]
-    objects: Dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    plain: dict[str, Any]
+    objects: dict[str, Any]
 
-    def build_document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
+    def build_document(self, state: RunState, random: list[Any]) -> dict[str, Any]:
         """Return all values that are not tensors.
 
         Raises:
@@ -231,14 +231,14 @@ def _reshard_modules(state: RunState) -> None:
                 cast(Any, module).reshard()
 
 
-def models_of_optimizers(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
+def models_of_optimizers(state: RunState) -> dict[str, tuple[str, torch.optim.Optimizer]]:
     """Return by the name of each optimizer: the model whose parameters it changes, and it.
 
     Raises:
         UsageError: It is not a `torch.optim.Optimizer`, or its parameters belong to no model of the
             run.
     """
-    found: Dict[str, Tuple[str, torch.optim.Optimizer]] = {}
+    found: dict[str, tuple[str, torch.optim.Optimizer]] = {}
     for name in sorted(state.optimizers):
         optimizer: Any = state.others[name]
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -262,9 +262,9 @@ class StagingBuffers:
     """A copy of the tensors in main memory, in buffers allocated once and used for every save."""
 
     def __init__(self) -> None:
-        self._held: Dict[str, torch.Tensor] = {}
+        self._held: dict[str, torch.Tensor] = {}
 
-    def copy_tensors(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    def copy_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the present values of the tensors, independent of later changes."""
         for name in [name for name in self._held if name not in tensors]:
             del self._held[name]
@@ -327,11 +327,11 @@ def restore_all(
     )
 
 
-def _objects_of(state: RunState) -> List[str]:
+def _objects_of(state: RunState) -> list[str]:
     return [name for name in state.others if name not in state.optimizers]
 
 
-def stepped_parameters(names: Iterable[str]) -> Set[str]:
+def stepped_parameters(names: Iterable[str]) -> set[str]:
     """Return the parameters with optimizer state in a checkpoint with tensors of these `names`."""
     behind = (
         name.split("/state.", 1)[1]
@@ -352,7 +352,7 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
 
 
 def check_names(
-    saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str
+    saved: Mapping[str, tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str
 ) -> None:
     """Check that names and shapes of a checkpoint are those of this run.
 
@@ -395,8 +395,8 @@ def check_part_names(state: RunState) -> None:
 
 
 def room_for(
-    saved: Mapping[str, Tuple[Tuple[int, ...], torch.dtype]], here: Mapping[str, torch.Tensor]
-) -> Dict[str, torch.Tensor]:
+    saved: Mapping[str, tuple[tuple[int, ...], torch.dtype]], here: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Return the tensors to read a checkpoint into.
 
     The tensors of models and optimizers are used directly, new ones for all others. Sharded tensors
@@ -408,7 +408,7 @@ def room_for(
         saved: Shape and dtype of each tensor of the checkpoint.
         here: The tensors of this run.
     """
-    wanted: Dict[str, torch.Tensor] = {}
+    wanted: dict[str, torch.Tensor] = {}
     for name, (shape, dtype) in saved.items():
         own = here.get(name)
         if _is_common(name):
@@ -426,11 +426,11 @@ def _is_common(name: str) -> bool:
     return not (name.startswith(OBJECTS) or _EACH.match(name))
 
 
-def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the buffers that every rank has separately."""
     if state.world == 1:
         return {}
-    found: Dict[str, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
     for name, model in state.models.items():
         buffers = dict(model.named_buffers())
         for key, bare in matching.strip_wrapper_names(model, buffers).items():

@@ -33,7 +33,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -73,12 +73,12 @@ class CollectiveCounter:
         self._count += 1
         self._store.set(self._store_key(self._rank), str(self._count))
 
-    def find_absent(self, patience_s: float = PATIENCE_S) -> Optional[List[int]]:
+    def find_absent(self, patience_s: float = PATIENCE_S) -> list[int] | None:
         """Return the ranks that have not reached this rank's count.
 
         None if the store does not answer.
         """
-        found: List[List[int]] = []
+        found: list[list[int]] = []
         asking = threading.Thread(
             target=self._poll_counts, args=(found, time.monotonic() + patience_s), daemon=True
         )
@@ -91,7 +91,7 @@ class CollectiveCounter:
             return found[-1]
         return None
 
-    def _poll_counts(self, found: List[List[int]], deadline: float) -> None:
+    def _poll_counts(self, found: list[list[int]], deadline: float) -> None:
         with suppress(RuntimeError):
             poll_s = 0.05
             while True:
@@ -113,7 +113,7 @@ class CollectiveCounter:
         return f"rgt-came/{self._name}/{rank}"
 
 
-def absent_ranks_text(absent: Optional[Sequence[int]], timeout_s: float) -> str:
+def absent_ranks_text(absent: Sequence[int] | None, timeout_s: float) -> str:
     """Describe the result of `CollectiveCounter.find_absent`."""
     if absent is None:
         return "nobody answers where the ranks found each other: that machine may be gone"
@@ -194,7 +194,7 @@ class TorchRanks:
     """
 
     def __init__(
-        self, how: Optional[launch.LaunchedProcess] = None, *, timeout_s: float = TIMEOUT_S
+        self, how: launch.LaunchedProcess | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self._joined = not dist.is_initialized()
         if how is None:
@@ -239,7 +239,7 @@ class TorchRanks:
         )
         return int(self._wish[0])
 
-    def mean_over_ranks(self, values: Sequence[float]) -> List[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Return the means of the ranks' numbers, the same bits on every rank.
 
         They are added in the order of the ranks.
@@ -253,9 +253,9 @@ class TorchRanks:
         # Not all_reduce: its order of additions depends on the algorithm, so bits could differ.
         return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]
 
-    def gather_on_writer(self, value: Any) -> Optional[List[Any]]:
+    def gather_on_writer(self, value: Any) -> list[Any] | None:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
-        into: Optional[List[Any]]
+        into: list[Any] | None
         if self.is_writer:
             into = [None] * self.world
         else:
@@ -269,9 +269,9 @@ class TorchRanks:
         self._run_collective(lambda: dist.broadcast_object_list(held, src=0, group=self._group))
         return held[0]
 
-    def all_gather(self, value: Any) -> List[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Return the values of all ranks, by rank, on every rank."""
-        found: List[Any] = [None] * self.world
+        found: list[Any] = [None] * self.world
         self._run_collective(lambda: dist.all_gather_object(found, value, group=self._group))
         return found
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Protocol, Sequence, Tuple, cast
+from typing import Any, Callable, Iterator, Protocol, Sequence, Tuple, cast
 
 import torch
 
 from rgt_train.config import COMMON, Config, Field
 from rgt_train.exits import UsageError
 
-SHIPPED: Dict[str, Tuple[str, str]] = {
+SHIPPED: dict[str, tuple[str, str]] = {
     "char_lm": ("rgt_train.tasks.char_lm", "CharLM"),
     "image_classifier": ("rgt_train.tasks.image_classifier", "ImageClassifier"),
     "diffusion": ("rgt_train.tasks.diffusion", "Diffusion"),
@@ -42,7 +42,7 @@ class Task(Protocol):
     def loss(
         self,
         model: torch.nn.Module,
-        indices: List[int],
+        indices: list[int],
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
@@ -78,7 +78,7 @@ def ema_decay_of(task: Any) -> float:
     return float(getattr(task, "ema_decay", 0.0))
 
 
-def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> Dict[str, float]:
+def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> dict[str, float]:
     """Return further numbers of a validated model; empty if the task has none."""
     scores = getattr(task, "scores", None)
     if scores is not None:
@@ -116,7 +116,7 @@ def own_fields(name: str) -> Sequence[Field]:
     return fields
 
 
-def _split_task_name(name: str) -> Tuple[str, str]:
+def _split_task_name(name: str) -> tuple[str, str]:
     module, _, attribute = name.partition(":")
     if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         raise UsageError(

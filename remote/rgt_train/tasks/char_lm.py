@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, List, Sequence, Tuple, cast
+from typing import Callable, Iterator, Sequence, cast
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from rgt_train.tasks import Scored
 ALPHABET = "\n .,abcdefghijklmnopqrstuvwxyz"
 """The characters; the first one ends a document."""
 
-_RULES: Dict[str, Tuple[str, ...]] = {
+_RULES: dict[str, tuple[str, ...]] = {
     "S": ("N V N P.", "P, N V N.", "N V N that V N.", "N V N and N V N."),
     "N": ("the A B", "a A B", "the B", "every B", "the A B of the B"),
     "A": (
@@ -56,10 +56,10 @@ _RULES: Dict[str, Tuple[str, ...]] = {
 }
 
 
-def documents(characters: int, seed: int) -> List[str]:
+def documents(characters: int, seed: int) -> list[str]:
     """Return documents of one or two sentences with at least `characters` characters in all."""
     draw = random.Random(seed)  # its own generator: the global one belongs to the training
-    found: List[str] = []
+    found: list[str] = []
     size = 0
     while size < characters:
         document = _expand_symbol("S", draw)
@@ -148,7 +148,7 @@ def pack_documents(
     """
     if prompts and len(prompts) != len(documents):
         raise ValueError(f"{len(documents)} documents have {len(prompts)} prompts")
-    rows: List[_PackedRow] = []
+    rows: list[_PackedRow] = []
     for number, document in enumerate(documents):
         if pad in document:
             raise ValueError(f"document {number} holds the padding id {pad}")
@@ -177,7 +177,7 @@ class _PackedRow:
         """Number of tokens that still fit."""
         return len(self.columns[0]) - self._used
 
-    def append_piece(self, tokens: List[int], labels: List[int]) -> None:
+    def append_piece(self, tokens: list[int], labels: list[int]) -> None:
         """Append a piece that is not longer than `free_positions`."""
         size, at = len(tokens), self._used
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
@@ -196,7 +196,7 @@ def strided_windows(tokens: Sequence[int], length: int, stride: int, pad: int) -
             again.
         pad: The id of padding, for the last window.
     """
-    rows: List[_PackedRow] = []
+    rows: list[_PackedRow] = []
     scored = 0
     for start in range(0, max(1, len(tokens) - 1), stride):
         piece = list(tokens[start : min(start + length, len(tokens) - 1)])
@@ -295,7 +295,7 @@ class CharTransformer(nn.Module):
 @torch.no_grad()
 def generate_ids(
     model: CharTransformer, prompts: Sequence[Sequence[int]], length: int, pad: int
-) -> List[List[int]]:
+) -> list[list[int]]:
     """Continue each of `prompts` by `length` ids, always the most likely one.
 
     The result is the same as for one prompt at a time. Prompts are padded on the left here, so that
@@ -387,7 +387,7 @@ class CharLM:
     def loss(
         self,
         model: nn.Module,
-        indices: List[int],
+        indices: list[int],
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
@@ -411,14 +411,14 @@ class CharLM:
             nll, count, _ = score_rows(model, rows.to(device))
             yield nll.item(), count
 
-    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+    def scores(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the perplexity of a long text, in half-overlapping windows, each token once."""
         rows = strided_windows(self._long, self._context, max(1, self._context // 2), PAD)
         nll, count, _ = score_rows(model, rows.to(device))
         return {"long_perplexity": perplexity(float(nll), count)}
 
 
-def score_rows(model: nn.Module, rows: TokenRows) -> Tuple[torch.Tensor, int, torch.Tensor]:
+def score_rows(model: nn.Module, rows: TokenRows) -> tuple[torch.Tensor, int, torch.Tensor]:
     """Return the summed loss of labelled positions, their number, and softmax log-normalisers."""
     logits = model(rows.tokens, rows.positions, rows.segments).flatten(0, 1)
     labels = rows.labels.flatten()
@@ -431,6 +431,6 @@ def perplexity(nll: float, count: int) -> float:
     return math.exp(min(nll / max(1, count), 700.0))
 
 
-def _encode_texts(texts: List[str]) -> List[List[int]]:
+def _encode_texts(texts: list[str]) -> list[list[int]]:
     table = {character: number for number, character in enumerate(ALPHABET)}
     return [[table[character] for character in text] for text in texts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, Iterator, List, Optional, Tuple, cast
+from typing import Callable, Iterator, cast
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class NoiseSchedule:
 
     def split_prediction(
         self, predicted: torch.Tensor, noisy: torch.Tensor, level: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the clean sample and the noise of a prediction: the inverse of `prediction_target`."""
         a, s = self.coefficients_at(level)
         if self.prediction == "v":
@@ -85,14 +85,14 @@ class NoiseSchedule:
         limited = snr.clamp(max=gamma)
         return {"x0": limited, "eps": limited / snr, "v": limited / (snr + 1)}[self.prediction]
 
-    def coefficients_at(self, level: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def coefficients_at(self, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a and s of each row's level, (n, 1) each."""
         where = level.to(self.a.device)
         return self.a[where].unsqueeze(1).to(level.device), self.s[where].unsqueeze(1).to(
             level.device
         )
 
-    def descending_levels(self, steps: int) -> Iterator[Tuple[int, int]]:
+    def descending_levels(self, steps: int) -> Iterator[tuple[int, int]]:
         """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 means clean."""
         levels = torch.linspace(self.levels - 1, 0, min(steps, self.levels)).round().long().tolist()
         yield from zip(levels, [*levels[1:], -1])
@@ -230,7 +230,7 @@ class Diffusion:
     def loss(
         self,
         model: nn.Module,
-        indices: List[int],
+        indices: list[int],
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
@@ -253,7 +253,7 @@ class Diffusion:
             errors = self._squared_errors(model, clean.to(device), kinds, noise, level)
             yield errors.mean(dim=1).sum().item(), len(clean)
 
-    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+    def scores(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the quality of samples, which the loss does not measure.
 
         ``sample_distance`` is the energy distance to held-out points (0 for the same distribution,
@@ -274,7 +274,7 @@ class Diffusion:
         }
 
     def draw_points(
-        self, model: Denoiser, kinds: torch.Tensor, guidance: Optional[float] = None, seed: int = 4
+        self, model: Denoiser, kinds: torch.Tensor, guidance: float | None = None, seed: int = 4
     ) -> torch.Tensor:
         """Return new points of the plane, one for each of the classes `kinds`."""
         c = self._config
@@ -312,7 +312,7 @@ def _mode_centres(modes: int) -> torch.Tensor:
     return _RADIUS * torch.stack([angles.cos(), angles.sin()], dim=1)
 
 
-def _draw_clusters(count: int, modes: int, seed: int) -> Tuple[torch.Tensor, torch.Tensor]:
+def _draw_clusters(count: int, modes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.randint(modes, (count,), generator=generator)
     return _mode_centres(modes)[kinds] + _SPREAD * torch.randn(count, 2, generator=generator), kinds

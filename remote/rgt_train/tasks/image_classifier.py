@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Callable, Dict, Iterator, List, Sequence, Tuple, cast
+from typing import Callable, Iterator, Sequence, cast
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ SHAPES = ("disc", "square", "cross", "ring")
 
 def draw_shapes(
     seeds: Sequence[int], size: int, noise: float, rarity: float = 0.0
-) -> Tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return one image for each seed, (n, 1, size, size), and their labels, (n,).
 
     Args:
@@ -56,7 +56,7 @@ def draw_shapes(
     return images, labels
 
 
-def _pick_shape(share: float, odds: List[float]) -> int:
+def _pick_shape(share: float, odds: list[float]) -> int:
     rest = share * sum(odds)
     for kind, weight in enumerate(odds):
         rest -= weight
@@ -191,7 +191,7 @@ class ImageClassifier:
     def loss(
         self,
         model: nn.Module,
-        indices: List[int],
+        indices: list[int],
         seed_of: Callable[[int], int],
         device: torch.device,
     ) -> torch.Tensor:
@@ -217,7 +217,7 @@ class ImageClassifier:
         for logits, labels in self._held_out(model, device):
             yield functional.cross_entropy(logits, labels, reduction="sum").item(), len(labels)
 
-    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+    def scores(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the accuracy, and the mean accuracy of the classes, rare ones included."""
         right, seen = torch.zeros(len(SHAPES)), torch.zeros(len(SHAPES))
         for logits, labels in self._held_out(model, device):
@@ -239,10 +239,10 @@ class ImageClassifier:
             )
             yield model(self.normalize(images).to(device)), labels.to(device)
 
-    def _train_seeds(self, indices: Sequence[int]) -> List[int]:
+    def _train_seeds(self, indices: Sequence[int]) -> list[int]:
         return [mix_bits(self._seed, 1, index) for index in indices]
 
-    def _draw_images(self, seeds: List[int]) -> "tuple[torch.Tensor, torch.Tensor]":
+    def _draw_images(self, seeds: list[int]) -> "tuple[torch.Tensor, torch.Tensor]":
         c = self._config
         return draw_shapes(seeds, c.int("size"), c.float("noise"), c.float("imbalance"))
 

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Iterable, Mapping, Protocol, Sequence
 
 from rgt_wire.event_records import TABLE, crc32c, encode_header, encode_record, mask_crc
 
@@ -85,7 +85,7 @@ class ServiceSink:
             resume="allow",
             **arguments,
         )
-        self._log: Callable[[Dict[str, float]], Any] = getattr(self._run, "log", module.log)
+        self._log: Callable[[dict[str, float]], Any] = getattr(self._run, "log", module.log)
         self._finish: Callable[[], Any] = getattr(self._run, "finish", module.finish)
         if hasattr(self._run, "define_metric"):
             self._run.define_metric("*", step_metric="train_step")
@@ -105,7 +105,7 @@ def _open_tensorboard(launch: SinkLaunch) -> PointSink:
 
 def _open_wandb(launch: SinkLaunch) -> PointSink:
     # Mode and credentials are W&B's own environment variables: nothing secret passes through here.
-    arguments: Dict[str, Any] = {"id": launch.run_identity, "dir": launch.out}
+    arguments: dict[str, Any] = {"id": launch.run_identity, "dir": launch.out}
     if launch.group:
         arguments["group"] = launch.group
     if launch.tags:
@@ -114,7 +114,7 @@ def _open_wandb(launch: SinkLaunch) -> PointSink:
 
 
 def _open_trackio(launch: SinkLaunch) -> PointSink:
-    arguments: Dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if launch.group:
         arguments["group"] = launch.group
     if launch.tags:
@@ -162,7 +162,7 @@ def _open_mlflow(launch: SinkLaunch) -> PointSink:
     return MlflowSink(_import_library("mlflow"), launch)
 
 
-SINKS: Dict[str, Callable[[SinkLaunch], PointSink]] = {
+SINKS: dict[str, Callable[[SinkLaunch], PointSink]] = {
     "tensorboard": _open_tensorboard,
     "wandb": _open_wandb,
     "trackio": _open_trackio,
@@ -185,14 +185,14 @@ def check_names(names: Sequence[str]) -> None:
 
 def open_sinks(
     names: Sequence[str], launch: SinkLaunch, say: Callable[[str], None]
-) -> List[PointSink]:
+) -> list[PointSink]:
     """Return the sinks `names`, each inside a guard.
 
     Raises:
         UsageError: A name is unknown, or its library is not installed.
     """
     check_names(names)
-    sinks: List[PointSink] = []
+    sinks: list[PointSink] = []
     for name in names:
         try:
             sinks.append(GuardedSink(name, SINKS[name](launch), say))
@@ -263,8 +263,8 @@ class RunReport:
 
     def __init__(self, out: StrPath) -> None:
         self._file = LineAppender(os.path.join(out, METRICS))
-        self._sinks: List[PointSink] = []
-        self._templates: Dict[Tuple[str, ...], str] = {}
+        self._sinks: list[PointSink] = []
+        self._templates: dict[tuple[str, ...], str] = {}
 
     def add_sinks(self, sinks: Iterable[PointSink]) -> None:
         """Send the points to further sinks from now on; `close` closes them."""
@@ -309,7 +309,7 @@ class RunReport:
         while self._sinks:
             self._sinks.pop().close()
 
-    def _append_entry(self, entry: Dict[str, Any]) -> None:
+    def _append_entry(self, entry: dict[str, Any]) -> None:
         try:
             line = _encode(entry)
         except ValueError:  # rare: one of them is not finite
@@ -317,7 +317,7 @@ class RunReport:
         self._file.append_line(line)
 
 
-def _is_sum_finite(numbers: Tuple[float, ...]) -> bool:
+def _is_sum_finite(numbers: tuple[float, ...]) -> bool:
     # A sum is finite only if all of its terms are.
     try:
         return math.isfinite(sum(numbers))
@@ -334,7 +334,7 @@ def print_line(line: str) -> None:
         return
 
 
-def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
+def last_logged_point(out: StrPath) -> tuple[int | None, float | None]:
     """Return the highest step among the last logged points, and the time of the last line."""
     try:
         with open(os.path.join(out, METRICS), "rb") as file:
@@ -343,8 +343,8 @@ def last_logged_point(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
             lines = file.read().splitlines()
     except OSError:
         return None, None
-    step: Optional[int] = None
-    at: Optional[float] = None
+    step: int | None = None
+    at: float | None = None
     for line in lines:
         try:
             entry = json.loads(line)
@@ -396,7 +396,7 @@ class PatchedCrc:
 
     def __init__(self, template: bytes, places: Sequence[int]) -> None:
         self._fixed = crc32c(template)
-        self.tables: List[List[int]] = []
+        self.tables: list[list[int]] = []
         wanted = set(places)
         bits = [TABLE[1 << bit] for bit in range(8)]  # contribution of each bit of the last byte
         for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
@@ -415,7 +415,7 @@ class PatchedCrc:
         return value
 
 
-def _byte_table(bits: List[int]) -> List[int]:
+def _byte_table(bits: list[int]) -> list[int]:
     """Return the contribution of each of the 256 bytes from that of the eight bits."""
     table = [0]
     for value in bits:
@@ -440,7 +440,7 @@ class EventFile:
     """
 
     def __init__(self, folder: StrPath, step: int = 0) -> None:
-        self._templates: Dict[Tuple[Tuple[str, ...], int], _EventTemplate] = {}
+        self._templates: dict[tuple[tuple[str, ...], int], _EventTemplate] = {}
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.rgt"
         with suppress(OSError):  # the appender keeps the records, and keeps trying to open the file
@@ -483,7 +483,7 @@ class EventFile:
 class _EventTemplate:
     """The bytes of an event with these tags and a step of this length, without its numbers."""
 
-    def __init__(self, tags: Tuple[str, ...], step_size: int) -> None:
+    def __init__(self, tags: tuple[str, ...], step_size: int) -> None:
         values = [b"\x0a" + _with_length(tag.encode()) + b"\x15" for tag in tags]
         summary_size = sum(1 + len(_encode_varint(len(v) + 4)) + len(v) + 4 for v in values)
         pieces = [
@@ -498,7 +498,7 @@ class _EventTemplate:
             pieces.append(b"\x0a" + _encode_varint(len(value) + 4) + value)
             changing.append(len(pieces))
             pieces.append(bytes(4))
-        places: List[int] = []
+        places: list[int] = []
         offset = 0
         for number, piece in enumerate(pieces):
             if number in changing:
@@ -510,7 +510,7 @@ class _EventTemplate:
         self._fixed = [piece for number, piece in enumerate(pieces) if number not in changing]
         self._floats = struct.Struct(f"<{len(tags)}f")
 
-    def build_record(self, seconds: float, step: bytes, values: List[float]) -> bytes:
+    def build_record(self, seconds: float, step: bytes, values: list[float]) -> bytes:
         """Return the whole record of these numbers; `step` is a varint."""
         time_bytes = _DOUBLE.pack(seconds)
         try:
