@@ -284,8 +284,8 @@ def _is_left(path: str) -> bool:
     match = _TEMPORARY.fullmatch(os.path.basename(path))
     if match is None:
         return False
-    namespace, pid, ticks = map(int, match.groups())
-    if namespace == namespace():
+    home, pid, ticks = map(int, match.groups())
+    if home == namespace():
         return not procstat.is_alive(pid, ticks)
     with contextlib.suppress(OSError):
         # Seconds after which a directory of another container is removed: whether its process is

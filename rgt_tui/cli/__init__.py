@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         USAGE,
     )
     from rgt_tui.cli.curves import chosen_run, chosen_series, draw_plot, for_output
-    from rgt_tui.cli.dashboard import SeenPlatformFile, choose_ascii_in_tmux, command_of
+    from rgt_tui.cli.dashboard import SeenPlatformFile, choose_ascii_in_tmux
     from rgt_tui.cli.demo import HINT
     from rgt_tui.cli.entry import main, parse_command_line
     from rgt_tui.cli.gathering import SETTLE_PACES, SettleTracker, gather_state
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.cli.metrics import FAMILIES, format_exposition, iterate_series
     from rgt_tui.cli.printing import format_row, json_line, print_error, wait_indicator
+    from rgt_tui.cli.serving import command_of
     from rgt_tui.cli.status import account_line, account_text, exit_code, patrol_code
     from rgt_tui.cli.status_line import (
         StatusLine,
@@ -109,13 +110,14 @@ __getattr__ = imported_later(
         "arguments": "parse_duration gpu_wish",
         "commands": "COMMANDS FAILED INTERRUPTED OK UNCONFIRMED UNREACHABLE USAGE",
         "curves": "chosen_run chosen_series for_output draw_plot",
-        "dashboard": "SeenPlatformFile choose_ascii_in_tmux command_of",
+        "dashboard": "SeenPlatformFile choose_ascii_in_tmux",
         "demo": "HINT",
         "entry": "main parse_command_line",
         "gathering": "SETTLE_PACES SettleTracker gather_state",
         "logs": "TerminalOutput is_path list_log_paths of_run one_row describe_unknown_log count_columns",
         "metrics": "FAMILIES format_exposition iterate_series",
         "printing": "format_row print_error json_line wait_indicator",
+        "serving": "command_of",
         "status": "account_line account_text exit_code patrol_code",
         "status_line": "StatusLine StatusVerdict encode_line text_line choose_verdict",
     },

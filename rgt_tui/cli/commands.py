@@ -173,7 +173,7 @@ COMMANDS: dict[str, CliCommand] = {
         ((OK, "stopped by Ctrl-C, SIGTERM or --for"), _TRUSTED),
     ),
     "serve": CliCommand(
-        "dashboard", "Watch", "show the dashboard in a browser on this machine, read-only",
+        "serving", "Watch", "show the dashboard in a browser on this machine, read-only",
         (
             (OK, "stopped by Ctrl-C or SIGTERM"),
             (FAILED, "the port is taken"),

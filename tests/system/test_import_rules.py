@@ -201,7 +201,7 @@ NOT_EVERY_BOX = (
     "rgt_box.sampling.nccl_ras",
     "rgt_box.sampling.rank_waits",
     "rgt_box.sampling.rank_waits",
-    "rgt_box.streams.job_looks",
+    "rgt_box.streams.job_files",
 )
 """What a recorder needs where something is armed, a queue is watched, or ranks train; a box holds it for days."""
 

@@ -18,7 +18,7 @@ from rgt_box.queue.cell_process import stop_grace_seconds
 from rgt_box.queue.queue_file import Job
 from rgt_box.recorder import state_files
 from rgt_box.sampling.processes import LiveCells
-from rgt_box.streams.job_looks import CheckpointWatch, JobWatch
+from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

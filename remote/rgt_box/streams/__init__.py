@@ -7,5 +7,5 @@ trainings.
 
 from __future__ import annotations
 
-__all__ = ["follows", "job_looks", "log_follower", "watch"]
+__all__ = ["follows", "job_files", "job_looks", "log_follower", "watch"]
 """Modules that other packages may use."""

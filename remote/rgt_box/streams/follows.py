@@ -12,7 +12,7 @@ from rgt_box import files
 from rgt_box.background import error_text
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.secret_store import SecretMasker
-from rgt_box.streams.job_looks import CheckpointWatch, JobWatch
+from rgt_box.streams.job_files import CheckpointWatch, JobWatch
 from rgt_box.streams.log_follower import LogFollower
 
 TYPE_CHECKING = False

@@ -17,7 +17,7 @@ from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.discovery.found_run import FoundRun, load_run, query_tmux
 from rgt_box.discovery.run_sources import SHALLOW, SLACK, FileClaims, RunSources, is_home
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
-from rgt_box.streams.job_looks import CheckpointWatch
+from rgt_box.streams.job_files import CheckpointWatch
 
 TYPE_CHECKING = False
 

@@ -11,7 +11,7 @@ import pytest
 from rgt_box import checkpoint_search
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.streams.follows import SILENT, FrozenLogs
-from rgt_box.streams.job_looks import CheckpointWatch
+from rgt_box.streams.job_files import CheckpointWatch
 
 from tests.unit.box.checkpoint_files import safetensors_file, torch_file
 
