@@ -40,6 +40,13 @@ from rgt_tui.ssh.ssh_config import (
 from rgt_tui.ssh.ssh_route import HostRequest, SshHost, check_host, check_user, resolve_host
 
 if TYPE_CHECKING:
+    from rgt_tui.ssh.bundle import (
+        AgentBundle,
+        build_agent,
+        build_trainer,
+        remote_root,
+        trainer_root,
+    )
     from rgt_tui.ssh.channel import (
         NO_FILES,
         BoxStream,
@@ -66,18 +73,13 @@ if TYPE_CHECKING:
         watched_moved_address,
     )
     from rgt_tui.ssh.deployment import (
-        AgentBundle,
         DeployedAgent,
         DeployedTrainer,
-        build_agent,
-        build_trainer,
         candidates,
         deploy_agent,
         deploy_trainer,
         find_python_with,
         find_torch,
-        remote_root,
-        trainer_root,
     )
     from rgt_tui.ssh.known_hosts import HostKeyPolicy
     from rgt_tui.ssh.kubectl_exec import find_kubectl
@@ -236,9 +238,9 @@ __getattr__ = imported_later(
         "command_streams": "BulkChannel StreamedResult feed_command open_bulk pass_through",
         "connection": "MovedAddress peer_address config_blocks connect connect_box resolve_hops "
         "watched_moved_address connection_label",
-        "deployment": "AgentBundle DeployedAgent DeployedTrainer build_agent build_trainer "
-        "candidates deploy_agent deploy_trainer find_python_with find_torch "
-        "remote_root trainer_root",
+        "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
+        "deployment": "DeployedAgent DeployedTrainer candidates deploy_agent deploy_trainer "
+        "find_python_with find_torch",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
         "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "

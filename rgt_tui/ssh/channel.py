@@ -31,7 +31,8 @@ from rgt_tui.ssh.box_transport import (
     NoPython,
     describe_lost_stream,
 )
-from rgt_tui.ssh.deployment import AgentBundle, DeployedAgent, deploy_agent
+from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh.deployment import DeployedAgent, deploy_agent
 from rgt_tui.ssh.remote_command import LineSplitter, extract_record, open_session
 from rgt_tui.ssh.sh_probe import ShellProbe, open_probe
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model import protocol
-from rgt_tui.ssh import deployment
+from rgt_tui.ssh import bundle
 from tests.process.box.harness import Agent, decode, make_job, pythons
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = deployment.build_agent()
-    assert first == deployment.build_agent()
+    first = bundle.build_agent()
+    assert first == bundle.build_agent()
     assert first.digest == hashlib.sha256(first.data).hexdigest()
     assert first.filename == f"rgt-box-{first.digest[:16]}.pyz"
-    files = deployment.agent_files(deployment.remote_root())
-    assert deployment.pack_zip(dict(reversed(files.items()))) == first.data
+    files = bundle.agent_files(bundle.remote_root())
+    assert bundle.pack_zip(dict(reversed(files.items()))) == first.data
 
 
 def test_the_nvml_binding_is_packed_and_nothing_else_foreign(agent_file: Path) -> None:
@@ -38,13 +38,13 @@ def test_the_nvml_binding_is_packed_and_nothing_else_foreign(agent_file: Path) -
 
 
 def test_building_does_not_import_the_ssh_library() -> None:
-    code = "import sys; import rgt_tui.ssh.deployment as b; b.build_agent(); sys.exit('asyncssh' in sys.modules)"
+    code = "import sys; import rgt_tui.ssh.bundle as b; b.build_agent(); sys.exit('asyncssh' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_agent_imports_only_the_standard_library_and_itself() -> None:
     allowed = set(sys.stdlib_module_names) | {"rgt_box", "rgt_wire", "__future__"}
-    for path in (deployment.remote_root() / deployment.PACKAGE).rglob("*.py"):
+    for path in (bundle.remote_root() / bundle.PACKAGE).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 8))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
@@ -93,7 +93,7 @@ def test_wrong_command_lines_exit_2(agent: Agent) -> None:
 
 def test_it_runs_from_the_source_tree(tmp_path: Path) -> None:
     env = dict(os.environ, RGT_STATE_DIR=str(tmp_path))
-    source = deployment.remote_root() / deployment.PACKAGE
+    source = bundle.remote_root() / bundle.PACKAGE
     done = subprocess.run(
         [sys.executable, "-IS", str(source), "sample"], env=env, capture_output=True, check=True
     )

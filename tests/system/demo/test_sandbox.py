@@ -186,7 +186,7 @@ async def test_nothing_is_left_after_the_end() -> None:
 
 KILLED = """
 import asyncio, sys
-from rgt_tui.ssh.deployment import remote_root
+from rgt_tui.ssh.bundle import remote_root
 from rgt_tui.demo.plan import BOXES, FILL_DIR
 from rgt_tui.demo.sandboxes import SandboxMachine
 from rgt_tui.demo.sandboxes import DiskNamespace
