@@ -154,18 +154,18 @@ def list_edits(top: str, git_folder: str, common: str, commit: str) -> list[str]
         return []
     listed = None
     with contextlib.suppress(OSError):  # no room for git's own directory
-        place = own_temporary.make_folder()
+        scratch = place.make_folder()
         try:
-            ask = _IsolatedGit(git, place, os.path.join(common, "objects"))
+            ask = _IsolatedGit(git, scratch, os.path.join(common, "objects"))
             # A copy: git would refresh the index, and take the lock that a person's commit needs.
-            index = os.path.join(place, "index")
+            index = os.path.join(scratch, "index")
             shutil.copyfile(os.path.join(git_folder, "index"), index)
             ask.env.update(GIT_WORK_TREE=top, GIT_INDEX_FILE=index)
             # Not into submodules: their own configuration would apply.
             words = ("diff", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
             listed = ask(*words, "--no-ext-diff", "--no-textconv", commit)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(scratch, ignore_errors=True)
     return [os.fsdecode(name) for name in (listed or b"").split(b"\0") if name]
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Sequence
 
 from rgt_train.cadence import AssumedMtbf, FailureRate
 from rgt_train.checkpoint.diskio import LineAppender, StrPath, replace_file
@@ -47,20 +47,20 @@ class AttemptHistory:
     """
 
     attempts: int = 0
-    cause: Optional[str] = None
+    cause: str | None = None
     up_s: float = 0.0
     failures: int = 0
     step: int = 0
-    log_every: Optional[int] = None
+    log_every: int | None = None
     told: bool = False
-    copied_at: Optional[float] = None
-    late: Tuple[Tuple[int, int, str], ...] = ()
+    copied_at: float | None = None
+    late: tuple[tuple[int, int, str], ...] = ()
 
-    def late_changes(self, attempt: int, step: int) -> List[str]:
+    def late_changes(self, attempt: int, step: int) -> list[str]:
         """Return the changes up to the step of a checkpoint of `attempt`, in words."""
         return [words for made, at, words in self.late if made == attempt and at <= step]
 
-    def describe_lost_steps(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
+    def describe_lost_steps(self, logged: int | None, now: int) -> "tuple[int, str]":
         """Return the minimum number of steps of the last attempt to repeat, and that in words.
 
         Args:
@@ -107,7 +107,7 @@ class RunLog:
             killed attempt was still alive.
     """
 
-    def __init__(self, out: StrPath, last_seen: Optional[float] = None) -> None:
+    def __init__(self, out: StrPath, last_seen: float | None = None) -> None:
         self.path = os.path.join(out, RUN_LOG)
         self.past = _read_history(self.path, last_seen)
         self.attempt = self.past.attempts + 1
@@ -155,14 +155,14 @@ class RunLog:
         """Close the file."""
         self._file.close()
 
-    def _append_entry(self, entry: Dict[str, Any]) -> None:
+    def _append_entry(self, entry: dict[str, Any]) -> None:
         self._file.append_line(json.dumps(entry))
 
 
-def _read_history(path: str, last_seen: Optional[float]) -> AttemptHistory:
+def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
     """Summarise the lines; a truncated or foreign line is skipped, at the cost of precision."""
-    spans: List[_AttemptSpan] = []
-    late: List[Tuple[int, int, str]] = []
+    spans: list[_AttemptSpan] = []
+    late: list[tuple[int, int, str]] = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
@@ -210,8 +210,8 @@ class _AttemptSpan:
     end: float
     nodes: int
     step: int
-    log_every: Optional[int]
-    cause: Optional[str] = None
+    log_every: int | None
+    cause: str | None = None
 
 
 RUN_JSON = "run.json"
@@ -229,16 +229,16 @@ _LIBRARIES = (
 
 def launch_facts(
     *,
-    seed: Optional[int],
-    batch: Optional[int],
+    seed: int | None,
+    batch: int | None,
     accumulate: int,
     world: int,
     attempt: int,
     step: int,
     settings: Mapping[str, Any],
-    overrides: Optional[Mapping[str, Any]] = None,
-    git: Optional[Mapping[str, Any]] = None,
-) -> Dict[str, Any]:
+    overrides: Mapping[str, Any] | None = None,
+    git: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the record of one launch.
 
     Args:
@@ -270,10 +270,10 @@ def launch_facts(
     }
 
 
-def write_launch_record(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
+def write_launch_record(out: StrPath, record: Mapping[str, Any]) -> str | None:
     """Replace ``run.json``, keeping the first launch's record; return why it could not be written, or None."""
     path = os.path.join(out, RUN_JSON)
-    body: Dict[str, Any] = {"first": record, "last": record}
+    body: dict[str, Any] = {"first": record, "last": record}
     try:
         with open(path, encoding="utf-8") as file:
             body["first"] = json.load(file)["first"]
@@ -295,7 +295,7 @@ def last_recorded_attempt(out: StrPath) -> int:
         return 0
 
 
-def library_versions() -> Dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries loaded or installed next to torch."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in _LIBRARIES:
@@ -311,7 +311,7 @@ def library_versions() -> Dict[str, str]:
     return found
 
 
-def git_state(folder: str) -> Optional[Dict[str, Any]]:
+def git_state(folder: str) -> dict[str, Any] | None:
     """Return commit, branch and changes of the work tree at `folder`; None without one or git.
 
     The remote's address is left out: it may hold a token.
@@ -334,19 +334,19 @@ def git_state(folder: str) -> Optional[Dict[str, Any]]:
     }
 
 
-def begin_git_state(folder: str) -> Callable[[], Optional[Dict[str, Any]]]:
+def begin_git_state(folder: str) -> Callable[[], dict[str, Any] | None]:
     """Start `git_state` in a thread; return the function that waits for its result.
 
     Call that before anything is forked, such as the workers of a DataLoader: they would keep git's
     pipes open, and it would wait for them.
     """
-    found: List[Optional[Dict[str, Any]]] = []
+    found: list[dict[str, Any] | None] = []
     thread = threading.Thread(
         target=lambda: found.append(git_state(folder)), name="rgt-git", daemon=True
     )
     thread.start()
 
-    def wait_for_state() -> Optional[Dict[str, Any]]:
+    def wait_for_state() -> dict[str, Any] | None:
         thread.join()
         if found:
             return found[0]
@@ -355,9 +355,9 @@ def begin_git_state(folder: str) -> Callable[[], Optional[Dict[str, Any]]]:
     return wait_for_state
 
 
-def _run_git(folder: str, words: Sequence[str]) -> Optional[bytes]:
+def _run_git(folder: str, words: Sequence[str]) -> bytes | None:
     # No locks: the person may be committing in this work tree right now.
-    command: List[str] = ["git", "-C", folder, "--no-optional-locks", *words]
+    command: list[str] = ["git", "-C", folder, "--no-optional-locks", *words]
     try:
         git_seconds = 10.0
         done = subprocess.run(

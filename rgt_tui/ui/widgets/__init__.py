@@ -162,7 +162,6 @@ __all__ = [
     "action_lines",
     "bars",
     "box_context",
-    "box_past",
     "checklist",
     "checkpoint_lines",
     "choose_event",

@@ -21,9 +21,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo import DemoError, embedded
+from rgt_tui.demo import DemoError, LocalAutodl, embedded
 from rgt_tui.demo.plan import BOXES, FILL_DIR, DemoBox
-from rgt_tui.demo.platforms import LocalAutodl
 from rgt_tui.demo.sandboxes import DiskNamespace, SandboxMachine
 from rgt_tui.demo.stories import FILL_SCRIPT
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
