@@ -76,7 +76,8 @@ MOST = 20_000
 """Maximum number of listed entries of a directory tree, which bounds the cost of a walk."""
 MOST_BY_LINK = 5000
 """The same for the target of a link, which may be anything."""
-DEPTH = 8
+DEPTH, DEEPEST = 8, 16
+"""Levels of directories; the second applies if they changed since the run began."""
 QUIET_S = 3.0
 """Seconds without a change after which a checkpoint whose format has no end marker counts as
 complete.
@@ -97,8 +98,6 @@ SKIPPED = checkpoint_layouts.SKIPPED | {
     "site-packages",
     "miniconda3",
     "anaconda3",
-    "wandb",
-    "mlruns",
 }
 _ENDS_BY_ITSELF = (
     ".safetensors",
@@ -217,6 +216,9 @@ class CheckpointSearch:
                 listed = list(os.scandir(path))
             except OSError:
                 continue
+            # What the run itself has made may be nested deeper: a home directory is searched less.
+            is_fresh = 0.0 < self._since <= status.st_mtime and depth < DEEPEST
+            enters = is_fresh or depth < self._depth
             entries += len(listed)
             if entries > most:
                 self.cut = True
@@ -224,10 +226,10 @@ class CheckpointSearch:
             for entry in listed:
                 name = inside + entry.name
                 if entry.is_symlink():
-                    if depth < self._depth and entry.name not in SKIPPED:
+                    if enters and entry.name not in SKIPPED:
                         links.append((entry.path, name + "/", depth + 1))
                 elif entry.is_dir(follow_symlinks=False):
-                    if depth < self._depth and entry.name not in SKIPPED:
+                    if enters and entry.name not in SKIPPED:
                         level.append((entry.path, name + "/", depth + 1))
                 else:
                     paths.append(name)

@@ -65,14 +65,23 @@ MARKS = frozenset(
 )  # fmt: skip
 """Files that make their directory a checkpoint if it contains weights or one of `ALONE`."""
 ALONE = frozenset(
-    (".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb")
+    (
+        ".metadata",
+        "_METADATA",
+        "_CHECKPOINT_METADATA",
+        "orbax.checkpoint",
+        "saved_model.pb",
+        "MLmodel",
+    )
 )
 """Files that do so without recognisable weights, because the names of their weights say nothing."""
 TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
 """Files with the name or number of the newest complete checkpoint, written after it (Megatron-LM,
 DeepSpeed).
 """
-TELLS = ("trainer_state.json", "manifest.json", "training_step.json", "train_state.json")
+ENDING_STATES = ("trainer_state.json", "training_step.json", "train_state.json")
+"""Files that are written into a checkpoint's directory after its weights."""
+TELLS = (*ENDING_STATES, "manifest.json")
 """Files in a checkpoint's directory that may contain the step."""
 _RANDOM_STATES = re.compile(r"random_states_\d+\.pkl")
 _HF = re.compile(
@@ -140,20 +149,36 @@ def find_checkpoints(
     found: list[Checkpoint] = []
     unsure: list[Checkpoint] = []
     _search_folder(top, "", found, unsure, content)
-    # A file with a neutral name counts only if there is nothing better: otherwise it is a
-    # downloaded model.
-    found = found or unsure
+    # A file with a neutral name counts only if there is nothing better, or if it is next to that
+    # and says how far it was trained: otherwise it is a downloaded model.
+    beside = {one.path.rpartition("/")[0] for one in found}
+    found = [
+        *found,
+        *(
+            one
+            for one in unsure
+            if not found
+            or (one.path.rpartition("/")[0] in beside and _says_progress(content(one.path)))
+        ),
+    ]
     for path, name in find_cut_saves(found).items():
         at = next(number for number, one in enumerate(found) if one.path == path)
         found[at] = found[at]._replace(unfinished=f"its {name}, which is written last, is missing")
     return sorted(found, key=lambda one: one.path)
 
 
-def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
-    """Return directories in which accelerate's ``save_state`` was cut off, and a file that is missing.
+def _says_progress(inside: FileContent) -> bool:
+    """Return whether a file of weights holds the step or the epoch of a training."""
+    numbers = [each for each in (inside.step, inside.epoch) if each is not None]
+    return bool(inside.weights) and any(each >= 0 for each in numbers)
 
-    It writes weights, optimizers and schedulers, then ``random_states_RANK.pkl``, then what the
-    script has registered, each into its place; no file says that a save is complete.
+
+def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
+    """Return directories in which a save was cut off, and a file that is missing.
+
+    accelerate's ``save_state`` writes weights, optimizers and schedulers, then
+    ``random_states_RANK.pkl``, then what the script has registered, each into its place; no file
+    says that a save is complete. transformers' Trainer writes ``trainer_state.json`` last.
     """
     series: dict[tuple[str, str], list[Checkpoint]] = {}
     own: dict[str, set[str]] = {}
@@ -170,6 +195,12 @@ def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
         seen: set[str] = set()
         for one in members:
             files = own[one.path]
+            others = [own[other.path] for other in members if other is not one]
+            # With one other checkpoint, the newer one decides: an older script may not write it.
+            decides = len(others) > 1 or (one is members[-1] and bool(others))
+            for name in ENDING_STATES if decides else ():
+                if name not in files and all(name in other for other in others):
+                    cut[one.path] = name
             # Only accelerate gives both names; the Trainer's own checkpoints have other files, too.
             is_named = re.fullmatch(r"(?:.*/)?checkpoints/checkpoint_\d+", one.path)
             alone = is_named and "optimizer.bin" in files and "trainer_state.json" not in files
@@ -234,16 +265,34 @@ def _search_folder(
             found.append(_checkpoint_of_folder(each, name, content))
         else:
             below.append(each)
-    # A data set may contain files that look like weights, so nothing below it is searched for them.
-    if kind != "data":
+    # A data set may contain files that look like weights: below it, only names that say
+    # "checkpoint" count, as in nnU-Net's results/Dataset004_Hippocampus.
+    files = folder.files
+    if kind == "data":
+        folder.files = [name for name in files if _is_named_checkpoint(name)]
+    if folder.files:
         _add_file_checkpoints(folder, kind, found, unsure, content)
+    folder.files = files
+    if kind != "data":
         _apply_trackers(folder, found, content)
     for each in below:
         _search_folder(each, _folder_kind(each.name, kind), found, unsure, content)
 
 
+def _is_named_checkpoint(name: str) -> bool:
+    """Return whether a file of weights is called a checkpoint, by more than its ending."""
+    read = read_name(name)
+    words = read_name(read.stem).words & checkpoint_names.CHECKPOINTS
+    return read.ending in checkpoint_names.WEIGHTS and bool(words)
+
+
 def _is_left_out(name: str) -> bool:
     return name in SKIPPED or name.startswith(SET_ASIDE)
+
+
+def is_data_folder(name: str) -> bool:
+    """Return whether a directory's name says that it holds a data set."""
+    return _folder_kind(name, "") == "data"
 
 
 def _folder_kind(name: str, above: str) -> str:
@@ -512,6 +561,8 @@ def _add_file(
         # The number in the name may be the epoch that the file itself records.
         if step is None and epoch != name.number:
             step = name.number
+    elif step is None and inside.epoch in (None, epoch):
+        step = inside.step
     if name.temporary:
         unfinished = "it has a temporary name"
     else:

@@ -126,7 +126,7 @@ DATA = frozenset(
         "embeddings embeds latent latents cache cached shard shards sample samples pred preds prediction "
         "predictions logits hidden image images img label labels replay buffer vecnormalize memory profile "
         "profiler trace traces annotations raw processed eval evaluations results pretrained batch train "
-        "val test downloads wandb wheels"
+        "val test downloads wheels"
     ).split()
 )
 """Words for what a training reads, or writes about itself. ``train`` counts only in a file's name.
@@ -143,6 +143,13 @@ _GLUED = CHECKPOINTS | MODELS | frozenset(("opt", "optim"))
 word, as in ``resnet50``.
 """
 
+CHINESE = {
+    "最佳": "_best_", "最优": "_best_", "最好": "_best_", "最新": "_latest_", "最后": "_last_", "最终": "_final_",
+    "模型": "_model_", "权重": "_weights_", "检查点": "_checkpoint_", "优化器": "_optimizer_", "数据": "_data_",
+    "轮": "epoch", "步": "step",
+}  # fmt: skip
+"""Words of names, and the English ones that they are read as; the last two follow their number."""
+_CHINESE = re.compile("|".join(CHINESE))
 _TEMPORARY = re.compile(
     r"^(?:\.?tmp[-_.]|\.tmp|_tmp)|\.orbax-checkpoint-tmp.*$|\.(?:tmp|temp|part|partial|incomplete|writing|saving)(?:[-.]?\d*)$"
     r"|[-_]tmp$|~$"
@@ -187,6 +194,7 @@ def _parse_progress(
 ) -> "tuple[int | None, int | None, int | None, frozenset[str]]":
     # A date would be taken for a huge step.
     text = _DATE.sub("", stem.lower())
+    text = _CHINESE.sub(lambda found: CHINESE[found.group()], text)
     parts = [
         "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part
         for part in re.split(r"([-_= +])", text)

@@ -51,6 +51,7 @@ from rgt_tui.profiles import (
     no_agent,
     pct,
     run_cost,
+    seconds_left,
     wait_left,
 )
 from rgt_tui.profiles.prices import books_differ
@@ -437,6 +438,7 @@ def _build_run_lines(box: BoxState, now: float) -> list[RunLine]:
             cells.get(name),
             found.get(name),
             run_cost(box, name, now),
+            seconds_left(box, name, now),
             now,
         )
         for name in names
@@ -450,6 +452,7 @@ def _build_run_line(
     cell: QueueCell | None,
     found: FoundRun | None,
     cost: RunCost | None,
+    left_s: float | None,
     now: float,
 ) -> RunLine:
     # A waiting cell has no curve yet, but has a line.
@@ -502,7 +505,7 @@ def _build_run_line(
         session=found.session if found else None,
         log=found.log if found else None,
         ended=run.ended if found is None else found.ended,
-        eta_s=None if cost is None else _round_seconds(cost.left_s),
+        eta_s=_round_seconds(left_s),
         cost_per_1000_steps=None if cost is None else round(cost.per_1000_steps.value, 6),
         eta_cost=None if cost is None or cost.to_end is None else round(cost.to_end.value, 6),
         cost_currency=None if cost is None else cost.per_1000_steps.currency,

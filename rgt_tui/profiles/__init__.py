@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         is_version_in_range,
         list_quarter_paces,
         run_cost,
+        seconds_left,
         seconds_per_step,
         stalled_seconds,
     )
@@ -207,6 +208,7 @@ __all__ = [
     "read_profile",
     "run_cost",
     "saved_point",
+    "seconds_left",
     "seconds_per_step",
     "seen_at",
     "shown_path",
@@ -249,7 +251,7 @@ __getattr__ = imported_later(
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
-        "run_cost seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
+        "run_cost seconds_left seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
             "is_cluster "

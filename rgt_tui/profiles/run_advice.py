@@ -411,8 +411,7 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     """Return what an active run costs; None if price, pace or start is unknown: never free.
 
     The price per step goes by the whole current attempt, including start-up, which is paid as well.
-    Time spent waiting for room is left out. The steps left go by the pace of the last quarter of
-    the recorded points, if their times are known: start-up says nothing about them.
+    Time spent waiting for room is left out.
 
     Args:
         box: Its state.
@@ -424,19 +423,34 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     if per_hour is None or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
         return None
     pace = seconds_per_step(box, name, now)
-    run = next((run for run in box.runs if run.name == name), None)
-    if pace is None or run is None or run.step is None:
+    if pace is None:
         return None
-    left = None
-    moves = stalled_seconds(box, run, now) is None
-    if moves and run.total_steps is not None and run.total_steps >= run.step:
-        # The newest quarter: an average with start-up would promise too late an end.
-        left = (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
+    left = seconds_left(box, name, now)
     return RunCost(
         per_1000_steps=project_cost(per_hour, 1000.0 * pace),
         left_s=left,
         to_end=None if left is None else project_cost(per_hour, left),
     )
+
+
+def seconds_left(box: BoxState, name: str, now: float) -> float | None:
+    """Return the seconds to the last step of an active run; None if pace or steps are unknown.
+
+    They go by the pace of the last quarter of the recorded points, if their times are known:
+    start-up says nothing about them, and an average with it would promise too late an end.
+
+    Args:
+        box: Its state.
+        name: Name of the run.
+        now: Client clock.
+    """
+    pace = seconds_per_step(box, name, now)
+    run = next((run for run in box.runs if run.name == name), None)
+    if pace is None or run is None or run.step is None or run.total_steps is None:
+        return None
+    if run.total_steps < run.step or stalled_seconds(box, run, now) is not None:
+        return None
+    return (run.total_steps - run.step) * (list_quarter_paces(run) or [pace])[-1]
 
 
 def list_quarter_paces(run: RunState) -> list[float]:

@@ -126,6 +126,11 @@ class FolderOwners:
         elif os.path.exists(real) and os.path.dirname(real) not in COMMON:
             self.alone.setdefault(os.path.dirname(real), owner)
 
+    def is_claimed(self, path: str) -> bool:
+        """Return whether a directory or one around it is claimed with its subtree."""
+        real = os.fsencode(os.path.realpath(path))
+        return real in self.whole or any(at in self.whole for at in parent_folders(real))
+
 
 class MountTable:
     """The mount table of ``/proc/self/mountinfo`` (proc(5)).

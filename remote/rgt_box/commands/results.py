@@ -9,7 +9,7 @@ import time
 
 from rgt_box import jsonline, landing, options, place, procstat
 from rgt_box.commands import file_tree, hashing, result_walk, work_folders
-from rgt_box.discovery import found_run
+from rgt_box.discovery import found_run, run_sources
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
 
@@ -119,6 +119,7 @@ class ResultSearch:
             no_since = why_machine_is_older(self._since, at, folders_to_walk()[:1], found["job"])
             if no_since:
                 self._since = None
+        self._owners = build_owners(found["job"], found["run"], found["results"], outputs=True)
         self.walk = self._new_walk(result_walk.ResultWalk)
         self.walk.walk_roots(folders_to_walk())
         self.answer = result_walk.walk_answer(self.walk, at, self._since, no_since)
@@ -126,7 +127,7 @@ class ResultSearch:
     def _new_walk(self, kind: type[W]) -> W:
         found = self._found
         return kind(
-            build_owners(found["job"], found["run"], found["results"]),
+            self._owners,
             self._since,
             own_places(found["job"]),
             tuple(found["ignore"]),
@@ -176,8 +177,17 @@ def folders_to_walk() -> list[str]:
     return [path for path in os.environ.get("RGT_ROOTS", "/").split(":") if path]
 
 
-def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result_walk.FolderOwners:
-    """Return the owners of directories: cells, named runs, found runs, and the user's globs."""
+def build_owners(
+    jobs: list[str], runs: list[str], results: list[str], *, outputs: bool = False
+) -> result_walk.FolderOwners:
+    """Return the owners of directories: cells, named runs, found runs, and the user's globs.
+
+    Args:
+        jobs: Job directories.
+        runs: Globs of runs' directories.
+        results: Globs of the user.
+        outputs: Also search the working directories of found runs for what they have saved.
+    """
     owners = result_walk.FolderOwners()
     loaded = [queue_file.Job(folder) for folder in jobs]
     for job in loaded:
@@ -185,10 +195,10 @@ def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result
     for pattern in runs:
         for path in _expand_glob(pattern):
             owners.claim_path(path, f"run {os.path.basename(os.path.normpath(path))}")
-    for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []:
-        run = found_run.load_run(raw)
-        if run is not None:
-            _claim_found_run(owners, run)
+    rows = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    found = [run for run in map(found_run.load_run, rows) if run is not None]
+    for run in found:
+        _claim_found_run(owners, run)
     for pattern in results:
         inside = "\0"
         for path in _expand_glob(pattern):
@@ -197,6 +207,11 @@ def build_owners(jobs: list[str], runs: list[str], results: list[str]) -> result
                 if os.path.isdir(path):
                     inside = path.rstrip("/") + "/"
     work_folders.claim_work_folders(owners, loaded)
+    if outputs:
+        # Of a job's run, the queue knows the directories.
+        for run, path in run_sources.list_outputs([run for run in found if not run.job]):
+            if not owners.is_claimed(path):
+                owners.claim_path(path, f"run {run.name}")
     return owners
 
 

@@ -54,8 +54,11 @@ def update_run_paths(
     ]
     run.deleted = dict(streams.deleted)
     for pid in _possible_writers(run, nodes):
+        # A tracker's service keeps a log of its own, which is not the training's.
+        has_log = pid == run.pid or nodes[pid].kind != "never"
         for item in mine if pid == run.pid else process_tree.read_open_files(pid) or []:
-            _sort_open_file(run, inside, item, logs)
+            if has_log or process_tree.is_metrics(item.target):
+                _sort_open_file(run, inside, item, logs)
     run.logs = logs[:LOGS]
     _set_option_folders(run, table, inside)
     if logs:

@@ -12,13 +12,19 @@ import re
 import stat
 import time
 
+from rgt_wire import checkpoint_layouts
+
+from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.files import is_below
 from rgt_box.metrics.discover import GENTLE, MetricSource, SourceFinder, run_name
 from rgt_box.metrics.formats import candidates, identify_kind, preference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Iterator
+
     from rgt_box.discovery.found_run import FoundRun
+    from rgt_box.metrics.discover import WalkLimits
 
 SLACK = 2.0
 """Seconds by which a file may seem older than the process that wrote it: both clocks are coarse."""
@@ -171,12 +177,17 @@ class RunSources:
                 found[path] = MetricSource(
                     path, kind[0], run_name(self._base_folder(path), path, kind[0]), kind[1]
                 )
+        printed: list[MetricSource] = []
         for root in self.search_roots():
             for source in self._walk_root(root):
-                if source.kind != "console" and self._claims.is_mine(
-                    run, source.path, source.mtime
-                ):
-                    found[source.path] = source
+                # The output that it prints is read as such, unless it goes nowhere.
+                if source.kind == "console" and self.consoles:
+                    continue
+                if self._claims.is_mine(run, source.path, source.mtime):
+                    if source.kind == "console":
+                        printed.append(source)
+                    else:
+                        found[source.path] = source
         # A directory of event files is one source; its files are not read again individually.
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
         sources = _clear_first_name(
@@ -185,7 +196,9 @@ class RunSources:
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
         # Console output repeats the same values with less precision, and is slow to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
-        for path in self.consoles if self.reads_consoles or not better else ():
+        printed.sort(key=lambda source: source.mtime)
+        consoles = self.consoles or [source.path for source in printed[-1:]]
+        for path in consoles if self.reads_consoles or not better else ():
             kind = self._identify_kind(path, ("console",))
             if kind is not None:
                 sources.append(MetricSource(path, kind[0], "", kind[1]))
@@ -221,25 +234,16 @@ class RunSources:
         return (known[1], status.st_mtime)
 
     def search_roots(self) -> list[str]:
-        """Return the directories to search.
-
-        These are output directories, those of open files, and the working directory.
-        """
-        run = self._run
-        roots: list[str] = []
-        for path in sorted(
-            {*run.dirs, *map(os.path.dirname, run.files)} - {run.cwd or "", "/"}, key=len
-        ):
-            if not any(is_below(path, root) for root in roots):
-                roots.append(path)
-        most_roots = 8
-        return roots[:most_roots] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
+        """Return the directories to search."""
+        return search_roots(self._run)
 
     def _walk_root(self, root: str) -> list[MetricSource]:
         finder, due, found = self._walks.get(root) or (None, 0.0, [])
         now = time.monotonic()
         if finder is None:
-            finder = SourceFinder(root, limits=SHALLOW if is_home(root) else GENTLE)
+            finder = SourceFinder(
+                root, limits=walk_limits(root), since=self._run.first_start - SLACK
+            )
         elif now < due:
             return found
         found = finder.scan()
@@ -247,6 +251,113 @@ class RunSources:
         wait = min(WALK_MOST, max(WALK_EVERY, COST * (time.monotonic() - now)))
         self._walks[root] = finder, now + wait, found
         return found
+
+
+def search_roots(run: FoundRun) -> list[str]:
+    """Return the directories in which a run may write.
+
+    These are output directories, those of open files, and the working directory.
+    """
+    roots: list[str] = []
+    for path in sorted(
+        {*run.dirs, *map(os.path.dirname, run.files)} - {run.cwd or "", "/"}, key=len
+    ):
+        if not any(is_below(path, root) for root in roots):
+            roots.append(path)
+    most_roots = 8
+    return roots[:most_roots] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
+
+
+def checkpoint_search(root: str, since: float) -> CheckpointSearch:
+    """Return a search for checkpoints below a directory of `search_roots`."""
+    if is_home(root):
+        return CheckpointSearch(root, since, most=SHALLOW.entries, depth=SHALLOW.depth)
+    return CheckpointSearch(root, since)
+
+
+def list_outputs(runs: list[FoundRun]) -> Iterator[tuple[FoundRun, str]]:
+    """Yield (run, path) of what runs have saved below their working directories.
+
+    A path is a directory that holds checkpoints or metrics files of the run, with everything that
+    was written next to them since its start, or such a file in the working directory itself, unless
+    that holds older data as well.
+    """
+    claims = FileClaims()
+    claims.replace_runs(runs, [])
+    saved: dict[str, list[tuple[str, float]]] = {}
+    first = min((run.first_start for run in runs), default=0.0) - SLACK
+    for run in runs:
+        for root in search_roots(run):
+            if root not in saved:
+                saved[root] = _list_saved(root, first)
+            for path, at in saved[root]:
+                # If two runs share a directory, one of them saved it.
+                if not claims.is_mine(run, path, at) and path not in claims.torn.get(run.name, ()):
+                    continue
+                began = run.first_start - SLACK
+                claimed = _output_folder(path, root, began)
+                # All files next to it would be claimed with it.
+                if os.path.isdir(claimed) or not _holds_old_data(os.path.dirname(claimed), began):
+                    yield run, claimed
+
+
+def _list_saved(root: str, since: float) -> list[tuple[str, float]]:
+    """Return the paths and times of checkpoints and metrics files below a directory."""
+    if root.startswith("/proc/"):  # a container's, which is valid only while its process lives
+        return []
+    # Seconds. Enough that only the number of entries ends the walk: two listings must agree.
+    limits = walk_limits(root)._replace(seconds=20.0)
+    walk = SourceFinder(root, limits=limits, since=since).scan()
+    found = [(source.path, source.mtime) for source in walk if source.kind != "console"]
+    return found + [(one.path, one.at) for one in checkpoint_search(root, since).poll_checkpoints()]
+
+
+def _output_folder(path: str, root: str, since: float) -> str:
+    """Return the topmost directory around a path below `root` in which everything is newer."""
+    folder = os.path.dirname(path)
+    if not is_below(folder, root) or folder == root:
+        return path
+    while os.path.dirname(folder) != root and _is_written_since(os.path.dirname(folder), since):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _holds_old_data(folder: str, since: float) -> bool:
+    """Return whether the files of a directory that are older than a time are too large for code."""
+    total, most_bytes = 0, 1 << 20
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_mtime < since:
+                    total += status.st_size
+    except OSError:
+        return True
+    return total > most_bytes
+
+
+def _is_written_since(folder: str, since: float) -> bool:
+    """Return whether all files below a directory are newer than a time, and none is of a data set."""
+    most_files, count = 2000, 0
+    for at, folders, names in os.walk(folder):
+        if any(checkpoint_layouts.is_data_folder(name) for name in folders):
+            return False
+        for name in names:
+            count += 1
+            try:
+                written = os.lstat(os.path.join(at, name)).st_mtime
+            except OSError:
+                continue
+            if written < since or count > most_files:
+                return False
+    return True
+
+
+def walk_limits(root: str) -> WalkLimits:
+    """Return the limits of a walk for metrics files."""
+    if is_home(root):
+        return SHALLOW
+    return GENTLE
 
 
 def is_home(root: str) -> bool:

@@ -136,6 +136,9 @@ TRAINING = frozenset(
 )  # fmt: skip
 """Parts of a script's name that show training, in addition to names that begin with ``train``."""
 
+CHINESE_TRAINING = ("训练", "微调")
+"""The same in Chinese: training, fine-tuning."""
+
 SUBCOMMANDS = frozenset(
     (
         "train",
@@ -161,7 +164,7 @@ EXAMPLES = re.compile(
 
 def suggests_training(name: str) -> bool:
     """Return whether the base name of a script or module suggests training."""
-    if EXAMPLES.fullmatch(name):
+    if EXAMPLES.fullmatch(name) or any(word in name for word in CHINESE_TRAINING):
         return True
     parts = [
         part
@@ -298,7 +301,7 @@ def launched_script(args: list[str]) -> str:
 
 _DIR = re.compile(
     r"(?:.*[-_.])?(?:out(?:put)?s?|log(?:ging|s)?|save|work|exp(?:eriment)?|ckpts?|checkpoints?|runs?|results?|tensorboard"
-    r"|tb|default[-_]root|metrics?)[-_]?(?:dir(?:ectory)?|path|folder|root)|out|output|outdir|o|hydra\.run\.dir",
+    r"|tb|default[-_]root|metrics?)[-_]?(?:dir(?:ectory)?|path|folder|root)|out|output|outdir|o|save|hydra\.run\.dir",
     re.I,
 )
 _CONTINUED = re.compile(

@@ -114,6 +114,8 @@ PATH = 20
 """Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
 _OPENS_LIST = re.compile(r"(?:^\s*|\t|:|INFO:?\s*|[\]>|-] ?)\[$")
 """A list without a name: at the beginning of the line, or after what a logger prints there."""
+_PAIR = re.compile(r"\s*\[\s*0,\s*0\s*\]")
+"""Two numbers in brackets at the beginning of a line."""
 _PLANS: dict[str, LinePlan] = {}
 """Text of a line without its numbers → its plan."""
 
@@ -211,6 +213,12 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             *EVALUATION,
         ):
             slots[place - 1] = NumberSlot("", "epoch", 6)
+    bracketed = [slot.kind for slot in slots[:2]] == ["bare", "bare"] and _PAIR.match(
+        "0".join(texts[:3])
+    )
+    if measures and bracketed and not any(slot.kind for slot in slots[2:]):
+        # "[2,  4000] loss: 1.9": epoch and batch, as PyTorch's tutorials print them
+        slots[:2] = [NumberSlot("", "epoch", 6), NumberSlot("", "step", 5)]
     if not measures and all(slot.kind in ("", "bare") for slot in slots):
         opened = next((at for at, text in enumerate(texts) if _OPENS_LIST.search(text)), len(texts))
         between = [text.strip() for text in texts[opened + 1 :]]
@@ -354,7 +362,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
                 values.setdefault(f"{plan.split}/{slot.tag}", y)
             else:
                 values.setdefault(slot.tag, y)
-        elif 0 <= y < 1e15:
+        elif 0 <= y < 1e15 and not (slot.kind == "step" and y != int(y)):
             total = cut[4 * at + 3]
             whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0) if total else 0.0
             places.append((slot.rank, slot.kind, y, whole))

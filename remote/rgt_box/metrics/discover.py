@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
@@ -43,7 +44,8 @@ else:
     MetricSource = namedtuple("MetricSource", "path kind run mtime")
     WalkLimits = namedtuple("WalkLimits", "depth entries folder seconds hidden pruned")
 
-DEPTH = 6
+DEPTH, DEEPEST = 6, 16
+"""Levels of directories below a run's; the second applies if the run itself changed them."""
 ENTRIES = 50_000
 """Directory entries read in one walk."""
 SECONDS = 5.0
@@ -85,6 +87,7 @@ GENTLE = WalkLimits(
 _MADE = re.compile(
     r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
     r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+|\d{1,4}"
+    r"|dvclive|plots"
 )
 """Directories that frameworks create inside a run's directory."""
 
@@ -95,7 +98,10 @@ def run_name(root: str, path: str, kind: str) -> str:
     if kind == "tensorboard_dir":
         parts = os.path.relpath(path, root).split("/")
     parts = [part for part in parts if part not in ("", ".")]
-    if kind == "mlflow_files" and "metrics" in parts:
+    # One file per metric: the directories below are parts of the metrics' names.
+    if "metrics" in parts and (
+        kind == "mlflow_files" or parts[parts.index("metrics") - 1] == "plots"
+    ):
         parts = parts[: parts.index("metrics")]
     elif (
         kind in ("tensorboard", "tensorboard_dir")
@@ -127,15 +133,21 @@ class SourceFinder:
         root: The run's directory; it need not exist yet.
         clock: Used for the time limit.
         limits: Limits of each walk.
+        since: Directories that changed at or after this time are entered below the limit, too:
+            frameworks nest what they write, as in ``logs/train/runs/DATE/csv/version_0``.
 
     Attributes:
         cut: Why the last walk was incomplete (``size`` or ``time``); "" if it was complete.
     """
 
     def __init__(
-        self, root: str, clock: Callable[[], float] = time.monotonic, limits: WalkLimits = WHOLE
+        self,
+        root: str,
+        clock: Callable[[], float] = time.monotonic,
+        limits: WalkLimits = WHOLE,
+        since: float = math.inf,
     ) -> None:
-        self.root, self._clock, self._limits = root, clock, limits
+        self.root, self._clock, self._limits, self._since = root, clock, limits, since
         self.cut = ""
         self._folders: dict[str, _FolderEntries] = {}
         self._kinds: dict[str, tuple[tuple[int, int, int], str | None]] = {}
@@ -202,7 +214,8 @@ class SourceFinder:
                 seen.add((status.st_dev, status.st_ino))
                 folder = known[path] = self._list_folder(path, status)
                 hits += [os.path.join(path, name) for name in folder.files]
-                if depth < self._limits.depth:
+                is_fresh = self._since <= status.st_mtime and depth < DEEPEST
+                if is_fresh or depth < self._limits.depth:
                     below += [
                         (os.path.join(path, name), depth + 1, status.st_dev)
                         for name in folder.folders

@@ -175,13 +175,13 @@ def schema(path: str, head: bytes) -> str:
 _LINES = "jsonl.JsonLines"
 _TABLE = "tables.Table"
 _DB = ("*.db", "*.sqlite")
+_TABLES = ("*.csv", "*.tsv")
 _LOGS = (
     "log_*.txt",
     "*.log",
     "*.out",
     "*.err",
-    "log*.txt",
-    "*log.txt",
+    "*log*.txt",
     "*output*.txt",
     "std*.txt",
     "stdout",
@@ -202,11 +202,11 @@ FORMATS = (
     FileFormat("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
     FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES),
     FileFormat("hf_trainer", ("trainer_state.json",), 6, _is_hf_trainer, "jsonl.TrainerState"),
-    FileFormat("deepspeed", ("*.csv",), 1, _is_deepspeed, _TABLE),
-    FileFormat("ultralytics", ("*.csv",), 1, _is_ultralytics, _TABLE),
-    FileFormat("lightning", ("*.csv",), 1, _is_lightning, _TABLE),
-    FileFormat("keras", ("*.csv",), 1, _is_keras_csv, _TABLE),
-    FileFormat("csv", ("*.csv",), 1, _is_csv, _TABLE),
+    FileFormat("deepspeed", _TABLES, 1, _is_deepspeed, _TABLE),
+    FileFormat("ultralytics", _TABLES, 1, _is_ultralytics, _TABLE),
+    FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
+    FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
+    FileFormat("csv", _TABLES, 1, _is_csv, _TABLE),
     FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),

@@ -247,6 +247,13 @@ class FoundScalars:
         self._waiting: Iterator[JsonObject] = iter(())
         self.is_read_exactly = False
         """Whether its leading curve comes from a metrics file, not from console output."""
+        self.has_loss = False
+        """Whether its curves have a loss: a file with nothing but evaluations is not all."""
+        self.has_total = False
+        """Whether something says how many steps are planned."""
+        self.takes_only_totals = False
+        """Of console output, only the planned steps are used: metrics files have the rest."""
+        self._printed_step = 0.0
 
     def poll(self, budget: int = 1000, look: bool = True) -> list[JsonObject]:
         """Return ``scalar`` frames for new points.
@@ -356,10 +363,34 @@ class FoundScalars:
             for offer in [each.source_series(self._since) for each in self._sources.values()]
             if offer.kind not in OURS
         ]
+        if self.takes_only_totals:
+            offers = [
+                self._only_total(offer) if offer.kind.startswith("console") else offer
+                for offer in offers
+            ]
         runs: dict[str, dict[str, Curve]] = {}
         for (run, metric), curve in merge_curves(offers).items():
             runs.setdefault("" if run == base else run, {})[metric] = curve
         return runs
+
+    def _only_total(self, offer: SourceSeries) -> SourceSeries:
+        """Return what a console's output says of the planned steps; notes its newest step."""
+        steps = [one.xs[-1] for key, one in offer.series.items() if key[2] == "step" and one.xs]
+        self._printed_step = max(steps, default=0.0)
+        totals = {key: one for key, one in offer.series.items() if key[1] == TOTAL}
+        return offer._replace(series=totals)
+
+    def _is_same_count(self, total: Curve, lead: Curve) -> bool:
+        """Return whether the planned steps of a console are those that a metrics file counts.
+
+        A bar may count batches where the file counts updates.
+        """
+        if not self.takes_only_totals or not total.growing_part.kind.startswith("console"):
+            return True
+        step, most = lead.growing_part.xs[-1], total.growing_part.ys[-1]
+        # Share by which the two may be apart: both are written now and then.
+        apart = 0.1
+        return step <= most and abs(self._printed_step - step) <= apart * max(step, 10.0)
 
     def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[JsonObject]:
         for run, curves in sorted(runs.items()):
@@ -371,6 +402,7 @@ class FoundScalars:
                 continue
             lead = leads[0]
             if not run:
+                self.has_loss = "loss" in curves
                 self.is_read_exactly = preference(curves[lead].growing_part.kind) < preference(
                     "console"
                 )
@@ -384,6 +416,11 @@ class FoundScalars:
                 for known in [key for key in self._curves if key[0] == run]:
                     self._curves[known] = SentCurve(None)
             axis = RunAxis(curves[lead].x_kind, lead_xs if by_count else None)
+            if "total_steps" in curves and not self._is_same_count(
+                curves["total_steps"], curves[lead]
+            ):
+                del curves["total_steps"]
+            self.has_total = self.has_total or "total_steps" in curves
             for metric in (*WIRED, *sorted(set(curves) - set(METRICS))):
                 if metric in curves and curves[metric].x_kind == axis.kind:
                     yield from self._frames_of(run, metric, curves[metric], metric == lead, axis)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import jsonline
+from rgt_box import files, jsonline
 from rgt_box.background import Background
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.discovery.found_run import FoundRun, load_run, query_tmux
-from rgt_box.discovery.run_sources import SHALLOW, SLACK, FileClaims, RunSources, is_home
+from rgt_box.discovery.run_sources import SLACK, FileClaims, RunSources, checkpoint_search
 from rgt_box.streams.curve_followers import FoundScalars, ScalarFollower
 from rgt_box.streams.job_files import CheckpointWatch
 
@@ -139,6 +139,7 @@ class FoundTraining:
         self._searches: list[CheckpointSearch] = []
         self._found = CheckpointWatch(run.name)
         self._since = self._news = time.monotonic()
+        self._reads_all = False
         self.is_over = False
         """It has ended, and everything that it wrote has been sent."""
 
@@ -203,7 +204,7 @@ class FoundTraining:
         # Seconds after which console output is read as well, if metrics files have no curve.
         exact_within = 15.0
         if late or time.monotonic() - self._since > exact_within:
-            self._sources.reads_consoles = not self._curves.is_read_exactly
+            self._choose_consoles(self._curves)
         if late and self._sources.reads_consoles:
             self._curves.rescan_soon()
             frames += self._curves.poll(budget)
@@ -227,16 +228,24 @@ class FoundTraining:
             frames += self._read_own(path)
         return frames
 
+    def _choose_consoles(self, curves: FoundScalars) -> None:
+        """Read console output, too, if metrics files have no curve, no loss or no planned steps."""
+        exact = curves.is_read_exactly
+        # Bytes of a log that is read in addition to metrics files.
+        small_log = 1 << 20
+        logs = [files.signature(log.path) for log in self.logs[:2]]
+        is_small = bool(logs) and all(log is not None and log[1] < small_log for log in logs)
+        # Not given up again: the log's contents are known only as long as it is read.
+        self._reads_all = self._reads_all or (exact and is_small and not curves.has_loss)
+        known = curves.takes_only_totals or (is_small and not curves.has_total)
+        curves.takes_only_totals = exact and known and not self._reads_all
+        self._sources.reads_consoles = not exact or self._reads_all or curves.takes_only_totals
+
     def _find_checkpoints(self) -> JsonObject | None:
         """Return a frame if the training has new checkpoints where it works or writes."""
         roots, since = self._sources.search_roots(), self.run.first_start - SLACK
         if [search.root for search in self._searches] != roots:
-            self._searches = [
-                CheckpointSearch(root, since, most=SHALLOW.entries, depth=SHALLOW.depth)
-                if is_home(root)
-                else CheckpointSearch(root, since)
-                for root in roots
-            ]
+            self._searches = [checkpoint_search(root, since) for root in roots]
             self._found = CheckpointWatch(
                 self.run.name,
                 *self._searches,

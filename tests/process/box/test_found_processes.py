@@ -174,6 +174,21 @@ def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None
     assert told == [("training-found", "info"), ("no-log", "warn")]
 
 
+def test_the_log_of_a_trackers_service_is_not_the_trainings(start: Start, exp: Path) -> None:
+    # It ends with the training, whose end closes its input.
+    service = "import sys\nheld = open('core-debug-20240501.log', 'a')\nprint(1, flush=True)\nsys.stdin.read()"
+    code = (
+        "import subprocess, sys\nchild = subprocess.Popen(['wandb-core', '-c', "
+        + repr(service)
+        + "],"
+        " executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)\nchild.stdout.readline()\n"
+    )
+    training = start("train.py", code + SLEEP)
+    run = look(TrainingFinder(None, {}))[training.pid]
+    assert len(run["pids"]) == 2
+    assert [path for path in run.get("logs", []) if "core-debug" in path] == []
+
+
 def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
     process = start("train.py", SLEEP)
     first = TrainingFinder(None, {})

@@ -484,3 +484,54 @@ def test_a_training_that_was_found_has_its_directories_also_after_its_end(
         str(box / "out/sft"): "run proj/sft",
         str(box / "logs"): "run proj/sft",
     }
+
+
+def test_what_a_found_training_saved_where_it_works_is_its_own(agent: Agent, box: Path) -> None:
+    """Its arguments name no directory: its checkpoints and metrics show where it writes."""
+    work, now = box / "work", time.time()
+    old = [
+        put(work / "lightning_logs/version_2/checkpoints/epoch=1-step=9.ckpt"),
+        put(work / "data/MNIST/train-images"),
+        put(work / "runs/detect/train3/results.csv", "epoch,loss\n1,2.5\n"),
+    ]
+    for path in old:
+        os.utime(path, (now - 9000, now - 9000))
+    put(work / "lightning_logs/version_3/hparams.yaml")
+    put(work / "lightning_logs/version_3/checkpoints/epoch=4-step=250.ckpt")
+    put(work / "multirun/0/metrics.csv", "epoch,step,train_loss\n0,1,2.5\n0,2,2.4\n")
+    put(work / "multirun/0/.hydra/overrides.yaml")
+    # Fetched by the training itself: beside its checkpoints, but no result.
+    put(work / "exp/dataset/shard.bin")
+    put(work / "exp/ckpt/model_100.pt")
+    run = {"name": "work/main", "key": 1, "pid": 1, "ticks": 1, "started": now - 600, "seen": now}
+    run |= {"cwd": str(work), "ended": now + 60}
+    agent.state.mkdir()
+    (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+    owners = {group.path[len(str(work)) + 1 :]: group.owner for group in results(agent, box).groups}
+    assert owners == {
+        "lightning_logs/version_2/checkpoints": "",
+        "lightning_logs/version_3": "run work/main",
+        "data/MNIST": "",
+        "runs/detect/train3": "",
+        "multirun": "run work/main",
+        "exp/dataset": "",
+        "exp/ckpt": "run work/main",
+    }
+
+
+@pytest.mark.parametrize("older", [1000, 2 << 20], ids=["code", "a data set"])
+def test_what_lies_beside_a_loose_checkpoint_is_claimed_with_it_unless_it_is_data(
+    agent: Agent, box: Path, older: int
+) -> None:
+    work, now = box / "work", time.time()
+    put(work / "model_epoch30.pth")
+    put(work / "before.bin", "x" * older)
+    os.utime(work / "before.bin", (now - 9000, now - 9000))
+    run = {"name": "work/main", "key": 1, "pid": 1, "ticks": 1, "started": now - 600, "seen": now}
+    agent.state.mkdir()
+    (agent.state / "found.json").write_text(
+        json.dumps({"boot": "x", "runs": [run | {"cwd": str(work), "ended": now + 60}]})
+    )
+    (group,) = results(agent, box).groups
+    assert (group.path, group.files) == (str(work), 2)
+    assert group.owner == ("run work/main" if older == 1000 else "")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from rgt_box.checkpoint_search import ContentReader
+from rgt_box import checkpoint_search
 from rgt_wire.checkpoint_layouts import Checkpoint, find_checkpoints
 
 from tests.unit.box.checkpoint_files import Expected, Layout, layouts, write
@@ -20,7 +20,8 @@ def found_in(root: Path) -> list[Checkpoint]:
     for folder, _, names in os.walk(root):
         paths += [os.path.relpath(os.path.join(folder, name), root) for name in names]
     return find_checkpoints(
-        [path for path in paths if not (root / path).is_symlink()], ContentReader(str(root))
+        [path for path in paths if not (root / path).is_symlink()],
+        checkpoint_search.ContentReader(str(root)),
     )
 
 
@@ -64,6 +65,84 @@ def test_a_cut_save_of_accelerate_is_known_by_the_others_of_its_series() -> None
     # What an older script did not register is not missing.
     assert unfinished(*only, "step_6/custom_checkpoint_0.pkl", "step_4/model.safetensors") == {
         "step_4": "its random_states_0.pkl, which is written last, is missing"
+    }
+
+
+def test_a_trainers_save_that_was_killed_is_known_by_the_others_of_its_series() -> None:
+    def unfinished(*without: int) -> dict[str, str]:
+        files = [f"out/checkpoint-{step}/model.safetensors" for step in (100, 200, 300)]
+        files += [
+            f"out/checkpoint-{step}/trainer_state.json"
+            for step in (100, 200, 300)
+            if step not in without
+        ]
+        return {one.path: one.unfinished for one in find_checkpoints(files) if one.unfinished}
+
+    reason = "its trainer_state.json, which is written last, is missing"
+    assert unfinished(300) == {"out/checkpoint-300": reason}
+    assert unfinished(200) == {"out/checkpoint-200": reason}
+    # Nothing says that such a file is missing where others lack it, too.
+    assert unfinished(200, 300) == {}
+    assert unfinished() == unfinished(100, 200, 300) == {}
+
+
+def test_a_neutral_name_beside_checkpoints_counts_where_it_says_how_far_it_was_trained(
+    tmp_path: Path,
+) -> None:
+    """rl_games keeps its best policy as `Ant.pth`; a pretrained model has an epoch of -1, or none."""
+    files = ["nn/Ant.pth@torch:epoch=300", "nn/last_Ant_ep_100_rew_2.5.pth@torch:epoch=100"]
+    others = ["nn/resnet.pth@torch", "nn/yolo11n.pt@torch:epoch=-1", "sam.pth@torch:epoch=12"]
+    write(tmp_path, files + others)
+    assert {one.path: one.epoch for one in found_in(tmp_path)} == {
+        "nn/Ant.pth": 300,
+        "nn/last_Ant_ep_100_rew_2.5.pth": 100,
+    }
+
+
+def test_checkpoints_in_the_directories_of_trackers_count(tmp_path: Path) -> None:
+    run = "mlruns/428311925214/0f3c2f2f0b5d4c0aa1bfb0a7a1d9b7d1"
+    files = [
+        f"{run}/metrics/loss",
+        f"{run}/artifacts/model/MLmodel@text:flavors",
+        f"{run}/params/lr",
+    ]
+    files.append(f"{run}/artifacts/model/data/model.pth@torch")
+    files.append("wandb/offline-run-20240501_101010-x7k2p9qw/files/model_200.pt@torch:step=200")
+    files.append("wandb/latest-run@link:offline-run-20240501_101010-x7k2p9qw")
+    write(tmp_path, files)
+    found = checkpoint_search.CheckpointSearch(str(tmp_path)).poll_checkpoints()
+    assert {(os.path.relpath(one.path, tmp_path), one.step) for one in found} == {
+        (f"{run}/artifacts/model", None),
+        ("wandb/offline-run-20240501_101010-x7k2p9qw/files/model_200.pt", 200),
+    }
+
+
+def test_below_a_data_sets_name_only_what_is_called_a_checkpoint_counts(tmp_path: Path) -> None:
+    fold = "nnUNet_results/Dataset004_Hippocampus/nnUNetTrainer__3d_fullres/fold_0"
+    files = [f"{fold}/checkpoint_best.pth@torch:current_epoch=58", f"{fold}/x.pth@torch:epoch=3"]
+    write(
+        tmp_path,
+        [*files, "dataset/0001.pt@torch", "dataset/embeds.ckpt@torch", "dataset/best.pt@torch"],
+    )
+    assert [(one.path, one.epoch) for one in found_in(tmp_path)] == [
+        (f"{fold}/checkpoint_best.pth", 58)
+    ]
+
+
+def test_the_content_adds_the_step_to_an_epoch_in_the_name(tmp_path: Path) -> None:
+    write(tmp_path, ["epoch_009.ckpt@torch:global_step=500", "epoch_019.ckpt@torch:step=7,epoch=3"])
+    assert [(one.step, one.epoch) for one in found_in(tmp_path)] == [(500, 9), (None, 19)]
+
+
+def test_chinese_names_are_read(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        ["输出/第10轮.pth", "输出/最佳模型.pth", "输出/模型_2000步.pth", "数据集/特征.pth"],
+    )
+    assert {(one.path, one.step, one.epoch, one.best) for one in found_in(tmp_path)} == {
+        ("输出/第10轮.pth", None, 10, False),
+        ("输出/最佳模型.pth", None, None, True),
+        ("输出/模型_2000步.pth", 2000, None, False),
     }
 
 

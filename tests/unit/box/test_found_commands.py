@@ -24,6 +24,8 @@ from rgt_box.masking import mask_words
         ("python main.py fit --config x.yaml", "python", "main.py", True),
         ("python main.py", "python", "main.py", False),
         ("python constrain.py", "python", "constrain.py", False),
+        ("python -u 训练.py --lr 1", "python", "训练.py", True),
+        ("python 数据.py", "python", "数据.py", False),
         ("python -c while_True", "python", "-c", False),
         ("python -m cProfile -o out train.py", "python", "train.py", True),
         ("python -m debugpy --listen 5678 train.py", "python", "train.py", True),
@@ -190,8 +192,12 @@ def test_the_arguments_tell_where_it_writes() -> None:
         "/",
         "--save-dir",
         "..",
+        "--save",
+        "ckpt",
     ]
-    assert training_commands.written_dirs(args, "/x/exp") == ["/x/exp/out", "/logs/a", "/x/exp/lr"]
+    assert training_commands.written_dirs(args, "/x/exp") == [
+        "/x/exp/out", "/logs/a", "/x/exp/lr", "/x/exp/ckpt",
+    ]  # fmt: skip
     assert training_commands.likely_name(["--config", "conf/big.yaml"]) == "big"
     assert training_commands.likely_name(["conf/small.yaml", "--lr", "1"]) == "small"
     assert training_commands.likely_name(["--lr", "1"]) == ""

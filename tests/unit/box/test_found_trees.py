@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from rgt_box.discovery import found_run, process_tree, run_sources
 from rgt_box.discovery.found_run import FoundRun, load_run
 from rgt_box.discovery.training_commands import parse_command
@@ -102,6 +105,23 @@ def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
     assert not whose.is_mine(two, "/x/late.csv", 300.0)
     assert whose.torn == {"one": {"/x/late.csv"}, "two": {"/x/late.csv"}}
     assert not whose.is_mine(one, "/x/old.csv", 50.0)
+
+
+def test_a_log_that_a_silent_training_wrote_has_its_curves(tmp_path: Path) -> None:
+    """nnU-Net opens its log for each line; what it prints may go to /dev/null."""
+    log = tmp_path / "results/Dataset004/Trainer__3d/fold_0/training_log_2024_5_1_10_10_10.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("2024-05-01 10:10:10.123456: Epoch 3\n")
+    (tmp_path / "old.log").write_text("step 1: loss 2.5\n")
+    os.utime(tmp_path / "old.log", (50.0, 50.0))
+    one = run("one", 100.0, cwd=str(tmp_path))
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], [])
+    sources = run_sources.RunSources(one, whose)
+    assert [(source.path, source.kind) for source in sources.scan()] == [(str(log), "console")]
+    # What it prints itself comes first.
+    sources.update_run(one, [str(tmp_path / "old.log")])
+    assert sources.scan()[0].path == str(tmp_path / "old.log")
 
 
 def test_what_is_followed_under_another_name_is_left_to_it() -> None:

@@ -162,6 +162,7 @@ def test_what_a_run_costs_stands_beside_it_and_an_unknown_price_is_null() -> Non
     assert "≥ ¥3.60/h, ≥ ¥2.00 so far" in text
     (unknown,) = decoded(msgspec.structs.replace(state, meter=Meter()))["runs"]
     assert unknown["cost_per_1000_steps"] is unknown["eta_cost"] is unknown["cost_currency"] is None
+    assert unknown["eta_s"] == 400.0  # without a price, too
 
 
 def test_where_a_plain_shell_reads_a_box_its_line_says_that_progress_is_not_seen() -> None:

@@ -43,6 +43,18 @@ CONSOLES: list[tuple[str, str, str, str, float, float | None]] = [
         *("Mean reward", "step", 6, 400),
     ),
     (
+        "PyTorch, https://pytorch.org/tutorials/beginner/blitz/cifar10_tutorial.html",
+        "[{n},  2000] loss: 2.{n}\n[{n},  4000] loss: {y}\n",
+        *("loss", "step", 24000, None),
+    ),
+    (
+        "DeepSpeed, https://github.com/deepspeedai/DeepSpeedExamples (training/cifar)",
+        "[2024-05-01 10:10:1{n},123] [INFO] [logging.py:96:log_dist] [Rank 0] step={n}0, skipped=0, lr=[0.001], "
+        "mom=[(0.8, 0.999)]\n[2024-05-01 10:10:1{n},124] [INFO] [timer.py:260:stop] epoch=0/micro_step={n}0/"
+        "global_step={n}0, RunningAvgSamplesPerSec=400.1, MemAllocated=0.1GB\n[ 1,    {n}0] loss: {y}\n",
+        *("loss", "step", 60, None),
+    ),
+    (
         "Stable-Baselines3, https://stable-baselines3.readthedocs.io/en/master/common/logger.html",
         "-----------------------------------------\n| rollout/                |             |\n"
         "|    ep_rew_mean          | -{y}        |\n| time/                   |             |\n"

@@ -189,6 +189,7 @@ def test_of_several_trainer_states_the_one_written_last_counts(tmp_path: Path) -
         ("mlruns/0/ab12/metrics/train/loss", "mlflow_files", "mlruns/0/ab12"),
         ("x/20260101_120000/vis_data/20260101_120000.json", "mmengine", "x"),
         ("logs/none/attempt_0/0/stdout.log", "console", "logs/none"),
+        ("exp/dvclive/plots/metrics/eval/loss.tsv", "csv", "exp"),
     ],
 )
 def test_a_run_is_named_by_its_own_directory(path: str, kind: str, run: str) -> None:
@@ -248,6 +249,27 @@ def test_a_gentle_walk_enters_no_dataset_and_nothing_hidden(tmp_path: Path) -> N
     finder = Finder(str(tmp_path), limits=discover.GENTLE._replace(folder=20))
     assert {os.path.relpath(source.path, tmp_path) for source in finder.scan()} == {"logs/a.log"}
     assert len(Finder(str(tmp_path)).scan()) == 36
+
+
+def test_a_gentle_walk_follows_what_the_run_itself_has_made(tmp_path: Path) -> None:
+    deep = "logs/train/runs/2024-05-01_10-00-00/csv/version_0/metrics.csv"
+    write(tmp_path / deep, ROWS["lightning"])
+    finder = Finder(str(tmp_path), limits=discover.GENTLE, since=1000.0)
+    assert [os.path.relpath(source.path, tmp_path) for source in finder.scan()] == [deep]
+    for folder in (tmp_path / deep).parents:
+        if folder.is_relative_to(tmp_path):
+            os.utime(folder, (900.0, 900.0))
+    assert Finder(str(tmp_path), limits=discover.GENTLE, since=1000.0).scan() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["logs/train/loss.tsv", "fold_0/training_log_2024_5_1_10_10_10.txt"]
+)
+def test_names_of_tables_and_logs(name: str, tmp_path: Path) -> None:
+    kind = "csv" if name.endswith(".tsv") else "console"
+    content = {"csv": "timestamp\tstep\ttrain/loss\n1790000000000\t0\t2.5\n", "console": LINE}
+    write(tmp_path / name, content[kind])
+    assert kinds(tmp_path) == {name: kind}
 
 
 def test_an_unchanged_directory_is_not_listed_again(
