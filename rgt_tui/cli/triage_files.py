@@ -22,6 +22,7 @@ from rgt_tui.handbook import (
     HandbookPage,
     LogSource,
     Unreadable,
+    add_nearest_page,
     all_pages,
     collectives,
     curve_findings,
@@ -101,9 +102,10 @@ def triage_log(
         from rgt_tui.handbook.sample_evidence import weigh_findings
 
         found = weigh_findings(found, samples, pages)
-    found = curve_findings(
-        ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
-    )
+    for add_findings in (curve_findings, add_nearest_page):
+        found = add_findings(
+            ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
+        )
     return found, log_advice(ends.all_line_states, samples)
 
 
@@ -131,6 +133,7 @@ def as_json(
                 ],
                 "never": one.never,
                 "times": one.times,
+                "by_words": one.by_words,
             }
             for one in found
         ],
@@ -167,7 +170,10 @@ def as_text(
             where = f"{name}:{one.line_no}"
         else:
             where = name
-        yield f"{where}: {one.gotcha} {translate(one.title)} ({one.severity}, {one.confidence:.0%} sure)"
+        nearest = f"{translate('nearest page by words')}: " if one.by_words else ""
+        yield (
+            f"{where}: {nearest}{one.gotcha} {translate(one.title)} ({one.severity}, {one.confidence:.0%} sure)"
+        )
         yield f"  do     {translate(ACTION_WORDS[AdvisedAction(one.action)])}"
         yield f"  never  {translate(one.never)}"
         for number, fix in enumerate(one.fix, 1):

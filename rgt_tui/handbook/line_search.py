@@ -46,22 +46,33 @@ _FRAME_START = re.compile(r' (?=File "[^"\n]{1,400}", line \d)')
 _RAISED_NAME = re.compile(
     r" (?=(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit)\b)"
 )
+_WRAPPED = re.compile(
+    r"\s*(?:\w{1,60}\.){0,8}\w{1,60}(?:Error|Exception|StackTrace|Failure): "
+    r"(?=(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): )"
+)
+"""The name of an exception in front of another one's, which it wraps."""
 _VALUES = re.compile(
     r"\b\w*(?:exc|exception|error|type|kind)\w*=['\"]?((?:\w+\.)*[A-Z]\w*(?:Error|Exception))['\"]?\b[^\n]{0,200}?"
     r"\b(?:error|message|msg|exc_value|value|reason|detail|err)=\"((?:[^\"\\\n]|\\.){1,1000})\""
 )
 """An exception in a line of keys and values."""
 _FRAME = re.compile(r"""(?s:.*)^ +(File "[^"\n]{1,400}", line \d+[^\n]{0,200})""", re.MULTILINE)
+_NOTEBOOK_FRAME = re.compile(
+    r"(?s:.*)^File ([^\s<][^\n]{0,400}?):(\d+), in ([^\n(]{1,200})", re.MULTILINE
+)
+"""The innermost frame as notebooks print it."""
 _COMMENT = re.compile(r"\s*(?:#(?!#\[error\])|//|\* )")
 _QUOTED = re.compile(
     r"\s*\+{1,4} (?=\S)|\s*[-*] [^\n]{0,80}`|\s*-\s+['\"][^\n]*['\"],?\s*$"
     r"|[^\n]{0,200}(?:^|[\s;|&($])(?:[zef]?grep|rg|awk|sed|jq)\s[^\n]{0,200}['\"]"
+    r"|\[[\w./-]{1,80}(?: \([\w-]{1,20}\))? [0-9a-f]{7,40}\] |HEAD is now at [0-9a-f]{7}"
+    r"|(?=[0-9a-f]{0,9}[a-f])(?=[0-9a-f]{0,9}\d)[0-9a-f]{7,10} (?!\w{0,40}(?:Error|Exception))[A-Z][a-z]+ "
     r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]"
     r"|print\(|echo +[\"']|trap +[\"']|log\w*\.\w+\(|warnings\.warn\()"
     r"|\s*['\"]?(?!\w{0,30}(?:[Ee]rror|[Mm]essage|msg|[Rr]eason|[Ee]xception|[Dd]etail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
     r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
 )
-"""A line that quotes errors: a trace of the shell (set -x), a search for them, code, a list of settings."""
+"""A line that quotes errors: a trace of the shell (set -x), a search for them, code, settings, commits."""
 # Python's own words for exceptions in destructors, see `find_quoted_rows`.
 _IGNORED = "Exception ignored in"
 
@@ -413,6 +424,8 @@ def states_of(line: str) -> list[str]:
         line = text.rstrip("\n").replace("\n", "\r")
     if '="' in line and (match := _VALUES.search(line)) is not None:
         line = f"{line}\r{match[1]}: {match[2]}".replace('\\"', '"')
+    if ": " in line and (match := _WRAPPED.match(line)) is not None:
+        line = f"{line}\r{line[match.end() :]}"
     if _TRACEBACK in line:
         if (match := _ESCAPED.search(line)) is not None:
             raised = match[0].replace("\\n", "\r").replace('\\"', '"')
@@ -539,15 +552,23 @@ def hits_of(page: HandbookPage, rows: Sequence[LineState], text: str) -> Iterato
         if row.quoted or row.number in seen or _COMMENT.match(row.text):
             continue
         seen.add(row.number)
-        frame = _FRAME.match(matched)
         yield LineHit(
             id=page.id,
             line=(row.original or row.before + row.text).strip(),
             line_no=row.number,
             text=row.text.strip(),
             name=name,
-            frame=frame[1] if frame is not None else "",
+            frame=_find_innermost_frame(matched),
         )
+
+
+def _find_innermost_frame(matched: str) -> str:
+    """Return the innermost frame of a traceback, as Python's own tracebacks have it; empty = none."""
+    if (frame := _FRAME.match(matched)) is not None:
+        return frame[1]
+    if (frame := _NOTEBOOK_FRAME.match(matched)) is not None:
+        return f'File "{frame[1]}", line {frame[2]}, in {frame[3]}'
+    return ""
 
 
 def _iterate_matches(

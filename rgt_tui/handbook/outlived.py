@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from rgt_tui.handbook.line_search import (
@@ -51,14 +51,38 @@ _REPORTS_FAILURE = re.compile(
     r"(?i)err(?:or|no)|exception|fail|fatal|abort|assert|panic|\bcan(?:no|')t\b|could ?n[o']t|unable|invalid|illegal"
     r"|denied|refuse|\blost\b|terminated|exceed|insufficient|\bno more\b|\bout of\b|unavailable|mismatch|corrupt"
     r"|truncated|premature|missing|\bnot (?:found|available|enough|enabled)|\bd(?:o|oes|id)(?: not|n't)\b|previous xid"
+    r"|exit|\bkill|\bsignal\b|\bSIG[A-Z]{3,4}\b|crash|\bdied\b|segmentation|timed out|unreachable|\bfull\b"
+    r"|no space|\bE(?:NOSPC|DQUOT|CONN\w+|TIMEDOUT|HOST\w+|NET\w+|AI_\w+)\b|空间|espacio|espace|speicherplatz|容量"
 )
+_STATUS = re.compile(
+    r"(?i)(?:exit|return)(?:ed|s)?[ _-]?(?:with )?(?:exit |return )?(?:code|status|value)?['\"]?(?: (?:is|was|of))?"
+    r"\s?[:=(]{0,2}\s?(-?\d{1,3})\b(?![.%\d])"
+    r"|\bsignal:? ?[#=(]{0,2}(\d{1,2})\b|\b(?:sig|\d{1,2}/)(kill|segv|abrt|bus|ill|fpe)\b"
+)
+"""How a process ended, in the words of any launcher: an exit status, a signal's number or name."""
 _MILD_WORDS = re.compile(
     r"(?i)\b(?:warn(?:ings?)?|info|debug|\w*deprecat\w*|ignor\w*|skip\w*|retry\w*|suggestion)\b"
 )
 _GRAVE_WORDS = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|\w(?:Error|Exception)\b[:(]")
 _NO_FAILURE = re.compile(
     r"(?i)(?<![\w.])(?:0|no) (?:\w+ )?(?:corrupt\w*|missing|errors?|fail\w*)|\btruncated (?:to|at|after) \w"
+    r"|\b(?:missing|unexpected|failed|errors?|corrupt\w*|mismatch\w*)(?: \w+)?\s?[:=]\s?(?:0\b(?!\.\d)|\[\]|none\b)"
 )
+WARNS = re.compile(
+    r": W (?:tensorflow|external|xla)/|^\[?W\d{3,4} \S+ +\d|torch/(?:cuda|xpu|npu)/__init__\.py:\d+: UserWarning"
+)
+"""A framework only warns of what it found of devices and their libraries: it goes on, on the CPU."""
+_ENDS_RUN = re.compile(
+    r"(?:\b|_)(?:ERROR|FATAL|CRITICAL)\b|^[\w.]*[a-z](?:Error|Exception)(?:: (?![-+\d.%]+$)|$)"
+    r"|(?:^|[\]:|] ?)(?i:(?:uncaught |fatal |internal )?error|fatal|panic)\]?:(?! *[-+\d.%]+$)|错误[:：]|##\[error\]"
+    r"|(?i:\b(?:job|process|task|worker|executor|container|subprocess|command|cell|kernel|session|program|script|node"
+    r"|host)\b[^\n]{0,80}\b(?:killed|aborted|failed|lost|exited|died|dead|crashed|terminated|exceeded|cancell?ed"
+    r"|evicted|preempted)\b(?! \w+ 0\b)|\bexit(?:ed|s)?(?: with)?(?: return)?(?: code| status)[ =:]{1,3}-?[1-9])"
+    r"|\bSIG(?!TERM|INT|HUP)[A-Z]{3,6}\b|core dumped|^terminate called|^[EF]\d{4} |^\*\*\* |[Ee]xception code:"
+    r"|\b[Aa]bort(?:ed)?\b|^\s{0,4}what\(\):"
+)
+"""A line with which a program, or who started it, ends: more than a word for a failure."""
+_FRAME = re.compile(r'^\s*File "[^"\n]+", line \d')
 SAVED_BY = ("U6", "U7", "U33", "CKPT1")
 """Pages about what could not be stored: over once a checkpoint was saved."""
 
@@ -209,11 +233,59 @@ def find_stated_ends(
         hits: The matches of the pages' patterns that count.
     """
     if any(
-        pages[hit.id].role == PageRole.CAUSE and pages[hit.id].severity == Severity.FATAL
+        pages[hit.id].role == PageRole.CAUSE
+        and pages[hit.id].severity == Severity.FATAL
+        and not WARNS.search(hit.text)
         for hit in hits
     ):
         return []
     worded = [page for page in pages.values() if page.end_words]
+    # What a pattern knows is surer.
+    known = {
+        hit.line_no
+        for hit in hits
+        if pages[hit.id].role != PageRole.UNKNOWN and pages[hit.id].severity == Severity.FATAL
+    }
+    # A launcher ends the other ranks after an exception of one.
+    raised = any(RAISED.match(hit.text) for hit in hits)
+    found: list[LineHit] = []
+    for number, state, said in find_failure_lines(end, last):
+        if number in known:
+            continue
+        low = said.lower()
+        if not raised:
+            low += f" {_name_signal(said)}"
+        found.extend(
+            LineHit(id=page.id, line=state, line_no=number, text=said.strip(), by_end_words=True)
+            for page in worded
+            if matches_words(low, page.end_words, page.unless)
+        )
+    return list(drop_outlived(found, pages, end, last))
+
+
+def _name_signal(said: str) -> str:
+    """Return ``=killed`` or ``=crashed`` if a line reports an end by SIGKILL or by a fault, else nothing."""
+    kill, faults, shell_base = 9, (4, 6, 7, 8, 10, 11), 128
+    for status, number, name in _STATUS.findall(said):
+        signal = int(number or status or 0)
+        if status and signal > shell_base:
+            signal -= shell_base
+        elif status:
+            signal = max(0, -signal)
+        if signal == kill or name.lower() == "kill":
+            return "=killed"
+        if signal in faults or name:
+            return "=crashed"
+    return ""
+
+
+def find_failure_lines(end: str, last: int) -> Iterator[tuple[int, str, str]]:
+    """Yield the lines that report a failure at the end of a log: number, text, text without prefixes.
+
+    Args:
+        end: End of the log.
+        last: Number of its last line.
+    """
     passed = max((mark.number for mark in find_progress(end, last)), default=-1)
     lines = end.rstrip().split("\n")
     first = last - end[len(end.rstrip()) :].count("\n") - len(lines) + 1
@@ -223,7 +295,6 @@ def find_stated_ends(
     quoted = find_quoted_rows(lines[start:])
     # After the same line the program continued before.
     survived = {_shape_of(states_of(line)[-1]) for line in lines[: max(0, passed - first)]}
-    found: list[LineHit] = []
     for place, line in enumerate(lines[start:]):
         state = states_of(line)[-1]
         said = _NO_FAILURE.sub("", writer_of(state)[1][:1000])
@@ -234,16 +305,21 @@ def find_stated_ends(
             continue
         if _MILD_WORDS.search(said) and not _GRAVE_WORDS.search(said):
             continue
-        low = said.lower()
-        found.extend(
-            LineHit(
-                id=page.id,
-                line=state.strip(),
-                line_no=first + start + place,
-                text=said.strip(),
-                by_end_words=True,
-            )
-            for page in worded
-            if matches_words(low, page.end_words, page.unless)
-        )
-    return list(drop_outlived(found, pages, end, last))
+        yield first + start + place, state.strip(), said
+
+
+def find_last_words(end: str, last: int) -> list[tuple[int, str, str]]:
+    """Return the last lines that report a failure, as `find_failure_lines`; empty if the log does not end in one.
+
+    Args:
+        end: End of the log.
+        last: Number of its last line.
+    """
+    # A few lines may follow the error, such as a launcher's.
+    most_after, most_lines = 25, 8
+    found = [row for row in find_failure_lines(end, last) if not _FRAME.match(row[2])]
+    stop = last - end[len(end.rstrip()) :].count("\n")
+    ends = any(stop - number <= most_after and _ENDS_RUN.search(said) for number, _, said in found)
+    if not ends:
+        return []
+    return found[-most_lines:]

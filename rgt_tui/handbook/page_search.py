@@ -6,6 +6,7 @@ Texts are ranked by BM25 over weighted fields; ``handbook/search/words.toml`` sa
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import tomllib
@@ -21,6 +22,7 @@ from rgt_tui.model import FrozenStruct
 _WORD = re.compile(r"[a-z0-9]+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _VOWEL = re.compile(r"[aeiouy]")
+_PATH = re.compile(r"(?:/[\w.+-]+){2,}|[A-Za-z]:\\\S+")
 
 
 class SearchWords(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +49,7 @@ class TermReader:
         for group in words.same:
             for phrase in group:
                 # "=" marks a group: no stem begins with it.
-                self._groups.setdefault(tuple(self._list_stems(phrase)), f"={group[0]}")
+                self._groups.setdefault(tuple(self.list_stems(phrase)), f"={group[0]}")
         self._longest = max(map(len, self._groups), default=1)
         self.grouped_words = {
             stems[0]: term for stems, term in self._groups.items() if len(stems) == 1
@@ -59,7 +61,7 @@ class TermReader:
 
         Filler words and single letters count only within phrases.
         """
-        stems = self._list_stems(text)
+        stems = self.list_stems(text)
         within_weight = 0.7
         covered = 0
         for at, stem in enumerate(stems):
@@ -72,7 +74,12 @@ class TermReader:
             if len(stem) > 1 and stem not in self._filler:
                 yield self.grouped_words.get(stem, stem), within_weight if at < covered else 1.0
 
-    def _list_stems(self, text: str) -> list[str]:
+    def is_filler(self, word: str) -> bool:
+        """Return whether a word says nothing."""
+        return word in self._filler
+
+    def list_stems(self, text: str) -> list[str]:
+        """Return the stems of the words of a text; filler words stay as they are."""
         words = _WORD.findall(_HUMP.sub(" ", text).lower())
         return [word if word in self._filler else self._find_stem(word) for word in words]
 
@@ -291,3 +298,96 @@ def find_pages(term: str, pages: Iterable[HandbookPage]) -> list[HandbookPage]:
         if score >= enough and ranked[number][1] >= enough_share
     }
     return [known[number] for number in sorted(found, key=order, reverse=True)]
+
+
+class PhraseIndex:
+    """Compares lines with single phrases of pages: literals of their patterns, titles, symptoms, questions.
+
+    Words count together with those next to them, so that "not enough" is not "enough".
+    """
+
+    def __init__(self, pages: Sequence[HandbookPage]) -> None:
+        self._phrases: list[tuple[int, frozenset[str]]] = [
+            (number, _list_word_pairs(text))
+            for number, page in enumerate(pages)
+            for text in (*page.needles, *page.asked, page.title, f"{page.title} {page.symptom}")
+        ]
+        holding: dict[str, list[int]] = defaultdict(list)
+        for place, (_, terms) in enumerate(self._phrases):
+            for term in terms:
+                holding[term].append(place)
+        self._holding = holding
+        self._worth = {
+            term: math.log((len(self._phrases) + 1) / (len(places) + 0.5)) ** 2
+            for term, places in holding.items()
+        }
+        self._most_worth = math.log(len(self._phrases) + 1) ** 2
+        self._lengths = [self._measure_length(terms) for _, terms in self._phrases]
+
+    def _measure_length(self, terms: Iterable[str]) -> float:
+        return math.sqrt(sum(self._worth.get(term, self._most_worth) for term in terms)) or 1.0
+
+    def score_pages(self, lines: Sequence[str]) -> dict[int, float]:
+        """Return page → how much its nearest phrases resemble the lines, most of it for the nearest."""
+        wanted: set[str] = set()
+        for line in lines:
+            wanted |= _list_word_pairs(line)
+        shared: dict[int, float] = defaultdict(float)
+        for term in wanted:
+            for place in self._holding.get(term, ()):
+                shared[place] += self._worth[term]
+        length = self._measure_length(wanted)
+        by_page: dict[int, list[float]] = defaultdict(list)
+        for place, amount in shared.items():
+            by_page[self._phrases[place][0]].append(amount / (self._lengths[place] * length))
+        parts = (1.0, 0.5, 0.25, 0.12)
+        return {
+            number: sum(
+                part * score
+                for part, score in zip(parts, sorted(scores, reverse=True), strict=False)
+            )
+            for number, scores in by_page.items()
+        }
+
+
+def _list_word_pairs(text: str) -> frozenset[str]:
+    """Return the stems of a text, and its pairs of neighbours.
+
+    Paths, long numbers and the word that every tool puts before its errors say nothing.
+    """
+    longest_number = 3
+    stems = [
+        stem
+        for stem in shipped_reader().list_stems(_PATH.sub(" ", text).replace("fatal:", ""))
+        if len(stem) > 1 and (not stem.isdigit() or len(stem) <= longest_number)
+    ]
+    pairs = {f"{one} {other}" for one, other in itertools.pairwise(stems)}
+    return frozenset(pairs.union(stem for stem in stems if not shipped_reader().is_filler(stem)))
+
+
+@functools.lru_cache(maxsize=2)
+def _build_phrase_index(pages: tuple[HandbookPage, ...]) -> PhraseIndex:
+    return PhraseIndex(pages)
+
+
+def find_nearest_page(
+    lines: Sequence[str], pages: Iterable[HandbookPage], least: float = 0.26
+) -> HandbookPage | None:
+    """Return the page whose words are nearest to some lines; None = none is near.
+
+    Args:
+        lines: Lines that report a failure.
+        pages: The handbook.
+        least: How near it has to be: 1 would be a page's very phrase.
+    """
+    known = tuple(pages)
+    # Of what the search by words says, next to the nearest phrases: chosen on public reports that
+    # triage did not know.
+    search_share = 0.03
+    scores: dict[int, float] = defaultdict(float, _build_phrase_index(known).score_pages(lines))
+    for number, (score, _) in build_page_index(known).score_texts(" . ".join(lines)).items():
+        scores[number] += search_share * score
+    best = max(scores, key=scores.__getitem__, default=None)
+    if best is None or scores[best] < least:
+        return None
+    return known[best]
