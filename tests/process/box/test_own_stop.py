@@ -13,20 +13,21 @@ from rgt_box import secret_store
 from rgt_box.autostop import own_stop
 from rgt_box.autostop.own_stop import NoStopKey, OwnStop, own_key
 
-from rgt_tui.demo import InjectedFault, LocalRunPod, LocalVast
+from rgt_tui.demo import InjectedFault, LocalVast
 from rgt_tui.model import BillingVerb
 from rgt_tui.providers.answers import ANYWHERE, answers_of
 from tests.contract.providers.conftest import exchanges_fit_the_table  # noqa: F401 (used by every test here)
+from tests.contract.providers.fakes.renting_runpod import RentingRunPod
 from tests.process.box.parking_box import INSTANCE, KEY, POD, serving
 
 STOP = f"POST /v2/pods/{POD}/action"
 
 
 @pytest.fixture
-def runpod(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, LocalRunPod]]:
+def runpod(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[OwnStop, RentingRunPod]]:
     monkeypatch.setenv("RUNPOD_API_KEY", KEY)
     monkeypatch.setenv("RUNPOD_POD_ID", POD)
-    plane = LocalRunPod(settle_s=0)
+    plane = RentingRunPod(settle_s=0)
     plane.add_pod(POD, "lab")
     plane.machine_keys[KEY] = POD
     with serving(plane):
@@ -56,7 +57,7 @@ def test_an_answer_proves_here_what_it_proves_on_the_client(kind: str) -> None:
 START_REFUSED = "a start of the running pod was refused (409: action 'start' is not available while pod is RUNNING)"
 
 
-def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_the_proof_of_runpod_is_a_refused_start(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     own, plane = runpod
     assert own_stop.prove_stop_right(own) == (
         True,
@@ -79,7 +80,7 @@ def test_the_proof_of_vast_sets_the_state_that_it_has(vast: tuple[OwnStop, Local
 
 
 def test_a_key_that_may_read_and_not_stop_is_no_proof(
-    runpod: tuple[OwnStop, LocalRunPod], vast: tuple[OwnStop, LocalVast]
+    runpod: tuple[OwnStop, RentingRunPod], vast: tuple[OwnStop, LocalVast]
 ) -> None:
     for (own, plane), name in ((runpod, "RUNPOD_API_KEY"), (vast, "CONTAINER_API_KEY")):
         plane.machine_keys_read_only = True
@@ -103,7 +104,7 @@ def test_a_key_that_may_read_and_not_stop_is_no_proof(
     ],
 )
 def test_only_the_expected_refusal_is_a_proof(
-    runpod: tuple[OwnStop, LocalRunPod], fault: Any
+    runpod: tuple[OwnStop, RentingRunPod], fault: Any
 ) -> None:
     own, plane = runpod
     plane.inject_faults(InjectedFault(on=STOP, **fault))
@@ -115,7 +116,7 @@ def test_only_the_expected_refusal_is_a_proof(
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING", "EXITED", "ERROR"])
 def test_nothing_is_tried_while_a_start_could_change_something(
-    runpod: tuple[OwnStop, LocalRunPod], status: str
+    runpod: tuple[OwnStop, RentingRunPod], status: str
 ) -> None:
     own, plane = runpod
     plane.pods[POD].status = status
@@ -134,7 +135,7 @@ def test_an_instance_that_is_being_stopped_is_not_set_to_running(
 
 
 def test_cloudflares_refusal_of_a_program_is_named_and_is_not_the_keys(
-    runpod: tuple[OwnStop, LocalRunPod], monkeypatch: pytest.MonkeyPatch
+    runpod: tuple[OwnStop, RentingRunPod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, _ = runpod
     assert own.query_state().state == "on", "rgt names itself"
@@ -167,7 +168,7 @@ def test_a_key_that_a_person_put_here_is_taken_first(
         shutil.rmtree(folder)
 
 
-def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_a_pod_is_read_and_stopped(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     own, plane = runpod
     assert own.query_state().state == "on"
     assert own.send_stop().proves == "accepted"
@@ -206,7 +207,7 @@ def test_an_instance_of_vast_is_read_and_stopped(vast: tuple[OwnStop, LocalVast]
     ],
 )
 def test_what_an_answer_of_runpod_proves(
-    runpod: tuple[OwnStop, LocalRunPod], fault: Any, proves: str
+    runpod: tuple[OwnStop, RentingRunPod], fault: Any, proves: str
 ) -> None:
     own, plane = runpod
     plane.inject_faults(InjectedFault(on=STOP, **fault))
@@ -245,14 +246,14 @@ def test_an_error_at_200_is_none_of_success(
     ],
 )
 def test_a_reading_that_does_not_say_it_plainly_is_unknown(
-    runpod: tuple[OwnStop, LocalRunPod], raw: bytes, status: int
+    runpod: tuple[OwnStop, RentingRunPod], raw: bytes, status: int
 ) -> None:
     own, plane = runpod
     plane.inject_faults(InjectedFault(on="GET ", status=status, raw=raw))
     assert own.query_state().state == "unknown"
 
 
-def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     own, plane = runpod
     plane.pods[POD].locked = True
     assert own_stop.prove_stop_right(own) == (
@@ -261,7 +262,7 @@ def test_a_locked_pod_cannot_be_armed(runpod: tuple[OwnStop, LocalRunPod]) -> No
     )
 
 
-def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     own, plane = runpod
     plane.inject_faults(
         InjectedFault(
@@ -281,20 +282,20 @@ def test_the_key_stands_in_no_message(runpod: tuple[OwnStop, LocalRunPod]) -> No
     ],
 )
 def test_a_key_goes_to_no_odd_address(
-    runpod: tuple[OwnStop, LocalRunPod], url: str, words: str
+    runpod: tuple[OwnStop, RentingRunPod], url: str, words: str
 ) -> None:
     with pytest.raises(NoStopKey, match=words):
         OwnStop({"kind": "runpod", "url": url}, POD)
 
 
-def test_https_is_spoken_where_it_is_asked_for(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_https_is_spoken_where_it_is_asked_for(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     _, plane = runpod
     own = OwnStop({"kind": "runpod", "url": plane.base_url.replace("http:", "https:")}, POD)
     assert own.query_state().state == "unknown"  # this server does not
     assert plane.requests == []
 
 
-def test_without_an_address_it_is_the_vendors(runpod: tuple[OwnStop, LocalRunPod]) -> None:
+def test_without_an_address_it_is_the_vendors(runpod: tuple[OwnStop, RentingRunPod]) -> None:
     assert OwnStop({"kind": "runpod"}, POD)._url == "https://api.runpod.io"
 
 
