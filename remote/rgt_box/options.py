@@ -6,7 +6,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Mapping
 
     from rgt_wire import JsonObject
 
@@ -62,7 +62,7 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> Json
 
 
 def _convert_value(name: str, kind: str, value: str) -> Any:
-    kinds: JsonObject = {"str": str, "int": int, "float": float}
+    kinds: Mapping[str, Any] = {"str": str, "int": int, "float": float}
     try:
         return kinds[kind](value)
     except ValueError:
@@ -76,3 +76,12 @@ def parse_or_exit(argv: list[str], spec: dict[str, str], help_text: str) -> Json
     except UsageError as problem:
         print(f"{problem} (see --help)", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def refuse_verb(argv: list[str], help_text: str) -> int:
+    """Print the help for a first word that is no verb; return the exit status, 0 for ``--help``."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(help_text.strip())
+        return 0
+    print(help_text.strip(), file=sys.stderr)
+    return 2

@@ -314,10 +314,7 @@ def main(argv: list[str]) -> int:
         "find": find_exposed,
     }
     if not argv or argv[0] not in verbs:
-        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        if argv and argv[0] in ("-h", "--help"):
-            return 0
-        return 2
+        return options.refuse_verb(argv, HELP)
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
     if argv[0] in ("put", "remove") and not found["name"]:
         print("secret: --name NAME is missing", file=sys.stderr)

@@ -195,7 +195,7 @@ def list_sources(jobs: list[str], patterns: list[str]) -> list[str]:
 
 
 def _found_runs() -> list[found_run.FoundRun]:
-    raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    raws = state_files.read_found(place.state_dir())
     return [run for run in map(found_run.load_run, raws) if run is not None]
 
 

@@ -138,10 +138,7 @@ def found_runs() -> dict[str, found_run.FoundRun]:
     """Return name → training run that the recorder has found and that has not ended."""
     from rgt_box import place
 
-    runs = [
-        found_run.load_run(raw)
-        for raw in state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
-    ]
+    runs = [found_run.load_run(raw) for raw in state_files.read_found(place.state_dir())]
     return {run.name: run for run in runs if run is not None and run.ended is None}
 
 

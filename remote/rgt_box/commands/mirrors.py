@@ -53,10 +53,7 @@ MOST = 4 << 20
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     if not argv or argv[0] not in VERBS:
-        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        if argv and argv[0] in ("-h", "--help"):
-            return 0
-        return 2
+        return options.refuse_verb(argv, HELP)
     options.parse_or_exit(argv[1:], {}, HELP)
     problems: list[str] = []
     if argv[0] == "show":

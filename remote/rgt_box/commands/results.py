@@ -195,7 +195,7 @@ def build_owners(
     for pattern in runs:
         for path in _expand_glob(pattern):
             owners.claim_path(path, f"run {os.path.basename(os.path.normpath(path))}")
-    rows = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    rows = state_files.read_found(place.state_dir())
     found = [run for run in map(found_run.load_run, rows) if run is not None]
     for run in found:
         _claim_found_run(owners, run)
@@ -320,7 +320,7 @@ def iterate_creation_times(roots: list[str], jobs: list[str]) -> Iterator[tuple[
     )
     if not _is_on_root(state, roots):
         return
-    for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
+    for raw in state_files.read_found(state):
         if isinstance(raw, dict):
             started = raw.get("started")
         else:

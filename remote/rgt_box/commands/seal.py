@@ -168,7 +168,7 @@ def describe_activity(found: JsonObject) -> list[str]:
             "a training process is alive: pid %d, %s"
             % (proc["pid"], proc.get("run") or proc["cmd"])
         )
-    for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
+    for raw in state_files.read_found(state):
         pid, ticks = raw.get("pid"), raw.get("ticks")
         if (
             isinstance(pid, int)

@@ -213,7 +213,7 @@ def _target_of_found_run(run: found_run.FoundRun) -> StopTarget:
 
 
 def _found_runs() -> list[found_run.FoundRun]:
-    raws = state_files.read_json(place.state_dir(), state_files.FOUND).get("runs") or []
+    raws = state_files.read_found(place.state_dir())
     runs = [run for run in map(found_run.load_run, raws) if run is not None and run.ended is None]
     return [run for run in runs if procstat.is_alive(run.pid, run.ticks)]
 

@@ -67,10 +67,7 @@ def main(argv: list[str]) -> int:
         "prune": prune_versions,
     }
     if not argv or argv[0] not in actions:
-        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        if argv and argv[0] in ("-h", "--help"):
-            return 0
-        return USAGE
+        return options.refuse_verb(argv, HELP)
     found = options.parse_or_exit(argv[1:], SPEC, HELP)
     if argv[0] in ("take", "publish"):
         needs = "staging"

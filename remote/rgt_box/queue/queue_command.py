@@ -301,10 +301,7 @@ def main(argv: list[str]) -> int:
         "take-out": lambda job, found: edit_queue(job, found, "take-out"),
     }
     if not argv or argv[0] not in (*actions, "list", "new", "pod"):
-        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
-        if argv and argv[0] in ("-h", "--help"):
-            return 0
-        return USAGE
+        return options.refuse_verb(argv, HELP)
     if argv[0] == "new":
         return make_sweep_job()
     if argv[0] == "pod":

@@ -157,6 +157,11 @@ def read_json(folder: str, name: str) -> JsonObject:
     return {}
 
 
+def read_found(folder: str) -> list[JsonObject]:
+    """Return the training runs that the recorder has found, as they are stored."""
+    return read_json(folder, FOUND).get("runs") or []
+
+
 def read_status(folder: str, name: str) -> JsonObject | None:
     """Return the status that a live process has written, or None."""
     for where in state_folders(folder):

@@ -28,6 +28,17 @@ from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
 
+def _parse_unchanged(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFileError(
+            translate(
+                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
+            )
+        ) from error
+
+
 def dump_fleet(specs: Sequence[BoxSpec]) -> str:
     """Return a fleet file for these boxes."""
     tables = {
@@ -65,14 +76,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     Raises:
         FleetFileError: a name exists or is invalid, or the file or the result is broken.
     """
-    try:
-        before = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(
-            translate(
-                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
-            )
-        ) from error
+    before = _parse_unchanged(path, text)
     present = before.get("boxes", {})
     if not isinstance(present, dict):
         line = Positions(text).line_number_of(("boxes",))
@@ -134,14 +138,7 @@ def without_box(path: Path, text: str, name: str) -> str:
     Raises:
         FleetFileError: it has no such box, or the box is not written as tables of its own.
     """
-    try:
-        before = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(
-            translate(
-                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
-            )
-        ) from error
+    before = _parse_unchanged(path, text)
     if name not in before.get("boxes", {}):
         raise FleetFileError(translate("{path} has no box {name!r}", path=path, name=name))
     line = Positions(text).line_number_of(("boxes", name))
@@ -377,14 +374,7 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
         FleetFileError: the file is broken, or the box is not a table of its own; the message says
             what to write by hand.
     """
-    try:
-        before = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FleetFileError(
-            translate(
-                "{path} is not valid TOML and was not changed: {error}", path=path, error=error
-            )
-        ) from error
+    before = _parse_unchanged(path, text)
     table = before.get("boxes", {}).get(name)
     if not isinstance(table, dict):
         raise FleetFileError(translate("{path} has no box {name!r}", path=path, name=name))
