@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, Callable, Sequence
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from rgt_train.checkpoint.snapshot import digest_of, outside_compile, version_of, window_of
 from rgt_train.checkpoint.state import RunState
@@ -79,6 +80,65 @@ def _capturing() -> bool:
     )
 
 
+class GradientLifetime:
+    """Finds out whether gradients outlive a step, as in a loop that accumulates them by itself.
+
+    ``zero_grad`` removes the tensor in ``.grad``: one that is still there at the next step of its
+    optimizer has grown over a step boundary. (One that is zeroed in place looks the same, and is
+    saved in vain.)
+
+    Args:
+        optimizers: The optimizers, some of whose parameters are watched until this is known.
+    """
+
+    def __init__(self, optimizers: Sequence[Any]) -> None:
+        self._watched: dict[int, torch.Tensor] = {}
+        self._last: dict[int, TensorWeakRef] | None = None
+        self._carried = False
+        self._handles: list[Any] = []
+        for optimizer in optimizers:
+            register = getattr(optimizer, "register_step_pre_hook", None)
+            if register is None:
+                continue
+            self._handles.append(register(outside_compile(self._judge_gradients)))
+            for group in getattr(optimizer, "param_groups", []):
+                few = group["params"][:: len(group["params"]) // 4 + 1]
+                self._watched.update({id(parameter): parameter for parameter in few})
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a save needs the gradients: some outlive a step, or that is not known yet."""
+        undecided = self._last is None or bool(self._last)
+        return self._carried or (bool(self._watched) and undecided)
+
+    def note_boundary(self) -> None:
+        """Note the gradients that are there at the end of a step."""
+        if self._carried or not self._watched:
+            self.remove_hooks()  # not in a hook, while torch goes through them
+        self._last = {
+            key: TensorWeakRef(parameter.grad)
+            for key, parameter in self._watched.items()
+            if parameter.grad is not None
+        }
+
+    def remove_hooks(self) -> None:
+        """Remove the hooks from the optimizers."""
+        self._watched.clear()
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _judge_gradients(self, optimizer: Any, *_: Any) -> None:
+        last = self._last
+        if not last:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                before = last.pop(id(parameter), None)
+                if before is not None:
+                    del self._watched[id(parameter)]
+                    self._carried = self._carried or before() is parameter.grad
+
+
 class StepBoundary:
     """Knows whether anything has changed since the last step boundary.
 
@@ -102,6 +162,11 @@ class StepBoundary:
     ) -> None:
         self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
         self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
+        watched: Sequence[Any] = ()
+        if state.world == 1:  # of several ranks, none can represent all
+            watched = optimizers
+        self._gradients = GradientLifetime(watched)
+        state.keeps_gradients = lambda: self._gradients.is_kept
         self._changed_at_end = False
         state.hooked = self._hooks.sees_all_changes
         for silent in self._hooks.silent:
@@ -126,6 +191,7 @@ class StepBoundary:
     def note_step(self) -> None:
         """Note that a step is over."""
         self._hooks.touched = False
+        self._gradients.note_boundary()
         self.keep_epoch_end()
 
     def keep_epoch_end(self, random: dict[str, Any] | None = None) -> None:
@@ -162,6 +228,7 @@ class StepBoundary:
     def close(self) -> None:
         """Remove the hooks from the optimizers."""
         self._hooks.close()
+        self._gradients.remove_hooks()
 
     def _note_graph_capture(self) -> None:
         self._state.hooked = False

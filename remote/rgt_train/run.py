@@ -235,6 +235,7 @@ class Run:
             while not self.finished and not self._is_over():
                 self._boundary.keep_epoch_end(self._pending.rng)
                 self._data.begin_epoch()
+                self._pending.begin_epoch()
                 self._search.next_epoch()
                 self._beat.enter_phase(LOOP)
                 yield self.progress.epoch
@@ -424,6 +425,7 @@ class Run:
         self._data.require_steps_left()
         self.progress.advance()
         self._beat.record_step(self.progress.step)
+        self._state.note_modes()
         self._pending.note_step()
         self.progress.loss = self._ranks.mean_over_ranks([shown])[0]
         self.progress.add_loss(self.progress.loss)
@@ -639,14 +641,17 @@ class Run:
             files.report.print_line,
         )  # fmt: skip
         found: Mapping[str, list[str]] = {}
-        if files.restored is not None:
-            found = files.restored.found
-        self._search = StateSearch(
-            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.print_line, found
-        )  # fmt: skip
+        content: Mapping[str, Any] = {}
         proof: Mapping[str, Any] = {}
         if files.restored is not None:
+            found = files.restored.found
+            if self._ranks.is_writer:  # whose content it is
+                content = files.restored.content
             proof = files.restored.proof
+        self._search = StateSearch(
+            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.print_line, found,
+            content,
+        )  # fmt: skip
         steps = 0
         if self._ranks.world == 1:
             steps = o.prove
@@ -686,7 +691,8 @@ class Run:
         """Return what a checkpoint says about data, about state that was not given, and a proof."""
         self._proof.begin_save(self.progress.step)
         found = self._search.at_save()
-        return {**self._data.loading_facts(), "not_given": found, "proof": self._proof.result}
+        facts = {"not_given": found, "content": self._search.content, "proof": self._proof.result}
+        return {**self._data.loading_facts(), **facts}
 
     def _note_alive(self) -> None:
         if self._watchdog is not None:

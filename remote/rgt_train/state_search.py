@@ -12,6 +12,7 @@ from __future__ import annotations
 import dis
 import functools
 import gc
+import io
 import os
 import re
 import sys
@@ -29,14 +30,21 @@ from typing import (
     Mapping,
     Sequence,
 )
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from rgt_train.checkpoint.encoding import random_state
-from rgt_train.checkpoint.snapshot import outside_compile
+from rgt_train.checkpoint.encoding import tensor_ids
+from rgt_train.checkpoint.snapshot import outside_compile, version_of
+from rgt_train.data.rng import find_generators, random_state
 from rgt_train.data.sampler import BatchPlan
+
+_ASIDE = (
+    "rgt_train", "tqdm", "logging", "threading", "matplotlib", "wandb", "rich", "torchmetrics",
+)  # fmt: skip
+"""Packages whose objects change and are no state of a training."""
 
 
 class StateSurvey:
@@ -61,7 +69,7 @@ class StateSurvey:
         if value is None or isinstance(value, (bool, int, float)):
             self.found[path] = repr(value)
             return
-        aside = isinstance(value, (type, types.ModuleType, types.FunctionType))
+        aside = isinstance(value, (type, types.ModuleType))
         if aside or id(value) in self._seen or len(self.found) > self._most:
             return
         self._seen.add(id(value))
@@ -71,11 +79,37 @@ class StateSurvey:
             self.found[path] = zlib.crc32(repr(getattr(state, "tolist", lambda: state)()).encode())
         elif isinstance(value, torch.Tensor):
             if not value.requires_grad:  # of this step only, or a parameter
-                self.found[path] = _sample_values(value)
+                # A few rows of a large queue may have been written, and none of the sampled ones.
+                self.found[path] = version_of(value), _sample_values(value)
         elif _module_of(type(value)) == "numpy" and hasattr(value, "flat"):
-            self.found[path] = repr(value.flat[:: value.size // 64 + 1].tolist())
+            some = value.flat[:: value.size // 64 + 1].tolist()
+            self.found[path] = 0, (value.shape, repr(some))
         elif depth > 0:
             self._add_inside(path, value, depth - 1)
+
+    def add_graphs(self, path: str, value: Any) -> None:
+        """Add the tensors with a graph in a variable that the next step reads, such as a hidden state.
+
+        Elsewhere such tensors are of one step only.
+        """
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            self.found[path] = _sample_values(value)
+        elif isinstance(value, (list, tuple)):
+            for number, entry in enumerate(value[:32]):
+                self.add_graphs(f"{path}[{number}]", entry)
+
+    def add_module(self, path: str, module: torch.nn.Module) -> None:
+        """Add the plain attributes of a module, and its buffers that its ``state_dict`` leaves out."""
+        usual = {*vars(torch.nn.Module()), "_flat_weights"}
+        for name, value in list(vars(module).items()):
+            if name not in usual:
+                self.add_value(f"{path}.{name}".lstrip("."), value, 1)
+                if _reads_first(type(module).forward, name):
+                    self.add_graphs(f"{path}.{name}".lstrip("."), value)
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+            self.add_value(f"{path}.{getattr(hook, '__name__', 'hook')}".lstrip("."), hook, 2)
+        for name in sorted(module._non_persistent_buffers_set):
+            self.add_value(f"{path}.{name}".lstrip("."), module._buffers.get(name), 1)
 
     def _add_inside(self, path: str, value: Any, depth: int) -> None:
         if isinstance(value, (list, tuple, deque, dict, set, frozenset)):
@@ -89,9 +123,28 @@ class StateSurvey:
                 self.add_value(f"{path}[{key!r:.40}]", entry, depth)
         elif isinstance(value, types.MethodType):
             self.add_value(path, value.__self__, depth)
+        elif isinstance(value, functools.partial):
+            self.add_value(path, (value.func, value.args, value.keywords), depth)
+        elif isinstance(value, types.FunctionType) and _is_own_code(value.__code__.co_filename):
+            # What a callback keeps for itself; its globals are those of its module.
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+                with suppress(ValueError):  # not assigned yet
+                    self.add_value(f"{path}.{name}", cell.cell_contents, depth)
         elif _is_surveyed(value):
-            for name, entry in list(vars(value).items()):
+            slots = [name for kind in type(value).__mro__ for name in _slots_of(kind)]
+            entries = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+            entries.update(getattr(value, "__dict__", {}))
+            for name, entry in entries.items():
                 self.add_value(f"{path}.{name}", entry, depth)
+
+
+def _reads_first(function: Any, name: str) -> bool:
+    """Return whether `function` reads the attribute `name` before it sets it."""
+    code: Any = getattr(function, "__code__", "")
+    for step in dis.get_instructions(code):
+        if step.argval == name and step.opname.endswith("_ATTR"):
+            return step.opname.startswith("LOAD")
+    return False
 
 
 def _last_entry(value: Any) -> Sequence[Any]:
@@ -100,15 +153,23 @@ def _last_entry(value: Any) -> Sequence[Any]:
     return ()
 
 
+def _slots_of(kind: type) -> Sequence[str]:
+    slots = vars(kind).get("__slots__", ())
+    if isinstance(slots, str):
+        slots = (slots,)
+    return [name for name in slots if not name.startswith("__")]
+
+
 def _is_surveyed(value: Any) -> bool:
     """Return whether the attributes of `value` may be state of a training."""
-    if hasattr(type(value), "__next__") or not hasattr(value, "__dict__"):
+    if hasattr(type(value), "__next__") or not (
+        hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+    ):
         return False  # asked of the class: an object may make up its attributes
     module = _module_of(type(value))
     if module.startswith("torch."):
         return module.startswith("torch.utils.data")
-    aside = ("rgt_train", "tqdm", "logging", "threading", "matplotlib", "wandb", "rich")
-    return module.partition(".")[0] not in aside and not isinstance(value, torch.nn.Module)
+    return module.partition(".")[0] not in _ASIDE and not isinstance(value, torch.nn.Module)
 
 
 def _module_of(kind: type) -> str:
@@ -133,6 +194,29 @@ _ACCESS = re.compile(r"(LOAD|STORE|DELETE)_(?:FAST|NAME|GLOBAL|DEREF|CLOSURE)(?!
 _JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP")
 
 
+def _list_accesses(step: dis.Instruction) -> list[tuple[str, str]]:
+    """Return how an instruction accesses variables: (``LOAD``, ``STORE`` or ``DELETE``, name)."""
+    names = step.argval
+    if not isinstance(names, tuple):  # newer instructions access two variables
+        names = (names,)
+    return list(zip(_ACCESS.findall(step.opname), names))
+
+
+@functools.lru_cache(maxsize=64)
+def names_of_loop(code: types.CodeType, offset: int) -> set[str]:
+    """Return the names that the innermost loop around the instruction at `offset` assigns."""
+    steps = list(dis.get_instructions(code))
+    jumps = [
+        (step.argval, step.offset)
+        for step in steps
+        if (step.opcode in dis.hasjrel or step.opcode in dis.hasjabs) and step.argval < step.offset
+    ]
+    start = max((first for first, last in jumps if first <= offset <= last), default=-1)
+    end = max((last for first, last in jumps if first == start), default=-1)
+    inside = [step for step in steps if start <= step.offset <= end]
+    return {name for step in inside for kind, name in _list_accesses(step) if kind == "STORE"}
+
+
 @functools.lru_cache(maxsize=64)
 def carried_names(code: types.CodeType, offset: int) -> set[str]:
     """Return the names that `code` may read after the instruction at `offset` before it assigns them.
@@ -149,17 +233,12 @@ def carried_names(code: types.CodeType, offset: int) -> set[str]:
     for number, step in enumerate(steps):
         read: set[str] = set()
         written: set[str] = set()
-        if isinstance(step.argval, tuple):
-            names = step.argval
-        else:
-            names = (step.argval,)
-        kinds = _ACCESS.findall(step.opname)
-        for kind, name in zip(kinds, names):
+        for kind, name in _list_accesses(step):
             if kind != "LOAD":
                 written.add(name)
             elif name not in written:
                 read.add(name)
-        stores = "STORE" in kinds
+        stores = "STORE" in step.opname and bool(written)
         if stores and not by_loop:
             assigned |= written
         by_loop = step.opname == "FOR_ITER" or (
@@ -192,14 +271,18 @@ def carried_names(code: types.CodeType, offset: int) -> set[str]:
     return {name for name in carried - targets if not name.startswith("__")}
 
 
+def _is_own_code(file: str) -> bool:
+    """Return whether `file` is a person's own, and not of a library."""
+    libraries = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")
+    return not file.startswith(libraries) and "site-packages" not in file
+
+
 def user_frames(most: int = 6) -> list[types.FrameType]:
     """Return the frames of a person's own code that lead here, the innermost first."""
-    libraries = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")
     found: list[types.FrameType] = []
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < most:
-        file = frame.f_code.co_filename
-        if not file.startswith(libraries) and "site-packages" not in file:
+        if _is_own_code(frame.f_code.co_filename):
             found.append(frame)
         frame = frame.f_back
     return found
@@ -231,8 +314,13 @@ _ADVICE = {
     "search": "so not all was examined",
     "count": "starts again from 0: run.enumerate(loader), run.step_now",
     "variable": "changed by the loop; extra={…}, run.step_now or run.draw_ahead",
+    "iterator": "a relaunch begins it again: read it by Run(…, stream=loader) and run.stream()",
+    "content": "not that of the launch before: make it from the epoch and seeds alone, or keep it: extra={…}",
 }
 """Kind of state → how to give it."""
+
+
+_OTHER_LOADER = "of another DataLoader"
 
 
 class StateSearch:
@@ -245,6 +333,13 @@ class StateSearch:
         where: Returns (step, epoch) of the run.
         say: Receives a line about the findings.
         carried: What an earlier launch has found, from its checkpoint.
+        content: The `content` of an earlier launch, from its checkpoint.
+
+    Attributes:
+        found: Kind → names of the findings so far.
+        content: The epoch, and a checksum of each array that its steps read and do not assign, by
+            path. If a relaunch has others in the same epoch, they were made from something that it
+            lacks: labels of the weights at the epoch's beginning, a split without a seed.
     """
 
     def __init__(
@@ -255,7 +350,9 @@ class StateSearch:
         where: Callable[[], tuple[int, int]],
         say: Callable[[str], None],
         carried: Mapping[str, Sequence[str]],
+        content: Mapping[str, Any] | None = None,
     ) -> None:
+        self.content = dict(content or {})
         self._models, self._others, self._where, self._say = models, others, where, say
         self._optimizers = [others[name] for name in optimizers]
         # State that is given now is no finding any more.
@@ -265,6 +362,8 @@ class StateSearch:
         self._steps = self._saves = 0
         self._saved_at = (-1, -1)
         self._before: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._iterators: dict[str, int] = {}
+        self._loaders: list[tuple[Any, int]] = []
         self._stepped: "WeakKeyDictionary[Any, int]" = WeakKeyDictionary()
         self._known = {id(optimizer) for optimizer in self._optimizers}
         note = outside_compile(self._note_optimizer)
@@ -274,27 +373,33 @@ class StateSearch:
         """Examine the loop at the end of each of the first steps."""
         self._steps += 1
         if self._steps == 1:
-            # One walk through the process for both: it takes longer than a small step.
+            # One walk through the process for all: it takes longer than a small step.
             counters: list[Any] = []
             stateful: list[Any] = []
+            iterators: list[Any] = []
 
-            def list_both() -> None:
-                for each in _list_objects(lambda kind: kind is enumerate or _has_state(kind)):
+            def list_all() -> None:
+                for each in _list_objects(_is_examined):
                     if type(each) is enumerate:
                         counters.append(each)
+                    elif isinstance(each, _BaseDataLoaderIter):
+                        iterators.append(each)
                     else:
                         stateful.append(each)
 
             self._examine_parts(
-                list_both,
+                list_all,
                 lambda: self._find_counts(counters),
                 self._compare_loop,
                 lambda: self._find_objects(stateful),
+                lambda: self._note_loaders(iterators),
             )
         elif self._steps == 2:
-            self._examine_parts(self._compare_loop, self._find_optimizers)
+            self._examine_parts(self._compare_loop, self._find_optimizers, self._compare_loaders)
         elif self._steps == 3:
             self._examine_parts(self._compare_loop, self._find_objects)
+        if self._steps == 1 or self.content.get("epoch") != self._where()[1]:
+            self._examine_parts(self._compare_content)
 
     def next_epoch(self) -> None:
         """Examine what the loop carries from epoch to epoch; called by the loop over them."""
@@ -306,7 +411,12 @@ class StateSearch:
             return self.found
         self._saved_at = self._where()
         self._saves += 1
-        parts = [self._compare_loop, self._compare_attributes, self._find_optimizers]
+        parts = [
+            self._compare_loop,
+            self._compare_attributes,
+            self._find_optimizers,
+            self._compare_globals,
+        ]
         if self._saves in (2, 4, 8, 16, 64, 256):  # it walks through all objects of the process
             parts.append(self._find_objects)
         self._examine_parts(*parts)
@@ -344,9 +454,9 @@ class StateSearch:
         saved: set[int] = set()
         for part in self._others.values():
             if not isinstance(part, torch.nn.Module):
-                saved |= _tensor_ids(part.state_dict())
+                saved |= tensor_ids(part.state_dict())
         for optimizer in others:
-            moments = _tensor_ids(optimizer.state)
+            moments = tensor_ids(optimizer.state)
             kind = "optimizer"
             if id(optimizer) in held:
                 kind = "inner"
@@ -361,6 +471,7 @@ class StateSearch:
         # A stream without a state of its own is not saved, so its objects are examined.
         if stream is not None and not stream.own_state:
             level.remove(stream)
+            found.update(map(id, find_generators(stream.source)))
         for _ in range(5):
             inside: list[Any] = []
             for each in level:
@@ -394,6 +505,7 @@ class StateSearch:
     def _compare_loop(self, scope: str = "step") -> None:
         """Find variables that the loop carries to its next step, or to its next epoch."""
         survey = StateSurvey(self._given_ids())
+        iterators: dict[str, int] = {}
         step, epoch = self._where()
         # A counter derived from the run's own step continues correctly after a resume.
         near = {repr(step + difference) for difference in (-1, 0, 1)}
@@ -403,6 +515,9 @@ class StateSearch:
             for name in sorted(carried_names(frame.f_code, frame.f_lasti)):
                 value = frame.f_locals.get(name, frame.f_globals.get(name))
                 survey.add_value(name, value)
+                survey.add_graphs(name, value)
+                if _is_iterator(value) and not _source_of(value):
+                    iterators[name] = id(value)
                 same_module = getattr(value, "__module__", "") == frame.f_globals.get("__name__")
                 if same_module and isinstance(value, types.FunctionType):
                     for outer, content in sorted(_variables_of(value).items()):
@@ -410,14 +525,19 @@ class StateSearch:
             if "step_now" in frame.f_code.co_names:
                 derived |= {path for path in {*survey.found} - known if survey.found[path] in near}
         found = {path: value for path, value in survey.found.items() if path not in derived}
+        if scope == "step":
+            self._iterators, before = iterators, self._iterators
+            for name, identity in iterators.items():
+                if before.get(name) == identity:  # it outlives a step
+                    self._note_found("iterator", name)
         if scope == "epoch":
             epoch = 0
         elif self._steps == 1:
             roots = {re.split(r"[.\[]", path)[0] for path in found}
-            carried = self.found.pop("variable", [])  # but for those that an edited loop lacks
-            for name in carried:
-                if name.split(".")[0] in roots:
-                    self.found.setdefault("variable", []).append(name)
+            for kind in ("variable", "iterator"):  # but for those that an edited loop lacks
+                for name in self.found.pop(kind, []):
+                    if name.split(".")[0] in {*roots, *iterators, _OTHER_LOADER}:
+                        self.found.setdefault(kind, []).append(name)
         for path in self._changed_paths(scope, epoch, found):
             self._note_found("variable", ".".join(re.split(r"\[", path)[0].split(".")[:2]))
 
@@ -426,7 +546,6 @@ class StateSearch:
         survey = StateSurvey(
             [id(part) for part in (*self._models.values(), *self._others.values())]
         )
-        usual = {*vars(torch.nn.Module()), "_flat_weights"}
         for model in self._models.values():
             for path, module in model.named_modules():
                 kind = type(module)
@@ -436,9 +555,7 @@ class StateSearch:
                 )
                 if own or wrapper:
                     continue
-                for name, value in list(vars(module).items()):
-                    if name not in usual:
-                        survey.add_value(f"{path}.{name}".lstrip("."), value, 1)
+                survey.add_module(path, module)
         for name, part in self._others.items():
             top = _module_of(type(part)).partition(".")[0]
             if top in ("torch", "rgt_train") or isinstance(part, torch.nn.Module):
@@ -446,10 +563,65 @@ class StateSearch:
             state = part.state_dict()
             known = {*state, "state", "param_groups", "defaults"}
             for key, value in list(getattr(part, "__dict__", {}).items()):
-                if key not in known and not (_tensor_ids(value) & _tensor_ids(state)):
+                hooks = key.startswith("_optimizer_")  # torch's own
+                if not hooks and key not in known and not (tensor_ids(value) & tensor_ids(state)):
                     survey.add_value(f"{name}.{key}", value, 1)
         for path in self._changed_paths("attributes", 0, survey.found):
             self._note_found("attribute", re.split(r"\[", path)[0])
+
+    def _compare_content(self) -> None:
+        """Compare, in the first step of a launch, the arrays that it has made; note those of an epoch."""
+        epoch, last = self._where()[1], self.content
+        arrays: dict[str, int] = {}
+        self.content = {"epoch": epoch, "arrays": arrays}
+        before: Mapping[str, int] = {}
+        if self._steps == 1 and last.get("epoch") == epoch:
+            before = last["arrays"]
+        survey = StateSurvey(self._given_ids(), most=400)
+        for frame in user_frames():
+            for name in sorted({*frame.f_locals} - names_of_loop(frame.f_code, frame.f_lasti)):
+                survey.add_value(name, frame.f_locals[name])
+        changing = {name.split(".")[0] for name in self.found.get("variable", ())}
+        for path, value in survey.found.items():
+            root = re.split(r"[.\[]", path)[0]
+            in_list = isinstance(value, str) and re.match(r"\w+\[\d", path)
+            if (in_list or isinstance(value, tuple)) and root not in changing:
+                if isinstance(value, tuple):
+                    value = value[1]  # not how often it was written
+                arrays[path] = zlib.crc32(repr(value).encode())
+                if before.get(path, arrays[path]) != arrays[path]:
+                    self._note_found("content", root)
+
+    def _compare_globals(self) -> None:
+        """Find variables of a person's other modules that change; the loop's own are seen with it."""
+        survey = StateSurvey(self._given_ids())
+        own = [id(frame.f_globals) for frame in user_frames()]
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and _is_own_code(file) and id(vars(module)) not in own:
+                for key, value in list(vars(module).items()):
+                    if not key.startswith("__"):
+                        survey.add_value(f"{name.replace('.', '/')}.{key}", value, 2)
+        for path in self._changed_paths("globals", 0, survey.found):
+            name = ".".join(re.split(r"\[", path)[0].split(".")[:2])
+            self._note_found("variable", name.replace("/", "."))
+
+    def _note_loaders(self, iterators: Sequence[Any]) -> None:
+        """Note how far iterators of other loaders are, in the first step."""
+        own = _reachable_ids(self._others.get("stream"))
+        for each in iterators:
+            if id(each) not in own and not _source_of(each):
+                self._loaders.append((ref(each), each._num_yielded))
+        named = self.found.get("iterator", [])
+        if not self._loaders and _OTHER_LOADER in named:
+            named.remove(_OTHER_LOADER)
+
+    def _compare_loaders(self) -> None:
+        """Find iterators of other loaders that advance with the steps, in a ``zip`` for example."""
+        found = [(noted(), yielded) for noted, yielded in self._loaders]
+        moved = [each is not None and each._num_yielded > yielded for each, yielded in found]
+        if any(moved) and not self.found.get("iterator"):
+            self._note_found("iterator", _OTHER_LOADER)
 
     def _find_counts(self, counters: Sequence[Any]) -> None:
         """Find the ``enumerate`` objects among `counters` that number batches or epochs of the run."""
@@ -502,7 +674,11 @@ class StateSearch:
             path = f"{label} {name}[{id(each)}"
             if isinstance(each, torch.nn.Module):
                 own = [t for t in chain(each.parameters(), each.buffers()) if id(t) not in given]
-                survey.found[path] = [_sample_values(tensor) for tensor in own[:8]]
+                few = own[:: len(own) // 8 + 1]
+                survey.found[path] = [*map(version_of, own), *map(_sample_values, few)]
+                for inside, module in each.named_modules():
+                    if not _module_of(type(module)).startswith(("torch.", *_ASIDE)):
+                        survey.add_module(f"{path}.{inside}", module)
             elif not isinstance(each, torch.optim.Optimizer):
                 survey.add_value(path, dict(getattr(each, "__dict__", {})))
         for path in self._changed_paths("objects", 0, survey.found):
@@ -524,9 +700,12 @@ def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:
             "inner": "optimizer ",
             "attribute": "module attribute ",
             "variable": "variable ",
+            "content": "content of ",
             "count": "",
             "loader": "",
         }
+        if not names:
+            continue
         told.append(
             f"{label.get(kind, kind + ' ')}{', '.join(names[:most])}{more} ({_ADVICE[kind]})"
         )
@@ -551,14 +730,27 @@ def _inner_objects(value: Any) -> Iterator[Any]:
                 yield each
 
 
-def _tensor_ids(value: Any) -> set[int]:
-    if isinstance(value, torch.Tensor):
-        return {id(value)}
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple, deque)):
-        return set().union(*map(_tensor_ids, value))
-    return set()
+def _is_iterator(value: Any) -> bool:
+    return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase)
+
+
+def _reachable_ids(value: Any, most: int = 200) -> set[int]:
+    """Return the ids of what a stream reads from: iterators, and what holds them."""
+    found: set[int] = set()
+    level: list[Any] = [value]
+    while level and len(found) < most * most:
+        found.update(map(id, level))
+        level = [
+            each
+            for each in gc.get_referents(*level)
+            if id(each) not in found
+            and not isinstance(
+                each, (type, types.ModuleType, types.FunctionType, torch.Tensor, str)
+            )
+            # many entries are data, and no part of a reader
+            and not (isinstance(each, (list, tuple, dict, set, deque)) and len(each) > most)
+        ]
+    return found
 
 
 def _list_objects(wanted: Callable[[type], bool]) -> list[Any]:
@@ -572,6 +764,11 @@ def _list_objects(wanted: Callable[[type], bool]) -> list[Any]:
     types_of = [*map(type, everything)]
     kinds = {kind for kind in {*types_of} if wanted(kind)}
     return [*compress(everything, map(kinds.__contains__, types_of))]
+
+
+def _is_examined(kind: type) -> bool:
+    """Return whether the first step examines objects of the class `kind`."""
+    return kind is enumerate or issubclass(kind, _BaseDataLoaderIter) or _has_state(kind)
 
 
 def _has_state(kind: type) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import random
 import sys
 from collections import Counter, OrderedDict, deque
 from typing import (
@@ -30,6 +29,7 @@ from typing import (
 
 import torch
 
+from rgt_train.data.rng import random_state, restore_generator
 from rgt_train.exits import UsageError
 
 
@@ -326,6 +326,46 @@ class OwnState:
             self.values[name] = _fill_value(self.values.get(name), value)
 
 
+class LooseTensors:
+    """Tensors that optimizers change and that belong to no module, as an object with state.
+
+    Args:
+        tensors: By name; a load changes them in place.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.tensors = dict(tensors)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tensors."""
+        return {name: tensor.detach() for name, tensor in self.tensors.items()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Set the tensors.
+
+        Raises:
+            ValueError: There are others, or they have other shapes.
+        """
+        if {n: t.shape for n, t in state_dict.items()} != {
+            n: t.shape for n, t in self.tensors.items()
+        }:
+            raise ValueError("the optimizers have other tensors outside of the models")
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                tensor.copy_(state_dict[name])
+
+
+def tensor_ids(value: Any) -> set[int]:
+    """Return the ids of the tensors in `value` and in its containers."""
+    if isinstance(value, torch.Tensor):
+        return {id(value)}
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple, deque)):
+        return set().union(*map(tensor_ids, value))
+    return set()
+
+
 def own_state(extra: Any) -> Stateful | None:
     """Return the state that a person gave as `extra`, as an object with state.
 
@@ -366,7 +406,7 @@ def _fill_value(here: Any, saved: Any) -> Any:
     if hasattr(here, "load_state_dict"):
         here.load_state_dict(saved)
     elif random_state(here) is not None:
-        _restore_random(here, saved)
+        restore_generator(here, saved)
     elif isinstance(here, torch.Tensor) and isinstance(saved, torch.Tensor):
         if (here.shape, here.dtype) != (saved.shape, saved.dtype):
             return saved
@@ -394,27 +434,3 @@ def _fill_value(here: Any, saved: Any) -> Any:
     else:
         return saved
     return here
-
-
-def random_state(value: Any) -> Any:
-    """Return the state of the random generator `value`; None for any other object."""
-    numpy: Any = sys.modules.get("numpy")
-    if isinstance(value, torch.Generator):
-        return value.get_state()
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if numpy is not None and isinstance(value, numpy.random.Generator):
-        return value.bit_generator.state
-    if numpy is not None and isinstance(value, numpy.random.RandomState):
-        # The legacy tuple names only one kind of bit generator.
-        return value.get_state(legacy=False)
-    return None
-
-
-def _restore_random(generator: Any, state: Any) -> None:
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)

@@ -186,6 +186,39 @@ def restore_requires_grad(
     ]
 
 
+def evaluating_modules(models: Mapping[str, torch.nn.Module]) -> dict[str, list[str]]:
+    """Return model → names of its modules in evaluation mode."""
+    found: dict[str, list[str]] = {}
+    for name, model in models.items():
+        named = dict(model.named_modules())
+        names = strip_wrapper_names(model, named)
+        found[name] = [names[key] for key, module in named.items() if not module.training]
+    return found
+
+
+def restore_modes(models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]) -> str:
+    """Restore the modes, as `evaluating_modules` returned them; return the change in words.
+
+    A loop may freeze layers once, or never switch back after a validation; a relaunch does not come
+    to that line again.
+    """
+    changed: list[str] = []
+    calls = {True: "train", False: "eval"}
+    for name, model in models.items():
+        named = dict(model.named_modules())
+        for key, bare in strip_wrapper_names(model, named).items():
+            wanted = bare not in saved.get(name, ())
+            if name in saved and named[key].training != wanted:
+                named[key].training = wanted
+                changed.append(f"{bare or name}.{calls[wanted]}()")
+    if not changed:
+        return ""
+    more = ""
+    if len(changed) > _SHOWN:
+        more = f" and {len(changed) - _SHOWN} more"
+    return f"modules are in the mode of the checkpoint again: {', '.join(changed[:_SHOWN])}{more}"
+
+
 def unfreeze_parameters(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
     """Let the parameters `names` take gradients temporarily."""
     for model in models.values():

@@ -405,7 +405,9 @@ class RestoredState:
         rng: The random state of this rank, not restored yet; None if the checkpoint has none for
             it.
         grads: Gradients of a half-done accumulation, not restored yet.
+        evaluating: Modules in evaluation mode, by model.
         found: What the run was not given, as `StateSearch.found`.
+        content: As `StateSearch.content`.
         proof: The result of a replay, as `StepProof.result`.
         late: Changes after the step of the checkpoint that it does not contain, in words.
     """
@@ -425,8 +427,10 @@ class RestoredState:
         self.parts, self.grads, self.told = parts, grads, list(told)
         self._doubts, self._data = list(doubts), document.get("data", {})
         self._inexact = list(inexact)
+        self.evaluating: dict[str, list[str]] = document.get("evaluating", {})
         self.late: Sequence[str] = ()
         self.proof: dict[str, Any] = self._data.get("proof", {})
+        self.content: dict[str, Any] = self._data.get("content", {})
         found: dict[str, list[str]] = self._data.get("not_given", {})
         new = tuple(line.partition(" (not in the checkpoint)")[0] for line in inexact)
         self.found = {kind: names for kind, names in found.items() if kind not in new}
@@ -439,7 +443,7 @@ class RestoredState:
             document["settings"], encoding.encode_value(dict(settings), no_tensor, "settings")
         )
         if self.rng is not None:
-            kinds = [kind for kind in self.rng if kind != "ahead"]
+            kinds = [kind for kind in self.rng if kind not in ("ahead", "head")]
             parts.append(f"random state of {', '.join(kinds)}")
 
     @property

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from rgt_train.checkpoint import diskio, manifest
+from rgt_train.checkpoint import diskio, manifest, matching
 from rgt_train.checkpoint.async_saver import Persister
 from rgt_train.checkpoint.diskio import StrPath, Unreadable, remove_path, replace_file
 from rgt_train.checkpoint.manifest import CheckpointDamaged
@@ -17,7 +17,7 @@ from rgt_train.checkpoint.store import Checkpoint, CheckpointStore, describe_che
 from rgt_train.data import rng
 from rgt_train.data.position import Progress
 from rgt_train.exits import UsageError
-from rgt_train.tracking.report import RunReport
+from rgt_train.tracking.report import RunReport, print_line
 from rgt_train.tracking.run_log import RunLog
 
 
@@ -249,16 +249,32 @@ class PendingRestore:
         else:
             self.rng = None
         if restored is not None:
-            self._grads = dict(restored.grads)
+            self._grads, state.evaluating = dict(restored.grads), dict(restored.evaluating)
         else:
             self._grads = {}
+        self._modes = dict(state.evaluating)
         if self.rng is None:
             self._seed = seed
         else:
             self._seed = None
         self._looked: tuple[Any, ...] | None = None
         self._redraw: list[Any] = list((self.rng or {}).get("ahead", ()))
+        # Also for a save that is made before the epoch continues.
+        state.head = self._head = (self.rng or {}).get("head")
         self._begun = False
+
+    def begin_epoch(self) -> None:
+        """Restore, once, the random state with which the epoch began; note that of a new epoch.
+
+        Code before the first batch (a permutation, negative samples) draws the same numbers again.
+        """
+        p, head = self._state.progress, self._head
+        if not (p.done_steps or p.micro or p.offset):
+            self.restore_now()  # nothing of the epoch was trained on: all of it is still to be drawn
+        if head is not None and head["epoch"] == p.epoch:
+            rng.restore_states(head)
+        self._head = None
+        self._state.head = {"epoch": p.epoch, **rng.capture_states()}
 
     def redraw_batch(self) -> None:
         """Restore the random state before a batch that was drawn and not used; note this draw."""
@@ -279,7 +295,7 @@ class PendingRestore:
         self.rng, self._seed, self._grads = None, None, {}
 
     def restore_before_batch(self, *, over: bool) -> None:
-        """Restore both; again if a batch was only read since, without a step on it.
+        """Restore both, and modes; again if a batch was only read since, without a step on it.
 
         Args:
             over: Whether all steps of the epoch are done.
@@ -292,6 +308,10 @@ class PendingRestore:
             self._looked = here, self.rng, self._seed, self._grads
         elif self._looked and self._looked[0] == here and not over:
             self.undo_restore()
+        told = matching.restore_modes(self._state.models, self._modes)
+        self._modes = {}
+        if told:
+            print_line(f"resume: {told}")
         self.restore_now()
 
     def undo_restore(self) -> None:

@@ -25,7 +25,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from rgt_train.checkpoint import encoding, matching
-from rgt_train.checkpoint.encoding import Stateful, own_state
+from rgt_train.checkpoint.encoding import LooseTensors, Stateful, own_state, tensor_ids
 from rgt_train.checkpoint.receipt import (
     Declared,
     Hyperparameters,
@@ -183,6 +183,8 @@ _SIZES = {"accumulate", "steps_per_epoch"}
 """Sizes of the data order that may change, as may the size of a batch if the order does not depend
 on it.
 """
+LOOSE = "parameters"
+"""Name of the part that holds the tensors of optimizers that belong to no model."""
 STREAM = "stream"
 """Name of the part that reads the data of a run."""
 _GROUPS = (
@@ -223,6 +225,9 @@ class RunState:
             otherwise None.
         late: Changes between a step and the next batch, in words: a resume leaves them out.
         ahead: The random states before the batches that are drawn and not used yet.
+        head: The random state at the beginning of the epoch: a resume draws the same there.
+        evaluating: Model → its modules in evaluation mode when they were last looked at.
+        keeps_gradients: Returns whether gradients may outlive a step, so that a save needs them.
     """
 
     def __init__(
@@ -251,6 +256,10 @@ class RunState:
         self.random: list[Any] | None = None
         self.epoch_end: EpochEnd | None = None
         self.ahead: list[Any] = []
+        self.head: dict[str, Any] | None = None
+        self.keeps_gradients: Callable[[], bool] = bool
+        self.evaluating: dict[str, list[str]] = {}
+        self._modes: list[bool] = []
         self.late: list[str] = []
         self._built = self._look_at_build()
         self._tried = False
@@ -285,6 +294,11 @@ class RunState:
             models = dict(model)
         others = flatten_parts({**parts, "extra": own_state(extra), "stream": stream})
         optimizers = set(flatten_parts({"optimizer": parts["optimizer"]}))
+        loose = find_loose_tensors(
+            models, {name: others[name] for name in sorted(optimizers)}, extra
+        )
+        if loose:
+            others[LOOSE] = LooseTensors(loose)
         schedules = set(flatten_parts({"scheduler": parts["scheduler"], "scaler": parts["scaler"]}))
         said = Hyperparameters(others, optimizers, schedules)
         said.check_override_names(more.get("override", ()))
@@ -406,8 +420,9 @@ class RunState:
             found.document = {
                 "models": models,
                 "objects": objects,
-                "grads": self._collect_grads(found) if self.progress.micro else None,
+                "grads": self._collect_grads(found) if self._has_gradients_to_keep() else None,
                 "frozen": matching.frozen_parameters(self.models),
+                "evaluating": self.modes_of_step(),
                 "declared": self.declared,
                 "data": {**self.data(), "late": self.late},
                 "progress": self.progress.state(),
@@ -511,6 +526,7 @@ class RunState:
         Args:
             random: The random state of this process; None takes the present one.
         """
+        self.modes_of_step()
         live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
         watched = {
             name: self.others[name] for name in live | self.small | self.optimizers | self.steady
@@ -538,7 +554,24 @@ class RunState:
         random = rng.capture_states()
         if self.ahead:
             random["ahead"] = list(self.ahead)
+        if self.head is not None:
+            random["head"] = self.head
         return random
+
+    def note_modes(self) -> None:
+        """Note the modes of the models at the end of a step."""
+        self._modes = [model.training for model in self.models.values()]
+
+    def modes_of_step(self) -> dict[str, list[str]]:
+        """Return model → modules in evaluation mode at the last step; in a validation as last seen."""
+        if self._modes == [model.training for model in self.models.values()]:
+            self.evaluating = matching.evaluating_modules(self.models)
+        return self.evaluating
+
+    def _has_gradients_to_keep(self) -> bool:
+        if self.progress.micro:
+            return True
+        return self.world == 1 and self.keeps_gradients() and self.can_store_grads()
 
     def restore(self, loaded: LoadedCheckpoint) -> RestoredState:
         """Restore all but random state and gradients, which the caller restores last.
@@ -582,7 +615,9 @@ class RunState:
         told, doubts = self.apply_overrides(document)
         done += self.load_counters(document, doubts)
         grads = {}
-        if self.progress.micro and document["grads"]:
+        # Those of an unfinished step are of no use once its batches are done again.
+        unfinished = document["progress"].get("micro") and not self.progress.micro
+        if document["grads"] and not unfinished:
             grads = loaded.decode_part(document["grads"], TRAINER_FILE)
         return RestoredState(
             done,
@@ -606,12 +641,22 @@ class RunState:
 
     def restore_grads(self, grads: Mapping[str, Tensors]) -> None:
         """Restore saved gradients; after anything that clears them, before the first batch."""
+        parameters = self._trained_tensors()
         for name, saved in grads.items():
-            parameters = dict(matching.list_parameters(self.models[name]))
             for key, grad in saved.items():
                 # A gradient must be on the device of its parameter, wherever the checkpoint was
                 # made.
-                parameters[key].grad = grad.to(parameters[key].device)
+                parameters[name][key].grad = grad.to(parameters[name][key].device)
+
+    def _trained_tensors(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return model → name → parameter; those of no model as of ``""``."""
+        found: dict[str, dict[str, torch.Tensor]] = {
+            name: dict(matching.list_parameters(model)) for name, model in self.models.items()
+        }
+        loose = self.others.get(LOOSE)
+        if isinstance(loose, LooseTensors):
+            found[""] = loose.tensors
+        return found
 
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
@@ -666,8 +711,8 @@ class RunState:
 
     def _collect_grads(self, found: Collected) -> Any:
         grads = {
-            name: {key: p.grad for key, p in matching.list_parameters(model) if p.grad is not None}
-            for name, model in self.models.items()
+            name: {key: p.grad for key, p in parameters.items() if p.grad is not None}
+            for name, parameters in self._trained_tensors().items()
         }
         return encoding.encode_value(
             grads, lambda path, tensor: found.add_tensor(TRAINER_FILE, path, tensor, False), "grad"
@@ -761,6 +806,29 @@ def _same_names(kind: str, saved: Iterable[str], here: Iterable[str]) -> None:
 
 Parts = Union[Stateful, Mapping[str, Stateful]]
 """One object with state, or several by name."""
+
+
+def find_loose_tensors(
+    models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any], extra: Any
+) -> dict[str, torch.Tensor]:
+    """Return the tensors that the optimizers change and that nothing else saves, by name.
+
+    An image, a temperature, the weight of a loss term or a layer in a plain list: an optimizer takes
+    them without a module. Some optimizers save copies in another precision themselves.
+    """
+    saved = {id(p) for model in models.values() for p in model.parameters()}
+    saved |= tensor_ids(extra)
+    found: dict[str, torch.Tensor] = {}
+    for name, optimizer in optimizers.items():
+        groups = getattr(optimizer, "param_groups", [])
+        tensors = [tensor for group in groups for tensor in group["params"]]
+        if not {*map(id, tensors)} <= saved:
+            saved |= tensor_ids(optimizer.state_dict())
+        for number, tensor in enumerate(tensors):
+            if id(tensor) not in saved:
+                saved.add(id(tensor))
+                found[f"{name}/{number}"] = tensor
+    return found
 
 
 def counted_averages(parts: Mapping[str, Stateful]) -> set[str]:

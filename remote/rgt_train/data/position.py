@@ -262,6 +262,7 @@ class Stream:
             self._start = None
         else:
             self._start = rng.capture_states()
+            self._start["own"] = [*map(rng.random_state, rng.find_generators(self.source))]
         self._batches = 0
         self._iterator = iter(self.source)
 
@@ -282,6 +283,9 @@ class Stream:
         else:
             if self._start is not None:
                 rng.restore_states(self._start)
+                pairs = zip(rng.find_generators(self.source), self._start.get("own", ()))
+                for generator, own in pairs:
+                    rng.restore_generator(generator, own)
             self._iterator = iter(self.source)
             self._skip_used(self._iterator, self._batches)
         rng.restore_states(before)

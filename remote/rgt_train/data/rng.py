@@ -112,3 +112,51 @@ def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
         for module, training in modes:
             module.training = training
         restore_states(state)
+
+
+def random_state(value: Any) -> Any:
+    """Return the state of the random generator `value`; None for any other object."""
+    numpy: Any = sys.modules.get("numpy")
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if numpy is not None and isinstance(value, numpy.random.Generator):
+        return value.bit_generator.state
+    if numpy is not None and isinstance(value, numpy.random.RandomState):
+        # The legacy tuple names only one kind of bit generator.
+        return value.get_state(legacy=False)
+    return None
+
+
+def restore_generator(generator: Any, state: Any) -> None:
+    """Restore the state of a generator that `random_state` returned."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+def find_generators(value: Any, depth: int = 5) -> list[Any]:
+    """Return the random generators in the attributes and containers of `value`, in a fixed order."""
+    found: list[Any] = []
+    level: list[Any] = [value]
+    seen: set[int] = set()
+    for _ in range(depth):
+        inside: list[Any] = []
+        for each in level:
+            if id(each) in seen or isinstance(each, (type, torch.Tensor)):
+                continue
+            seen.add(id(each))
+            if random_state(each) is not None:
+                found.append(each)
+            elif isinstance(each, (list, tuple)):
+                inside += each[:32]
+            elif isinstance(each, Mapping):
+                inside += list(each.values())[:32]
+            else:
+                inside += getattr(each, "__dict__", {}).values()
+        level = inside
+    return found

@@ -176,6 +176,7 @@ class CollectedState:
                 "plain": encoding.encode_value(self.plain, _no_tensor, "state"),
                 "objects": self.objects,
                 "frozen": matching.frozen_parameters(state.models),
+                "evaluating": state.modes_of_step(),
                 "declared": state.declared,
                 "data": {**state.data(), "late": state.late},
                 "progress": state.progress.state(),
