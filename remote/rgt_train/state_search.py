@@ -536,7 +536,8 @@ class StateSearch:
             roots = {re.split(r"[.\[]", path)[0] for path in found}
             for kind in ("variable", "iterator"):  # but for those that an edited loop lacks
                 for name in self.found.pop(kind, []):
-                    if name.split(".")[0] in {*roots, *iterators, _OTHER_LOADER}:
+                    of_file = name.rpartition(".")[0] in sys.modules
+                    if of_file or name.split(".")[0] in {*roots, *iterators, _OTHER_LOADER}:
                         self.found.setdefault(kind, []).append(name)
         for path in self._changed_paths(scope, epoch, found):
             self._note_found("variable", ".".join(re.split(r"\[", path)[0].split(".")[:2]))

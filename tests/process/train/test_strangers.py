@@ -356,14 +356,18 @@ def test_variables_of_another_file_are_named(
     monkeypatch.syspath_prepend(tmp_path)
     import own_losses  # type: ignore[import-not-found]
 
-    training = Training(tmp_path / "run", 5)
-    with training.make_run() as run:
-        for _epoch in run.epochs():
-            for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
-                if training.step(run, training.loss(x) * own_losses.grow()):
+    for stop_at in (5, 6, 7):  # a launch of one step names it no more, and must not forget it
+        training = Training(tmp_path / "run", stop_at)
+        with training.make_run() as run:
+            for _epoch in run.epochs():
+                for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
+                    if training.step(run, training.loss(x) * own_losses.grow()):
+                        break
+                if run.step_now == stop_at:
                     break
-            break
-    assert "variable own_losses.weight (changed by the loop; " in capsys.readouterr().out
+        text = capsys.readouterr().out
+        assert ("not given variable own_losses.weight (changed " in text) == (stop_at == 5), text
+        assert ("not given: variable own_losses.weight (changed " in text) == (stop_at > 5), text
 
 
 class Slotted:
