@@ -101,6 +101,8 @@ class StateSurvey:
     def add_module(self, path: str, module: torch.nn.Module) -> None:
         """Add the plain attributes of a module, and its buffers that its ``state_dict`` leaves out."""
         usual = {*vars(torch.nn.Module()), "_flat_weights"}
+        # What a hook of torch's own computes before each forward pass: a normalised weight.
+        usual |= {getattr(hook, "name", "") for hook in module._forward_pre_hooks.values()}
         for name, value in list(vars(module).items()):
             if name not in usual:
                 self.add_value(f"{path}.{name}".lstrip("."), value, 1)
@@ -309,7 +311,7 @@ _ADVICE = {
     "ema": "add it as ema=",
     "model": "changed; add it by name: model={…}",
     "object": "changed; add it: extra={…}",
-    "attribute": "changed; make it a buffer, or restore it by get_extra_state",
+    "attribute": "changed; make it a persistent buffer, or restore it by get_extra_state",
     "loader": "changed; add it: extra={…}",
     "search": "so not all was examined",
     "count": "starts again from 0: run.enumerate(loader), run.step_now",

@@ -173,9 +173,20 @@ def optimizer_of_every_second_step(training: Training) -> None:
                     return
 
 
+def weight_norm_of_a_teacher(training: Training) -> None:
+    training.model[0] = nn.utils.weight_norm(training.model[0])  # type: ignore[no-untyped-call]
+    training.model[0].requires_grad_(False)
+    with training.make_run() as run:
+        for _epoch in run.epochs():
+            for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
+                training.model[0].weight_v.data.mul_(0.9).add_(x.mean())
+                if training.step(run, training.loss(x)):
+                    return
+
+
 EQUAL: list[Callable[[Training], None]] = [
     permutation_of_an_epoch, negatives_of_an_epoch, bare_parameter, norm_that_is_frozen_once,
-    validation_that_never_switches_back, accumulation_by_hand, optimizer_of_every_second_step,
+    validation_that_never_switches_back, weight_norm_of_a_teacher, accumulation_by_hand, optimizer_of_every_second_step,
 ]  # fmt: skip
 
 
@@ -189,7 +200,7 @@ def test_a_resume_continues_with_the_same_bits(
 ) -> None:
     found: list[list[torch.Tensor]] = []
     for out, last in (("whole", 0), ("cut", stop_at), ("cut", 0)):
-        training = Training(tmp_path / out, last)
+        training = Training(tmp_path / out, last, save_every=STEPS)
         loop(training)
         found.append([*training.model.state_dict().values(), *training.result])
     assert all(torch.equal(one, other) for one, other in zip(found[0], found[2], strict=True))
