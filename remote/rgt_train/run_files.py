@@ -124,6 +124,10 @@ class RunFiles:
             self.restored = resume.load_finished(
                 store, self.persister, self._state, int(result["step"])
             )
+            if self.restored.not_given:
+                print_line(
+                    f"not given: {self.restored.not_given}; the code after the loop does not get it back"
+                )
 
         try:
             self._coordinator.run_on_leader(load_result)

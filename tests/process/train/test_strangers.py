@@ -359,6 +359,15 @@ def test_what_a_resume_would_lose_is_named_before_and_in_the_receipt(
     assert "bit for bit" not in text
 
 
+def test_a_finished_run_names_what_the_code_after_the_loop_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        hidden_state_with_a_graph(Training(tmp_path, 0))
+    text = capsys.readouterr().out
+    assert "not given: variable hidden (changed by the loop; " in text.split("already finished")[1]
+
+
 def test_variables_of_another_file_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
