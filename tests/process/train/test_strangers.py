@@ -174,7 +174,7 @@ def optimizer_of_every_second_step(training: Training) -> None:
 
 
 def weight_norm_of_a_teacher(training: Training) -> None:
-    training.model[0] = nn.utils.weight_norm(training.model[0])  # type: ignore[no-untyped-call]
+    training.model[0] = nn.utils.weight_norm(training.model[0])
     training.model[0].requires_grad_(False)
     with training.make_run() as run:
         for _epoch in run.epochs():
