@@ -118,6 +118,7 @@ def _sort_open_file(run: FoundRun, inside: str, item: OpenFile, logs: list[str])
     elif (
         process_tree.is_log(item.target)
         and path not in logs
+        and "/.cache/" not in path
         and os.path.basename(path) not in WANDB_OWN
     ):
         logs.append(path)
