@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli.triage_files import as_json, as_text, triage_log
-from rgt_tui.handbook import FileFinding, shipped_pages
+from rgt_tui.handbook import FileFinding, shipped_pages, states_of
 
 STEPS = "".join(f"step {n}/5000 | loss {3 - n / 3000:.4f}\n" for n in range(0, 60, 10))
 TRACE = (
@@ -73,8 +73,11 @@ def test_a_launchers_kill_does_not_explain_an_exception(tmp_path: Path) -> None:
 
 
 def test_a_wrapped_exception_is_read_by_its_own_name(tmp_path: Path) -> None:
-    log = f"{TRACE}pool.TaskError: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
-    assert find_pages_of(log, tmp_path)[0].gotcha == "U10"
+    line = "pool.TaskError: BrokenPipeError: [Errno 32] Broken pipe"
+    assert states_of(line) == [line, "BrokenPipeError: [Errno 32] Broken pipe"]
+    assert states_of("pool.TaskError: count: 3") == ["pool.TaskError: count: 3"]
+    found = find_pages_of(f"{TRACE}{line}\n", tmp_path)
+    assert "PIPE1" in [one.gotcha for one in found if not one.by_words]
 
 
 def test_a_missing_device_that_is_only_warned_of_does_not_end_a_run(tmp_path: Path) -> None:
