@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from rgt_tui.language import translate
+
 SECONDS = 10.0
 """Seconds to wait for a lock: it is held only while a few lines are written, so a longer wait means
 a hang.
@@ -44,7 +46,10 @@ def lock_file(handle: int, seconds: float = SECONDS) -> None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise TimeoutError(
-                    errno.ETIMEDOUT, f"another program has held its lock for {seconds:g} s"
+                    errno.ETIMEDOUT,
+                    translate(
+                        "another program has held its lock for {seconds:g} s", seconds=seconds
+                    ),
                 ) from None
             time.sleep(EVERY_SECONDS)
 
@@ -103,17 +108,27 @@ def find_fault(path: Path, status: os.stat_result, handle: int | None = None) ->
     # The owner first, who can change the mode at any time.
     if status.st_uid not in (0, me):
         return FileFault(
-            f"{path} belongs to {_user_name(status.st_uid)}, not to you",
-            f"if you know what is in it, chown {_user_name(me)} {shown}",
+            translate(
+                "{path} belongs to {owner}, not to you",
+                path=path,
+                owner=_user_name(status.st_uid),
+            ),
+            translate(
+                "if you know what is in it, chown {me} {shown}", me=_user_name(me), shown=shown
+            ),
         )
     if mode & stat.S_IWOTH:
         return FileFault(
-            f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}"
+            translate("{path} can be written by everyone (mode {mode:o})", path=path, mode=mode),
+            f"chmod go-w {shown}",
         )
     if mode & stat.S_IWGRP and (
         _has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))
     ):
-        return FileFault(f"{path} can be written by others (mode {mode:o})", f"chmod g-w {shown}")
+        return FileFault(
+            translate("{path} can be written by others (mode {mode:o})", path=path, mode=mode),
+            f"chmod g-w {shown}",
+        )
     return None
 
 
@@ -172,7 +187,9 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
         if stat.S_ISREG(os.fstat(handle).st_mode):
             return os.fdopen(handle, "rb")
         os.close(handle)
-    raise OSError(errno.EINVAL, "it is a pipe, a socket, a device or a directory, not a file")
+    raise OSError(
+        errno.EINVAL, translate("it is a pipe, a socket, a device or a directory, not a file")
+    )
 
 
 def open_named(path: Path) -> BinaryIO:
@@ -207,7 +224,7 @@ def read_bounded(path: Path, most: int) -> bytes:
 def _read_rest(file: BinaryIO, most: int) -> bytes:
     data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes")
+        raise OSError(errno.EFBIG, translate("it is larger than {most:,} bytes", most=most))
     return data
 
 
@@ -227,7 +244,11 @@ def read_own(path: Path, most: int) -> bytes:
             path.parent, path.parent.stat()
         )
         if wrong is not None:
-            raise NotOurs(f"{wrong.words}, so that it is not used: {wrong.cure}")
+            raise NotOurs(
+                translate(
+                    "{words}, so that it is not used: {cure}", words=wrong.words, cure=wrong.cure
+                )
+            )
         return _read_rest(file, most)
 
 
@@ -290,7 +311,11 @@ def locked_file(path: Path) -> Iterator[None]:
         try:
             lock_file(lock.fileno(), LOCK_S)
         except TimeoutError:
-            raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
+            raise TimeoutError(
+                translate(
+                    "another rgt has held {name} for {limit:g} s", name=lock.name, limit=LOCK_S
+                )
+            ) from None
         yield
 
 
@@ -417,7 +442,7 @@ def write_new(path: Path, data: bytes, numbers: Iterable[int] = range(2, 1000)) 
             found.unlink(missing_ok=True)
             raise
         return found
-    raise FileExistsError(errno.EEXIST, "all names like it are taken", str(path))
+    raise FileExistsError(errno.EEXIST, translate("all names like it are taken"), str(path))
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:

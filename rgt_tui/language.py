@@ -7,9 +7,12 @@ docs/translating.md explains how to add a text or a language.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gettext
 import os
+import re
+import string
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -79,3 +82,111 @@ AFTER_A_NUMBER = "after a number"
 def translate_noun(noun: str) -> str:
     """Return a noun that follows a number, with a measure word where the language has one."""
     return _current_catalogue().pgettext(AFTER_A_NUMBER, noun)
+
+
+class _Retelling:
+    """Finds which text of a catalogue a sentence is, and returns it in the other language.
+
+    Args:
+        pairs: Text and its counterpart; both may have ``{name}`` where a value was put in.
+        nouns: Noun that follows a number, and its counterparts.
+        least_letters: Letters of its own that a text with values needs: "{name} error" would fit
+            too much.
+    """
+
+    def __init__(
+        self, pairs: Mapping[str, str], nouns: Mapping[str, list[str]], least_letters: int
+    ) -> None:
+        self._pairs, self._nouns = pairs, nouns
+        found = []
+        for text in pairs:
+            with contextlib.suppress(ValueError):
+                parts = list(string.Formatter().parse(text))
+                letters = sum(map(str.isalpha, "".join(part[0] for part in parts)))
+                if any(part[1] for part in parts) and letters >= least_letters:
+                    found.append((letters, text, [part[0] for part in parts if part[0]]))
+        # The text with the most letters of its own says most precisely what a sentence is.
+        self._templates = [(text, pieces) for _, text, pieces in sorted(found, reverse=True)]
+
+    def retell_text(self, sentence: str) -> str:
+        """Return a sentence in the other language; parts that are in no catalogue stay as they are."""
+        bare = sentence.strip(" ")
+        if not bare:
+            return sentence
+        return sentence.replace(bare, self._retell_bare(bare))
+
+    def _retell_bare(self, sentence: str) -> str:
+        number, _, noun = sentence.partition(" ")
+        if noun in self._nouns and number.replace(",", "").isdigit():
+            # Of the English ones the plural is the longer one.
+            forms = self._nouns[noun]
+            return f"{number} {min(forms, key=len) if number == '1' else max(forms, key=len)}"
+        if sentence in self._pairs:
+            return self._pairs[sentence]
+        # Reasons and charges are joined like this, unless a text has it itself.
+        first, joint, rest = sentence.partition("; ")
+        for text, pieces in self._templates:
+            joined = not joint or any(joint in piece for piece in pieces)
+            if joined and all(piece in sentence for piece in pieces):
+                match = _template_pattern(text).fullmatch(sentence)
+                if match is not None:
+                    return self._fill_template(self._pairs[text], match.groupdict())
+        if joint:
+            return f"{self.retell_text(first)}{joint}{self.retell_text(rest)}"
+        return sentence
+
+    def _fill_template(self, text: str, values: Mapping[str, str]) -> str:
+        # The values are texts by now: no format applies to them any more.
+        return "".join(
+            piece + self.retell_text(values.get(name or "", ""))
+            for piece, name, _, _ in string.Formatter().parse(text)
+        )
+
+
+@functools.lru_cache(4096)
+def _template_pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern with a group for each value of a text."""
+    made, seen = "", set()
+    for piece, name, _, _ in string.Formatter().parse(text):
+        made += re.escape(piece)
+        if name in seen:
+            made += f"(?P={name})"
+        elif name is not None:
+            seen.add(name)
+            made += f"(?P<{name}>.*?)"
+    return re.compile(made, re.DOTALL)
+
+
+@functools.lru_cache(2)
+def _retelling(catalogue: gettext.NullTranslations, to_english: bool) -> _Retelling:
+    pairs: dict[str, str] = {}
+    nouns: dict[str, list[str]] = {}
+    known: dict[str, str] = vars(catalogue).get("_catalog", {})
+    for text, translated in known.items():
+        context, end, bare = text.rpartition("\x04")
+        pair = (translated, bare) if to_english else (bare, translated)
+        if context == AFTER_A_NUMBER:
+            nouns.setdefault(pair[0], []).append(pair[1])
+        elif text and not end:
+            pairs[pair[0]] = pair[1]
+    # A Chinese character says about as much as three letters.
+    return _Retelling(pairs, nouns, least_letters=3 if to_english else 8)
+
+
+@functools.lru_cache(4096)
+def _retell_cached(catalogue: gettext.NullTranslations, text: str, to_english: bool) -> str:
+    return _retelling(catalogue, to_english).retell_text(text)
+
+
+def record_text(text: str) -> str:
+    """Return a text of the person's language in English, as records on disk keep it."""
+    if speaks_english():
+        return text
+    return _retell_cached(_current_catalogue(), text, True)
+
+
+def show_recorded(text: str) -> str:
+    """Return a recorded English text in the person's language."""
+    if speaks_english():
+        return text
+    return _retell_cached(_current_catalogue(), text, False)

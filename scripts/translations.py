@@ -21,9 +21,11 @@ from babel.messages.catalog import Catalog, Message
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
+from rgt_tui.gate import ActionState, AuditEvent
 from rgt_tui.language import AFTER_A_NUMBER
-from rgt_tui.model import BoxHealth, ClockMode
+from rgt_tui.model import BillingVerb, BoxHealth, ClockMode, LinkState, StopPhase
 from rgt_tui.profiles import change_texts, read_profile
+from rgt_tui.ui.plot.view import XAxis
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCALE = ROOT / "rgt_tui" / "locale"
@@ -40,9 +42,16 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
     "FrameworkFault": (4,),
     "_choose_answer": (1, 2),
     "label_lines": (0,),
+    "FilterValue": (2,),
+    "percent_value": (1,),
+    "amount_value": (1,),
+    "_label_rows": (0,),
+    "_text_lines": (0,),
+    "_named_line": (0,),
     "PageRow": (0,),
     "CliCommand": (2,),
     "flag": (0,),
+    "flag_choice": ("park", "ask", "destroy", "test", "status", "remove"),
     "text_option": (1,),
     "list_option": (1,),
     "option": (2,),
@@ -78,6 +87,26 @@ TEXTS_OF_TABLES = {
     "ON_ROOT": "values",
     "OURS": "values",
     "PLACE": "values",
+    "QUESTION_WORDS": "values",
+    "QUESTION_OVER": "values",
+    "QUESTION_HINTS": "values",
+    "WHY_NOT": "values",
+    "NO_TRANSFERS": "values",
+    "NO_PULL_KEPT": "values",
+    "NO_MOMENTS": "values",
+    "NO_HISTORY": "values",
+    "ALL_BOXES": "values",
+    "TOO_SOON": "values",
+    "FLEET_GROUPS": "values",
+    "NO_AXIS": "values",
+    "PROCESS_STATES": "values",
+    "NUMBER_KINDS": "values",
+    "TAKEN_KEYS": "values",
+    "KEPT_FILES": "values",
+    "THROTTLE_WORDS": "values",
+    "_PROTECTED": "values",
+    "RESULT_FATES": "values",
+    "STILL_BILLED": "values",
     "UNITS": "values",
     "page_parts": "values",
     "DONE": "values",
@@ -95,6 +124,12 @@ TEXTS_OF_TABLES = {
     "TITLES": "values",
 }
 """Module-level table → which side of it a person reads; of a tuple, every text."""
+
+EVIDENCE_KINDS = (
+    *("identity", "quiet", "queue", "results", "provider", "seal", "pods", "protected"),
+    *("readonly", "durable", "tiers", "open"),
+)
+"""Kinds of evidence: parts of keys, which the teardown dialog shows translated."""
 
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
@@ -185,8 +220,13 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
             # A column's title has blanks before it, and a name without a letter needs no translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
-    for word in (*BoxHealth, *ClockMode):
+    for word in (
+        *(*BoxHealth, *ClockMode, *LinkState, *BillingVerb),
+        *(*StopPhase, *ActionState, *AuditEvent, *XAxis),
+    ):
         found.setdefault(word.value, []).append(("rgt_tui/model", 1))
+    for kind in EVIDENCE_KINDS:
+        found.setdefault(kind, []).append(("rgt_tui/gate/evidence.py", 1))
     for path in sorted((ROOT / "handbook").glob("*.toml")):
         for text in read_pages(path.read_text("utf-8")):
             found.setdefault(text, []).append((f"handbook/{path.name}", 1))

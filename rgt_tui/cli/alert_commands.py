@@ -260,8 +260,12 @@ def _print_mute_change(
         if not ended:
             print_json({"box": spec.name, "what": what, "muted": False})
         return
-    names = ", ".join("everything" if mute.what == EVERYTHING else mute.what for mute in ended)
-    print_lines(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}")
+    everything = translate("everything")
+    names = ", ".join(everything if mute.what == EVERYTHING else mute.what for mute in ended)
+    text = translate("{name}: nothing was muted", name=spec.name)
+    if names:
+        text = translate("{name}: {names} unmuted", name=spec.name, names=names)
+    print_lines(text)
 
 
 def _is_active(mute: AlertMute, now: float) -> bool:

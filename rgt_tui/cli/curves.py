@@ -132,7 +132,9 @@ def compare_runs(
     from rgt_tui.ui.plot import find_first_difference
 
     if metric not in two[1].metrics:
-        raise ValueError(f"{two[1].name} has no series {metric!r}")
+        raise ValueError(
+            translate("{name} has no series {metric!r}", name=two[1].name, metric=metric)
+        )
     found = find_first_difference(one[1].series[metric], two[1].series[metric])
     known, other = circumstances_of(*one), circumstances_of(*two)
     names = (one[1].name, two[1].name)

@@ -30,7 +30,7 @@ def run_replay(arguments: ReplayArguments) -> int:
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
-        print_error("--loop never ends, so it needs the dashboard")
+        print_error(translate("--loop never ends, so it needs the dashboard"))
         return USAGE
     try:
         # Fail before a screen is opened if it is not a recording.
@@ -66,7 +66,7 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
         build_fleet,
         title=f"rgt replay {path.name}",
         hint=KEYS,
-        farewell="rgt has closed the recording",
+        farewell=translate("rgt has closed the recording"),
         without=f"`rgt replay {shlex.quote(arguments.file)} --headless`",
     )
 

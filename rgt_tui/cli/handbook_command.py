@@ -186,7 +186,10 @@ def _write_draft(words: list[str]) -> int:
     """Write a draft; an existing file is never changed."""
     if len(words) != 1 or not re.fullmatch(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*", words[0]):
         print_error(
-            "rgt handbook new ID: the id begins with a capital letter and has letters, digits and hyphens, as LAB1"
+            translate(
+                "rgt handbook new ID: the id begins with a capital letter and has letters, digits and "
+                "hyphens, as LAB1"
+            )
         )
         return USAGE
     # The pattern above also keeps the id from naming a path outside this directory.

@@ -133,9 +133,14 @@ def of_run(box: BoxState, name: str) -> str | None:
     if path is None and logs:
         pane = logs[0].removeprefix(PANE)
         raise CatFailed(
-            f"{name} prints only to the tmux pane {pane}, and to no file: `rgt` shows its "
-            "screen; to keep its output in a file, run on the box: "
-            f"tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
+            translate(
+                "{name} prints only to the tmux pane {pane}, and to no file: `rgt` shows its screen; to "
+                "keep its output in a file, run on the box: tmux pipe-pane -o -t {pane_2} 'cat >> "
+                "~/train.log'",
+                name=name,
+                pane=pane,
+                pane_2=shlex.quote(pane),
+            )
         )
     # The run exists, so a file of its name in the home directory would be a wrong guess.
     if path is None and logs is not None:
@@ -152,10 +157,12 @@ def of_run(box: BoxState, name: str) -> str | None:
 def describe_unknown_log(box: BoxState, name: str) -> str:
     """Return the message for a name that is no run, log or file."""
     word = clean_text(name)
-    return (
-        f"no run, log or file is called {word}{describe_existing_names(box, name)}; to wait for "
-        "a file that does not exist "
-        f"yet, use --follow with its path: {shlex.quote(f'./{word}')}"
+    return translate(
+        "no run, log or file is called {word}{box}; to wait for a file that does not exist yet, "
+        "use --follow with its path: {value}",
+        word=word,
+        box=describe_existing_names(box, name),
+        value=shlex.quote(f"./{word}"),
     )
 
 
@@ -177,7 +184,11 @@ def describe_existing_names(box: BoxState, name: str) -> str:
     near = difflib.get_close_matches(clean_text(name), there, named, 0.0)
     more = ""
     if len(there) > named:
-        more = f" and {len(there) - named} more (rgt status {box.spec.name} --json)"
+        more = translate(
+            " and {count} more (rgt status {name} --json)",
+            count=len(there) - named,
+            name=box.spec.name,
+        )
     return translate("; there are: {near}{more}", near=", ".join(near), more=more)
 
 

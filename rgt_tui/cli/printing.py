@@ -175,9 +175,11 @@ def format_row(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
         clean_text(rest),
         [(clean_text(text), width, style) for text, width, style in cells],
     )
-    if not sys.stdout.isatty():
-        return "  ".join([*(f"{text:<{width}}" for text, width, _ in cells), rest]) + "\n"
     from rich.cells import cell_len
+
+    if not sys.stdout.isatty():
+        padded = [text + " " * (width - cell_len(text)) for text, width, _ in cells]
+        return "  ".join([*padded, rest]) + "\n"
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table

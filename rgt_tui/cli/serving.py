@@ -61,7 +61,12 @@ def run_serve(arguments: ServeArguments) -> int:
         )
     except OSError as error:
         print_error(
-            f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror or error}; choose another --port"
+            translate(
+                "cannot listen on {host}:{port}: {strerror}; choose another --port",
+                host=arguments.host,
+                port=arguments.port,
+                strerror=error.strerror or error,
+            )
         )
         return FAILED
 
@@ -122,7 +127,14 @@ async def _serve_dashboard(command: str, host: str, port: int) -> int:
         asyncio.get_running_loop().add_signal_handler(number, over.set)
     try:
         await web.TCPSite(runner, host, port).start()
-        sys.stdout.write(f"read-only, until Ctrl-C: http://{shown}:{port}/?key={secret}\n")
+        sys.stdout.write(
+            translate(
+                "read-only, until Ctrl-C: http://{shown}:{port}/?key={secret}\n",
+                shown=shown,
+                port=port,
+                secret=secret,
+            )
+        )
         sys.stdout.flush()
         await over.wait()
     finally:

@@ -295,7 +295,7 @@ def account_text(bill: AccountBill) -> str:
         f"{describe_unlisted_item(thing)}: {thing_price(thing)}" for thing in bill.things[:most]
     ]
     more = len(bill.things) - most
-    parts += [f"{more} more (--json has them)"] if more > 0 else []
+    parts += [translate("{more} more (--json has them)", more=more)] if more > 0 else []
     rest = (translate("volumes, addresses and snapshots"), bill.leftovers_at, bill.leftovers_error)
     lists = [("machines", bill.machines_at, bill.machines_error), rest]
     if bill.machines_at is None and bill.leftovers_at is None:
@@ -319,7 +319,9 @@ def account_text(bill: AccountBill) -> str:
     if bill.gaps:
         parts.append(translate("not listed: {gaps}", gaps=", ".join(bill.gaps)))
     if any(thing.what == MACHINE for thing in bill.things):
-        parts.append(f"rgt import --from {bill.kind} adds machines to the fleet")
+        parts.append(
+            translate("rgt import --from {kind} adds machines to the fleet", kind=bill.kind)
+        )
     sums = bill.per_hour
     price = " + ".join(format_money(one.value, one.currency, one.at_least) for one in sums)
     if sums:

@@ -56,6 +56,7 @@ from rgt_tui.health import (
     step_alerts,
     update_alerts,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
     AlertEvent,
@@ -243,7 +244,11 @@ class AlertFile:
                 self._changes = changes + self._changes
                 if not isinstance(error, Exception):
                     raise
-                self._trouble(f"{path} cannot be saved: {_describe_error(error)}")
+                self._trouble(
+                    translate(
+                        "{path} cannot be saved: {error}", path=path, error=_describe_error(error)
+                    )
+                )
                 return
             mutes, self._stamp = self.stored.mutes, seen
             # Changes made during the write are not in the file yet.
@@ -258,9 +263,11 @@ def _describe_error(error: Exception) -> str:
         return (
             error.strerror
             or str(error)
-            or f"the disk has not answered for {ALERTING_PACES.disk_s:g} s"
+            or translate("the disk has not answered for {limit:g} s", limit=ALERTING_PACES.disk_s)
         )
-    return f"{type(error).__name__}: {error}; this is a fault of rgt"
+    return translate(
+        "{name}: {error}; this is a fault of rgt", name=type(error).__name__, error=error
+    )
 
 
 def _chain_changes(changes: list[Change]) -> Change:
@@ -761,7 +768,9 @@ class FleetAlerting:
             if old is None:
                 return
             self.alerts = rest
-            self._news.append(FleetEvent(at=now, box="", text=f"{who} works again"))
+            self._news.append(
+                FleetEvent(at=now, box="", text=translate("{who} works again", who=who))
+            )
         else:
             text = f"{who}: {reason}"
             if old is None:

@@ -65,6 +65,7 @@ from rgt_tui.gate import (
     worth_keeping,
 )
 from rgt_tui.gate import build_review as make_review
+from rgt_tui.language import record_text, translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -276,16 +277,27 @@ class Teardown:
         """
         if self._readonly:
             raise GateClosed(
-                ("rgt was started with --readonly: it does not record your confirmation",)
+                (
+                    translate(
+                        "rgt was started with --readonly: it does not record your confirmation"
+                    ),
+                )
             )
         provider, session = self._provider_of(box), self._sessions[box]
         action = await asyncio.to_thread(waiting_click, self._journal, self._target_of(box))
         if action is None or action.first.verb is None:
             earlier = await asyncio.to_thread(self._describe_unfinished, box)
-            raise GateClosed((earlier or f"{box} has no action that waits for a click",))
+            raise GateClosed(
+                (earlier or translate("{box} has no action that waits for a click", box=box),)
+            )
         if not is_click(provider, action.first.verb):
             raise GateClosed(
-                (f"{describe_open_action(action)}: rgt asks its provider for the result",)
+                (
+                    translate(
+                        "{action}: rgt asks its provider for the result",
+                        action=describe_open_action(action),
+                    ),
+                )
             )
         await self._asking.reach(session)  # silence only counts after an attempt to connect
         seen = await provider.read(provider.instance)
@@ -299,7 +311,7 @@ class Teardown:
             newest = session.state.seen.sample
             if newest is not None and newest >= since:
                 raise GateClosed((find_answering_reason(box),))
-            seen = replace(seen, native_status="no longer answers over SSH")
+            seen = replace(seen, native_status=translate("no longer answers over SSH"))
         now = self._clock()
         spent = session.state.meter.spent
         text = await close_by_statement(
@@ -352,11 +364,16 @@ class Teardown:
             with self._journal.lock_instance(self._target_of(box), box, verb) as action:
                 if action.earlier is not None:
                     raise GateClosed(
-                        (f"{describe_open_action(action.earlier)}: settle that first",)
+                        (
+                            translate(
+                                "{earlier}: settle that first",
+                                earlier=describe_open_action(action.earlier),
+                            ),
+                        )
                     )
                 yield action
         except (InstanceLocked, JournalFailed) as error:
-            raise GateClosed((f"{error}. Nothing was sent.",)) from error
+            raise GateClosed((translate("{error}. Nothing was sent.", error=error),)) from error
 
     async def _judge_action(
         self,
@@ -443,7 +460,7 @@ class Teardown:
             # The person has agreed to the earlier facts only.
             if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
                 verdict = Refusal(
-                    reasons=("something changed while the box was made to hold still",)
+                    reasons=(translate("something changed while the box was made to hold still"),)
                 )
             if isinstance(verdict, Refusal):
                 reasons = verdict.reasons
@@ -473,7 +490,10 @@ class Teardown:
             steps = carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep)
         async for step in steps:
             line = await self._write_audit(
-                act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False
+                act,
+                AuditEvent.ANSWER,
+                f"{step.phase}: {record_text(step.text)}",
+                required=False,
             )
             with contextlib.suppress(
                 JournalFailed
@@ -526,7 +546,11 @@ class Teardown:
     def _provider_of(self, box: str) -> Provider:
         session, profile = self._sessions[box], self._profiles[box]
         if session.state.spec.provider is None and not profile.billed:
-            text = f"{box} has no control plane in the fleet file, and nothing is billed on {profile.name}"
+            text = translate(
+                "{box} has no control plane in the fleet file, and nothing is billed on {name}",
+                box=box,
+                name=profile.name,
+            )
             raise NoControlPlane((text,))
         try:
             return self._meters.action_provider(session)
@@ -614,7 +638,7 @@ class Teardown:
         # wait, not wait_for, which would cancel the list: the next review takes it.
         done, _ = await asyncio.wait([task], timeout=patience)
         if not done:
-            return CollectedResults(problem="the box is listing it", at=given.ticks)
+            return CollectedResults(problem=translate("the box is listing it"), at=given.ticks)
         told = task.result()
         if self._lists.get(key) is task:  # otherwise its copies changed meanwhile
             del self._lists[key]
@@ -705,7 +729,7 @@ class Teardown:
         try:
             await asyncio.to_thread(write)
         except JournalFailed as error:
-            raise GateClosed((f"{error}. Nothing was sent.",)) from error
+            raise GateClosed((translate("{error}. Nothing was sent.", error=error),)) from error
 
     async def _write_audit(
         self, act: _ActionInProgress, event: AuditEvent, text: str, *, required: bool
@@ -727,7 +751,7 @@ class Teardown:
             return await asyncio.to_thread(self._audit.record_entry, entry)
         except AuditFailed as error:
             if required:
-                raise GateClosed((f"{error}. Nothing was sent.",)) from error
+                raise GateClosed((translate("{error}. Nothing was sent.", error=error),)) from error
             return ""
 
 
@@ -742,6 +766,6 @@ def _with_open(review: ActionReview, earlier: str, ticks: float) -> ActionReview
     """
     if not earlier:
         return review
-    text = f"{earlier}: settle that first"
+    text = translate("{earlier}: settle that first", earlier=earlier)
     item = EvidenceItem(key=OPEN, ok=False, text=text, at=ticks)
     return replace(review, items=(item, *review.items), refusals=(text, *review.refusals))

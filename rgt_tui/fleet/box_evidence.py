@@ -15,6 +15,7 @@ import msgspec
 
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.gate import CollectedResults, Situation, find_storage_tiers
+from rgt_tui.language import translate
 from rgt_tui.model import (
     DEFAULT_PATTERN,
     BillingVerb,
@@ -209,13 +210,13 @@ def created_at(meter: Meter, now: float, skew: float | None) -> tuple[float | No
     """
     created, started = meter.created, meter.started
     if created is None:
-        return None, "the provider does not say when the machine was created"
+        return None, translate("the provider does not say when the machine was created")
     if created > now:
-        return None, "the provider reports a creation time in the future"
+        return None, translate("the provider reports a creation time in the future")
     if started is not None and started < created - EVIDENCE_LIMITS.made_before_s:
-        return None, "the provider reports a start before the creation"
+        return None, translate("the provider reports a start before the creation")
     if skew is None or abs(skew) > EVIDENCE_LIMITS.made_before_s:
-        return None, "the clock of the box is wrong or unknown"
+        return None, translate("the clock of the box is wrong or unknown")
     # Into the box's time, and rather too early: a file too many is only shown, one too few is lost.
     return created + min(0.0, skew) - EVIDENCE_LIMITS.made_before_s, ""
 
@@ -354,12 +355,14 @@ async def request_seal(
     nonce_length = 32
     # The nonce goes into a command line and into the permit, so the box may not choose its form.
     if len(seal.nonce) != nonce_length or not seal.nonce.isalnum() or not seal.generation:
-        raise CommandFailed("invalid seal from the agent; it expires automatically")
+        raise CommandFailed(translate("invalid seal from the agent; it expires automatically"))
     # NaN would pass every comparison with a deadline.
     if not (math.isfinite(seal.at) and math.isfinite(seal.seconds)):
-        raise CommandFailed("the agent's seal has no time; it expires automatically")
+        raise CommandFailed(translate("the agent's seal has no time; it expires automatically"))
     if _has_impossible_numbers(seal.skipped):
-        raise CommandFailed("the agent's seal has invalid numbers; it expires automatically")
+        raise CommandFailed(
+            translate("the agent's seal has invalid numbers; it expires automatically")
+        )
     return seal
 
 
@@ -436,11 +439,14 @@ def _checked_results(found: BoxResults) -> BoxResults:
     )
     if not found.generation or is_odd:
         raise CommandFailed(
-            "rgt-box results: invalid answer: its generation is missing, or its numbers are out of range"
+            translate(
+                "rgt-box results: invalid answer: its generation is missing, or its numbers are out of "
+                "range"
+            )
         )
     if any(not group.fingerprint or not group.path.startswith("/") for group in found.groups):
         raise CommandFailed(
-            "rgt-box results: invalid answer: a directory has no name or fingerprint"
+            translate("rgt-box results: invalid answer: a directory has no name or fingerprint")
         )
     return found
 

@@ -223,13 +223,17 @@ class BoxLog:
                         # not the requested one.
                         if item.inode != inode or item.start != begin:
                             raise CatFailed(
-                                "that part of the log is no longer on the box: it was cut or replaced"
+                                translate(
+                                    "that part of the log is no longer on the box: it was cut or replaced"
+                                )
                             )
                         size = item.size
                         continue
                     data += item
                     if len(data) > stop - begin:
-                        raise CatFailed("the box sent more of the log than was asked for")
+                        raise CatFailed(
+                            translate("the box sent more of the log than was asked for")
+                        )
         except TimeoutError:
             raise CommandFailed(
                 translate(
@@ -515,13 +519,22 @@ class ExactLog:
                     raise error if isinstance(error, BoxError) else Unreachable(words) from error
                 wait = backoff.next_wait_s()
                 self._say(
-                    f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}"
+                    translate(
+                        "{words}; trying again in {wait:.0f} s, from byte {offset:,}",
+                        words=words,
+                        wait=wait,
+                        offset=self._place.offset,
+                    )
                 )
                 await asyncio.sleep(wait)
 
     def _report_absence(self) -> None:
         if self._request.follow and not self._known:
-            self._say(f"cannot read {self._path} yet; waiting for it (Ctrl-C to stop)")
+            self._say(
+                translate(
+                    "cannot read {path} yet; waiting for it (Ctrl-C to stop)", path=self._path
+                )
+            )
 
     def _allowed_silence(self) -> float | None:
         """Return how many seconds of silence are allowed; None when following."""

@@ -584,7 +584,7 @@ class BoxSession:
 
     async def _run_round(self, backoff: Backoff) -> None:
         if self._paused:
-            self._set_link(LinkState.PAUSED, "paused by you", None)
+            self._set_link(LinkState.PAUSED, translate("paused by you"), None)
             await self._wait_or_woken()
             return
         if self.state.link is LinkState.PAUSED:
@@ -675,7 +675,11 @@ class BoxSession:
                 )
         except TimeoutError as error:
             raise TimeoutError(
-                f"the agent was not ready within {DEPLOY_SECONDS:g} s{start_up_words(connection)}"
+                translate(
+                    "the agent was not ready within {limit:g} s{connection}",
+                    limit=DEPLOY_SECONDS,
+                    connection=start_up_words(connection),
+                )
             ) from error
         finally:
             warning.cancel()
@@ -685,7 +689,11 @@ class BoxSession:
         slow_s = 5.0
         while self.state.link is not LinkState.LIVE:
             await asyncio.sleep(slow_s)
-            reason = self._say_step(f"the agent is being started{start_up_words(connection)}")
+            reason = self._say_step(
+                translate(
+                    "the agent is being started{connection}", connection=start_up_words(connection)
+                )
+            )
             if self.state.link is LinkState.CONNECTING and reason != self.state.reason:
                 self._set_link(LinkState.CONNECTING, reason, None)
 
@@ -779,7 +787,11 @@ class BoxSession:
         except Exception as error:
             log.exception("%s: a frame could not be taken in", self.state.spec.name)
             kind = type(frame).__name__
-            self._fault = f"rgt could not process a {kind} frame: {_describe_error(error)}; it is left out and counted"
+            self._fault = translate(
+                "rgt could not process a {kind} frame: {error}; it is left out and counted",
+                kind=kind,
+                error=_describe_error(error),
+            )
             with contextlib.suppress(Exception):
                 self._set_state(self.intake.give_up(self.state, frame))
             if self._connection is not None:
@@ -826,7 +838,9 @@ class BoxSession:
 
     def _show_prompt(self, title: str | None) -> None:
         if title is not None:
-            self._set_link(LinkState.ASKING, f"waiting for you: {title}", None)
+            self._set_link(
+                LinkState.ASKING, translate("waiting for you: {title}", title=title), None
+            )
         elif self.state.link is LinkState.ASKING:
             self._set_link(LinkState.CONNECTING, self._say_step("connecting"), None)
 
@@ -853,7 +867,9 @@ class BoxSession:
 
 
 def _describe_fault(error: Exception) -> str:
-    return f"rgt: {_describe_error(error)}; this is a fault of rgt, training continues"
+    return translate(
+        "rgt: {error}; this is a fault of rgt, training continues", error=_describe_error(error)
+    )
 
 
 def _describe_error(error: Exception) -> str:

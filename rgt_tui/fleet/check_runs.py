@@ -143,7 +143,7 @@ async def _forward_lines(stream: asyncio.StreamReader, on_line: Callable[[str], 
     if rest and count < CHECK_LIMITS.lines:
         on_line(clean_text(rest.decode("utf-8", "replace")))
     if count > CHECK_LIMITS.lines:
-        on_line(f"and {count - CHECK_LIMITS.lines:,} more lines")
+        on_line(translate("and {count:,} more lines", count=count - CHECK_LIMITS.lines))
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:

@@ -379,7 +379,9 @@ class Fleet(BaseFleet):
             return with_ticks(found, ticks_of(self._sessions[box].state.spec, self._env))
         except TicksError as error:
             # Only checks of a person lose something by it; the others are measured.
-            told = {CheckStatus.PERSON: f"unknown whether it is ticked: {error}"}
+            told = {
+                CheckStatus.PERSON: translate("unknown whether it is ticked: {error}", error=error)
+            }
             return tuple(
                 msgspec.structs.replace(one, evidence=told.get(one.status, one.evidence))
                 for one in found
@@ -548,7 +550,9 @@ class Fleet(BaseFleet):
         """Accept the person's statement about a console action; see `Teardown.confirm_done`."""
         with self._keep_while_busy(box):
             step = await self._teardown.confirm_done(box)
-        self._publisher.publish_message(f"closed by you: {step.text}", box=box, about=ENDED)
+        self._publisher.publish_message(
+            translate("closed by you: {words}", words=step.text), box=box, about=ENDED
+        )
         return step
 
     async def find_receipt(self, box: str) -> Receipt | None:
@@ -686,7 +690,9 @@ class Fleet(BaseFleet):
             try:
                 await self.set_boxes(specs)
             except ProfileError as error:
-                self._publisher.publish_message(f"{error}; the boxes stay as they were", "error")
+                self._publisher.publish_message(
+                    translate("{error}; the boxes stay as they were", error=error), "error"
+                )
 
     async def set_boxes(self, specs: Sequence[BoxSpec]) -> None:
         """Watch these boxes from now on. A box with the same description is not disturbed.
@@ -707,13 +713,13 @@ class Fleet(BaseFleet):
         again = [name for name in leaving if name in wanted]
         parts = (
             ("new", fresh),
-            ("described in another way", again),
+            (translate("described in another way"), again),
             ("gone", set(leaving) - set(again)),
         )
         told = "; ".join(f"{what}: {', '.join(sorted(names))}" for what, names in parts if names)
         if not told:
             return
-        self._publisher.publish_message(f"the fleet file has changed: {told}")
+        self._publisher.publish_message(translate("the fleet file has changed: {told}", told=told))
         # New boxes at once; those that leave may have to finish an action first.
         await self._begin_boxes(wanted, fresh)
         # A box in the middle of a billing action or a pull stays: its outcome must be seen.

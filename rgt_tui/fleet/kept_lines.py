@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from rgt_tui.fleet.reducers import written_at
+from rgt_tui.language import translate
 from rgt_tui.model import LogLines, LogView
 
 MOST_LINES = 1_000_000
@@ -318,7 +319,9 @@ class KeptLines:
             return False
         new = total - self._seen_total
         if new > len(whole) and self._seen_total:
-            self.insert_note(f"··· {new - len(whole):,} lines were not kept here", view.at)
+            self.insert_note(
+                translate("··· {new:,} lines were not kept here", new=new - len(whole)), view.at
+            )
         if new:
             known = view.at if self._seen_total else None
             self.append_lines(whole[-new:] if new < len(whole) else whole, known)
@@ -340,10 +343,13 @@ class KeptLines:
         if frame.reset and frame.inode == self.inode:
             self._places.clear()  # known positions are invalid now
         if frame.reset and begun:
-            self.insert_note("··· here the file was truncated or replaced", now)
+            self.insert_note(translate("··· here the file was truncated or replaced"), now)
         if frame.skipped and begun:
             self.insert_note(
-                f"··· {frame.skipped:,} lines are left out: the connection was too slow for them",
+                translate(
+                    "··· {skipped:,} lines are left out: the connection was too slow for them",
+                    skipped=frame.skipped,
+                ),
                 now,
             )
         self.record_position(FilePlace(frame.inode, frame.start))

@@ -134,7 +134,7 @@ def build_local_meter(box: BoxState, now: float, passed: float) -> Meter:
             storage_per_hour=0.0,
             currency=spec.currency,
             at=now,
-            source=f"{load_profile(spec.profile).name}: nothing is billed",
+            source=translate("{name}: nothing is billed", name=load_profile(spec.profile).name),
         )
     # The box existed when its newest sample was taken, even if the connection is dead by now.
     until = now if reports else seen
@@ -367,7 +367,11 @@ class FleetMeters:
                 await self.read_all()
             except Exception as error:
                 self._fault("reading the meters", error)
-                words = f"rgt: {type(error).__name__}: {error}; this is a fault of rgt"
+                words = translate(
+                    "rgt: {name}: {error}; this is a fault of rgt",
+                    name=type(error).__name__,
+                    error=error,
+                )
                 for session in self._sessions:
                     self.store_reading(session, Meter(at=self._clock(), error=words))
             with contextlib.suppress(TimeoutError):
@@ -534,22 +538,38 @@ async def report_console_steps(
             provider.stop(permit) if permit.verb is BillingVerb.PARK else provider.destroy(permit)
         )
     except (PermitRefused, ProviderError) as error:
-        yield StopProgress(phase=StopPhase.FAILED, at=clock(), text=f"nothing was done: {error}")
+        yield StopProgress(
+            phase=StopPhase.FAILED,
+            at=clock(),
+            text=translate("nothing was done: {error}", error=error),
+        )
         return
-    again = f"; once the console shows that it is done: rgt down {permit.box} --done"
+    again = translate(
+        "; once the console shows that it is done: rgt down {box} --done", box=permit.box
+    )
     yield StopProgress(phase=StopPhase.YOURS, at=clock(), text=f"{said}{again}")
 
 
 def describe_own_step(verb: BillingVerb, step: StopProgress) -> tuple[str, str] | None:
     """Return event text and level for a step of a person's own action; None = no event."""
     if step.phase is StopPhase.REQUESTED:
-        return f"{verb} sent by you: {step.text}", "info"
+        return translate(
+            "{verb} sent by you: {words}", verb=translate(verb), words=step.text
+        ), "info"
     if step.phase is StopPhase.YOURS:
-        return f"{verb} left to you: {step.text}", "info"
+        return translate(
+            "{verb} left to you: {words}", verb=translate(verb), words=step.text
+        ), "info"
     if step.phase is StopPhase.METER_OFF:
-        return f"{verb.done_word} by you: {step.text}", "info"
+        return translate(
+            "{done_word} by you: {words}", done_word=translate(verb.done_word), words=step.text
+        ), "info"
     if step.phase in (StopPhase.FAILED, StopPhase.UNCONFIRMED):
-        return f"unknown whether {verb.done_word}: {step.text}", "error"
+        return translate(
+            "unknown whether {done_word}: {words}",
+            done_word=translate(verb.done_word),
+            words=step.text,
+        ), "error"
     return None
 
 
@@ -568,21 +588,35 @@ address."""
 def find_not_silent_reason(box: str, link: LinkState, reason: str) -> str:
     """Return why a person's statement is refused: rgt has not seen the box silent."""
     if link is LinkState.REFUSED_LOGIN:
-        why = f"{box} answers, and refuses the login ({reason}), so it is not off"
+        why = translate(
+            "{box} answers, and refuses the login ({reason}), so it is not off",
+            box=box,
+            reason=reason,
+        )
     elif link is LinkState.PAUSED:
-        why = f"{box} is paused by you, so rgt cannot check whether it still answers: resume it"
+        why = translate(
+            "{box} is paused by you, so rgt cannot check whether it still answers: resume it",
+            box=box,
+        )
     else:
-        why = f"still unknown whether {box} answers ({reason or link.value}): confirm again"
-    return (
-        f"{why}. If you have seen on the console that it is off: rgt audit --box {box} --seen off"
+        why = translate(
+            "still unknown whether {box} answers ({reason}): confirm again",
+            box=box,
+            reason=reason or link.value,
+        )
+    return translate(
+        "{why}. If you have seen on the console that it is off: rgt audit --box {box} --seen off",
+        why=why,
+        box=box,
     )
 
 
 def find_answering_reason(box: str) -> str:
     """Return why a person's statement is refused: the box still answers."""
-    return (
-        f"{box} still answers over SSH, so it is not off: check the console, then confirm again. "
-        f"If you will not click it: rgt audit --box {box} --seen on"
+    return translate(
+        "{box} still answers over SSH, so it is not off: check the console, then confirm again. "
+        "If you will not click it: rgt audit --box {box} --seen on",
+        box=box,
     )
 
 
@@ -610,15 +644,24 @@ async def close_by_statement(
         GateClosed: it could not be recorded; the action stays open.
     """
     first = action.first
-    text = (
-        f"done on the console, confirmed by {find_user_and_host()}; seen from here: {seen.native_status or 'nothing'}; "
-        f"evidence of {moment(first.at)}, not checked again"
+    text = translate(
+        "done on the console, confirmed by {who}; seen from here: "
+        "{native_status}; evidence of {at}, not checked again",
+        who=find_user_and_host(),
+        native_status=seen.native_status or translate("nothing"),
+        at=moment(first.at),
     )
 
     def write_answer() -> None:
         with journal.lock_instance(first.target, first.box, first.verb) as held:
             if held.earlier is None or held.earlier.first.action != first.action:
-                raise GateClosed((f"{describe_open_action(action)}: settled by someone else",))
+                raise GateClosed(
+                    (
+                        translate(
+                            "{action}: settled by someone else", action=describe_open_action(action)
+                        ),
+                    )
+                )
             entry = AuditEntry(
                 at=now,
                 event=AuditEvent.ANSWER,

@@ -41,6 +41,7 @@ from rgt_tui.gate import (
     read_boot_id,
     target_of,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, Lifecycle, Meter, MeterKind, StopPhase, steady_time
 from rgt_tui.providers import (
     Provider,
@@ -76,7 +77,10 @@ def outcome_of_action(
         # The journal proves that the machine existed, even if this process has never seen it.
         return (
             ActionState.OFF,
-            f"{meter.source}: gone; unknown whether a volume or the like is still billed",
+            translate(
+                "{source}: gone; unknown whether a volume or the like is still billed",
+                source=meter.source,
+            ),
         )
     if phase is StopPhase.CONFIRMED:
         new = last.state is not ActionState.CONFIRMED
@@ -84,10 +88,17 @@ def outcome_of_action(
             return (ActionState.CONFIRMED, f"{meter.source}: {shown}")
         return None
     if phase is StopPhase.FAILED:
-        return ActionState.FAILED, f"{meter.source}: destroyed, not parked: its disks are lost too"
+        return ActionState.FAILED, translate(
+            "{source}: destroyed, not parked: its disks are lost too", source=meter.source
+        )
     # An unknown state proves neither that it was done nor that it was not.
     if meter.error is None and meter.lifecycle is not Lifecycle.UNKNOWN and age >= SETTLE_SECONDS:
-        return ActionState.FAILED, f"{meter.source}: {shown} {age:.0f} s later, so it was not done"
+        return ActionState.FAILED, translate(
+            "{source}: {shown} {age:.0f} s later, so it was not done",
+            source=meter.source,
+            shown=shown,
+            age=age,
+        )
     return None
 
 
@@ -195,7 +206,10 @@ class OpenActions:
         if session is None:
             self._say_once(
                 first.action,
-                f"{describe_open_action(action)}; its machine is not in this fleet file, so check its console",
+                translate(
+                    "{action}; its machine is not in this fleet file, so check its console",
+                    action=describe_open_action(action),
+                ),
                 "warn",
             )
             return True
@@ -211,14 +225,17 @@ class OpenActions:
                 if action.last.state is ActionState.INTENT:
                     self._say_once(
                         first.action,
-                        f"{describe_open_action(action)}: rgt ended before the call, nothing was sent",
+                        translate(
+                            "{action}: rgt ended before the call, nothing was sent",
+                            action=describe_open_action(action),
+                        ),
                         "warn",
                     )
                 return False
             if is_click(provider, first.verb or BillingVerb.DESTROY):
                 self._say_once(first.action, describe_open_action(held.earlier), "warn")
                 return True
-            asking = "rgt polls the provider; it is not sent again"
+            asking = translate("rgt polls the provider; it is not sent again")
             self._say_once(first.action, f"{describe_open_action(held.earlier)}; {asking}", "warn")
             return not await self._settle_by_reading(held, held.earlier, session, provider)
         finally:
@@ -278,39 +295,69 @@ class OpenActions:
                 if action.last.state is ActionState.INTENT:
                     self._say_once(
                         first.action,
-                        f"{describe_open_action(action)}: rgt ended before the call, nothing was sent",
+                        translate(
+                            "{action}: rgt ended before the call, nothing was sent",
+                            action=describe_open_action(action),
+                        ),
                         "warn",
                     )
                 return False
             self._say_once(
                 first.action,
-                f"{describe_open_action(earlier)}; searching for it, not sent again",
+                translate(
+                    "{earlier}; searching for it, not sent again",
+                    earlier=describe_open_action(earlier),
+                ),
                 "warn",
             )
             token, machine = earlier.first.rent.token, earlier.last.machine
             if machine and self._find_session(replace(first.target, instance=machine)) is not None:
-                await rental.record_listed(creation, first.box, token, machine, "the fleet file")
-                self._say(f"renting {first.box}: {machine} is a box", "info")
+                await rental.record_listed(
+                    creation, first.box, token, machine, translate("the fleet file")
+                )
+                self._say(
+                    translate("renting {box}: {machine} is a box", box=first.box, machine=machine),
+                    "info",
+                )
                 return False
             market = market_of(self._meters.providers, ref)
             if earlier.last.state is ActionState.CONFIRMED:
                 if await market.find_by_token(token):
                     return True  # settled when it is accepted or ended
                 await rental.record_nothing_made(
-                    creation, first.box, token, f"{machine} was in the list, but no longer is"
+                    creation,
+                    first.box,
+                    token,
+                    translate("{machine} was in the list, but no longer is", machine=machine),
                 )
-                self._say(f"renting {first.box}: {machine} no longer exists", "info")
+                self._say(
+                    translate(
+                        "renting {box}: {machine} no longer exists", box=first.box, machine=machine
+                    ),
+                    "info",
+                )
                 return False
             age = earlier.seconds_since_state(self._clock(), steady_time(), read_boot_id())
             taken = await rental.find_machine(creation, market, first.box, token, seconds=0.0)
             if taken.machine is not None:
-                advice = f"rgt up {first.box} adds it to the fleet, and sends nothing again"
+                advice = translate(
+                    "rgt up {box} adds it to the fleet, and sends nothing again", box=first.box
+                )
                 self._say(
-                    f"renting {first.box}: {taken.machine.id} exists and is billed: {advice}",
+                    translate(
+                        "renting {box}: {id} exists and is billed: {advice}",
+                        box=first.box,
+                        id=taken.machine.id,
+                        advice=advice,
+                    ),
                     "error",
                 )
             elif age >= SEARCH_PACES.find_s:
-                late = f"{'; '.join(taken.reasons)}; rgt up {first.box} shows how to settle it"
+                late = translate(
+                    "{names}; rgt up {box} shows how to settle it",
+                    names="; ".join(taken.reasons),
+                    box=first.box,
+                )
                 self._say_once(
                     f"{first.action} late", f"{describe_open_action(earlier)}: {late}", "error"
                 )
@@ -350,7 +397,7 @@ class OpenActions:
             verb=first.verb,
             instance=first.target.instance,
             evidence=first.evidence,
-            text=f"{state}, found later: {text}",
+            text=translate("{state}, found later: {words}", state=state, words=text),
         )
         try:
             return self._audit.record_entry(entry)

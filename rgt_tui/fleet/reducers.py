@@ -19,6 +19,7 @@ from rgt_tui.fleet.history.past import (
     merge_history,
     round_to_tenth,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import (
     EPOCH,
     PLACES,
@@ -412,7 +413,12 @@ def _apply_hello(state: BoxState, frame: Hello, now: float) -> BoxState:
         state,
         hello=frame,
         link=LinkState.LIVE,
-        reason=f"{state.spec.transport}: connected to {state.spec.endpoint}, agent {frame.agent[:8]}",
+        reason=translate(
+            "{transport}: connected to {endpoint}, agent {agent}",
+            transport=state.spec.transport,
+            endpoint=state.spec.endpoint,
+            agent=frame.agent[:8],
+        ),
         since=now if state.link is not LinkState.LIVE else state.since,
         clock_skew=frame.at - now,
         retry_at=None,

@@ -22,7 +22,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
-from rgt_tui.language import translate
+from rgt_tui.language import record_text, translate
 from rgt_tui.model import BillingVerb, FrozenStruct
 from rgt_tui.profiles import how_many
 
@@ -33,7 +33,6 @@ FIRST = "0" * 64
 LONGEST = 16 << 20
 """Maximum bytes of a line; a longer one was not written by rgt."""
 BLOCK = 64 * 1024
-UNREADABLE = "it cannot be read"
 
 
 class AuditFailed(Exception):
@@ -131,8 +130,10 @@ class AuditLog:
         Raises:
             AuditFailed: it was not written; the file is unchanged.
         """
-        if not entry.who:
-            entry = msgspec.structs.replace(entry, who=find_user_and_host())
+        # English in every language: a program or another person may read it.
+        entry = msgspec.structs.replace(
+            entry, who=entry.who or find_user_and_host(), text=record_text(entry.text)
+        )
         try:
             # Only before a call is there still a choice; an answer is recorded in the room that is
             # left.
@@ -222,6 +223,7 @@ def verify_hash_chain(lines: Iterator[AuditLine]) -> HashChainCheck:
     This detects changed, removed and inserted lines. It cannot detect a truncated end, or a file
     rewritten with matching hashes: the journal knows which lines must exist.
     """
+    unreadable = translate("it cannot be read")
     count, begins, before = 0, None, FIRST
     torn: list[int] = []
     unread: AuditLine | None = None
@@ -237,19 +239,19 @@ def verify_hash_chain(lines: Iterator[AuditLine]) -> HashChainCheck:
         if line.entry is not None and line.entry.before:
             # The hash of this line does not cover the unreadable one: that one was changed.
             if line.entry.before != before and unread is not None:
-                return broken_chain(unread.number, UNREADABLE)
+                return broken_chain(unread.number, unreadable)
             if line.entry.before != before:
-                return broken_chain(count, "it does not follow the line before it")
+                return broken_chain(count, translate("it does not follow the line before it"))
             begins = begins or count
         elif begins is not None and unread is not None:
-            return broken_chain(unread.number, UNREADABLE)
+            return broken_chain(unread.number, unreadable)
         elif begins is not None and line.entry is not None:
-            return broken_chain(count, "it has no hash, unlike the lines before it")
+            return broken_chain(count, translate("it has no hash, unlike the lines before it"))
         if unread is not None:
             torn.append(unread.number)
         unread, before = (line if line.entry is None else None), line.hash
     if unread is not None and unread.ended and begins is not None:
-        return broken_chain(unread.number, UNREADABLE)
+        return broken_chain(unread.number, unreadable)
     if unread is not None:
         torn.append(unread.number)
     return HashChainCheck(count, begins, torn=tuple(torn))
@@ -301,15 +303,24 @@ def find_user_and_host() -> str:
 def describe_chain_check(chain: HashChainCheck) -> str:
     """Return the result of the check as a sentence."""
     if chain.broken is not None:
-        return f"BROKEN at line {chain.broken}: {chain.reason}"
+        return translate(
+            "BROKEN at line {broken}: {reason}", broken=chain.broken, reason=chain.reason
+        )
     if not chain.lines:
-        return "no line yet"
-    said = f"complete, {how_many(chain.lines, 'line')}"
+        return translate("no line yet")
+    said = translate("complete, {lines}", lines=how_many(chain.lines, "line"))
     if chain.begins is None:
-        said = f"{said}, without hashes: written by an older rgt"
+        said = translate("{said}, without hashes: written by an older rgt", said=said)
     elif chain.begins > 1:
-        said = f"{said}; the chain begins at line {chain.begins}, earlier lines by an older rgt cannot be verified"
+        said = translate(
+            "{said}; the chain begins at line {begins}, earlier lines by an older rgt cannot be "
+            "verified",
+            said=said,
+            begins=chain.begins,
+        )
     if chain.torn:
         torn = ", ".join(map(str, chain.torn))
-        said = f"{said}; torn when rgt or the computer ended: line {torn}"
+        said = translate(
+            "{said}; torn when rgt or the computer ended: line {torn}", said=said, torn=torn
+        )
     return said

@@ -24,6 +24,7 @@ from rgt_tui.gate.evidence import (
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
 from rgt_tui.health import action_warnings
+from rgt_tui.language import translate
 from rgt_tui.model import (
     CLICK,
     ActionReview,
@@ -108,9 +109,9 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     for kind in REQUIRED:
         # An item that was forgotten must refuse, not count as fine.
         if kind not in present:
-            found.append((kind, f"unknown: {kind}"))
+            found.append((kind, translate("unknown: {error}", error=translate(kind))))
     if not evidence.instance:
-        found.append(("provider", "no provider instance is named in the fleet file"))
+        found.append(("provider", translate("no provider instance is named in the fleet file")))
     for item in evidence.items:
         # A forged or outdated consent to something that cannot be given up blocks as well.
         if item.is_blocking or (item.forfeited and not item.forfeitable):
@@ -121,7 +122,7 @@ def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
     # Checked again here regardless of the item, so that a forged item cannot bypass the typed name.
     wanted = confirmation_phrase(evidence.box, evidence.instance, evidence.forfeits)
     if (evidence.typed != wanted or not evidence.box) and NAME not in [kind for kind, _ in found]:
-        found.append((NAME, f"the typed text is not exactly {wanted!r}"))
+        found.append((NAME, translate("the typed text is not exactly {wanted!r}", wanted=wanted)))
     return tuple(found)
 
 
@@ -130,11 +131,16 @@ def _find_age_problem(item: EvidenceItem, ticks: float) -> str | None:
     if limit is None:
         return None
     if item.at is None:
-        return f"{item.kind}: unknown when this was read"
+        return translate("{kind}: unknown when this was read", kind=translate(item.kind))
     age = ticks - item.at
     # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= limit:
-        return f"{item.kind}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed"
+        return translate(
+            "{kind}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed",
+            kind=translate(item.kind),
+            age=age,
+            limit=limit,
+        )
     return None
 
 
@@ -195,12 +201,15 @@ def find_digest_problem(wanted: str, digest: str, ticks: float) -> str | None:
     """
     facts, _, made = wanted.rpartition("-")
     if not facts or not re.fullmatch("[0-9]{1,12}", made):
-        return "this is not an evidence digest: use the one printed by the dry run"
+        return translate("this is not an evidence digest: use the one printed by the dry run")
     if facts != digest:
-        return "the evidence has changed since the dry run: review it again"
+        return translate("the evidence has changed since the dry run: review it again")
     # One second of tolerance, because `add_time_to_digest` truncates.
     if not -1.0 <= ticks - int(made) <= DIGEST_S + 1.0:
-        return f"the dry run is older than {DIGEST_S:.0f} s: review the evidence again"
+        return translate(
+            "the dry run is older than {seconds:.0f} s: review the evidence again",
+            seconds=DIGEST_S,
+        )
     return None
 
 
@@ -243,7 +252,7 @@ def build_review(
         keeps_billing = bills_by_profile(profile, verb)
     status = quote_name(meter.native_status or meter.lifecycle.value)
     if meter.error is not None:
-        status = f"unknown: {meter.error}"
+        status = translate("unknown: {error}", error=meter.error)
     locked = any(item.key == PROTECTED and not item.ok for item in evidence.items)
     return ActionReview(
         box=evidence.box,
@@ -298,37 +307,56 @@ def list_review_changes(shown: ActionReview, fresh: ActionReview) -> tuple[str, 
     """
     found = []
     if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
-        found.append("this is not the box, action or instance of the review")
+        found.append(translate("this is not the box, action or instance of the review"))
     # Without a provider nothing else ties the click on the console to this machine.
     if shown.by_hand and _list_machine_facts(shown) != _list_machine_facts(fresh):
-        found.append("another machine answers at this address than the one that was shown")
+        found.append(
+            translate("another machine answers at this address than the one that was shown")
+        )
     if shown.status != fresh.status:
-        found.append(f"the provider's status was {shown.status} and is {fresh.status} now")
+        found.append(
+            translate(
+                "the provider's status was {status} and is {status_2} now",
+                status=shown.status,
+                status_2=fresh.status,
+            )
+        )
     if shown.will_send != fresh.will_send:
-        found.append(f"the call is now {fresh.will_send}")
+        found.append(translate("the call is now {will_send}", will_send=fresh.will_send))
     if shown.irreversible != fresh.irreversible:
-        found.append("whether it can be undone is judged differently now")
+        found.append(translate("whether it can be undone is judged differently now"))
     if shown.keeps_billing != fresh.keeps_billing:
         found.append(
-            "what keeps billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now")
+            translate(
+                "what keeps billing has changed: {charges}",
+                charges="; ".join(fresh.keeps_billing) or translate("nothing now"),
+            )
         )
     for words, before, after in (
-        ("lost", shown.lost, fresh.lost),
-        ("kept", shown.kept, fresh.kept),
+        (translate("lost"), shown.lost, fresh.lost),
+        (translate("kept"), shown.kept, fresh.kept),
     ):
         known, there = {_mask_sizes(line) for line in before}, {_mask_sizes(line) for line in after}
         found += [
-            f"{words} now, but not in the review: {line}"
+            translate("{words} now, but not in the review: {line}", words=words, line=line)
             for line in after
             if _mask_sizes(line) not in known
         ]
-        found += [f"no longer {words}: {line}" for line in before if _mask_sizes(line) not in there]
+        found += [
+            translate("no longer {words}: {line}", words=words, line=line)
+            for line in before
+            if _mask_sizes(line) not in there
+        ]
     shown_up = {forfeit.key: forfeit.fact for forfeit in shown.forfeits}
     for forfeit in fresh.forfeits:
         if forfeit.key not in shown_up:
-            found.append(f"given up now, but not in the review: {forfeit.text}")
+            found.append(
+                translate("given up now, but not in the review: {words}", words=forfeit.text)
+            )
         elif shown_up[forfeit.key] != forfeit.fact:
-            found.append(f"the item given up differs from the review: {forfeit.text}")
+            found.append(
+                translate("the item given up differs from the review: {words}", words=forfeit.text)
+            )
     # Items that were fine and block now; others that block are in the review.
     held = {item.key for item in shown.items if item.ok}
     found += [item.text for item in fresh.items if item.key in held - {NAME} and item.is_blocking]
@@ -359,9 +387,9 @@ def _list_lost_and_kept(
     """Return the lines about lost and kept data. Unknown counts as lost."""
     disks = {disk.mount: disk for disk in (state.sample.disks if state.sample else ())}
     if profile is None:
-        return ("everything on the box: its platform is unknown",), ()
+        return (translate("everything on the box: its platform is unknown"),), ()
     # True of every platform and verb, so it needs no profile.
-    lost, kept = ["every running process and what is in memory"], []
+    lost, kept = [translate("every running process and what is in memory")], []
     for tier in profile.tiers:
         if _is_tier_ruled_out(tier, known):
             continue
@@ -375,7 +403,7 @@ def _list_lost_and_kept(
         elif answer is False:
             lost.append(line)
         else:
-            lost.append(f"{line}: not in the profile, so count it as lost")
+            lost.append(translate("{line}: not in the profile, so count it as lost", line=line))
     return tuple(lost), tuple(kept)
 
 
@@ -395,22 +423,24 @@ def _describe_tier_mounts(
         disk = disks.get(mount)
         used = ""
         if disk and disk.bytes_used is not None:
-            used = f", {size(disk.bytes_used)} used"
+            used = translate(", {size} used", size=size(disk.bytes_used))
         parts.append(f"({quote_name(mount)}{used})")
-    return " ".join(parts) or "(if there is one)"
+    return " ".join(parts) or translate("(if there is one)")
 
 
 def _list_price_gaps(meter: Meter, verb: BillingVerb) -> tuple[str, ...]:
     """Return a line if the meter itself lacks information."""
     if meter.kind is MeterKind.UNKNOWN:
-        return ("the provider does not report current charges: check its console afterwards",)
+        return (
+            translate("the provider does not report current charges: check its console afterwards"),
+        )
     # Before the storage line: it names the parts whose price is missing.
     if meter.unpriced:
-        return (f"price unknown: {', '.join(meter.unpriced)}",)
+        return (translate("price unknown: {names}", names=", ".join(meter.unpriced)),)
     if (
         verb is BillingVerb.PARK
         and meter.storage_per_hour is None
         and meter.kind is not MeterKind.NONE
     ):
-        return ("storage, price unknown",)
+        return (translate("storage, price unknown"),)
     return ()

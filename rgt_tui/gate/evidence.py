@@ -16,6 +16,7 @@ from rgt_tui.gate.identity import IDENTITY, check_identity
 from rgt_tui.gate.journal import InstanceTarget
 from rgt_tui.gate.quiet import QUIET, is_off, list_quiet_items
 from rgt_tui.gate.roster import RESULTS, CollectedResults, list_result_items
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BY_HAND,
     BillingAction,
@@ -133,7 +134,7 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
     kind, instance = spec.billing_ref.kind, spec.billing_ref.instance
     off = _find_valid_park(given, verb)
     if off is not None:
-        words = "parked by rgt, and not started since, by the provider's status"
+        words = translate("parked by rgt, and not started since, by the provider's status")
         state = msgspec.structs.replace(
             state,
             queues=off.queues,
@@ -165,7 +166,7 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
     if given.meter.chosen:
         yield EvidenceItem(key=PODS, ok=True, text=given.meter.chosen, at=given.meter_at)
     for name, content in given.meter.others.items():
-        text = f"{quote_name(name)} ends as well: {content}"
+        text = translate("{name} ends as well: {content}", name=quote_name(name), content=content)
         yield EvidenceItem(
             key=f"{PODS}:{name}", ok=False, text=text, at=given.meter_at, forfeitable=True
         )
@@ -173,7 +174,7 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
     if spec.protected:
         yield protected(spec.name, consent.unprotect, given.ticks)
     if given.readonly:
-        text = "rgt was started with --readonly: it sends no billing action"
+        text = translate("rgt was started with --readonly: it sends no billing action")
         yield EvidenceItem(key=READONLY, ok=False, text=text, at=given.ticks)
 
 
@@ -266,15 +267,16 @@ def check_queues(
     else:
         oldest = None
     if state.left_out.queues:
-        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; the state of their cells is unknown"
+        lost = translate(
+            "not kept of this box: {queues}; the state of their cells is unknown",
+            queues=how_many(state.left_out.queues, "queue"),
+        )
         yield build_item("left out", park, lost)
     if not state.queues:
-        text = "no queue is known on this box"
+        text = translate("no queue is known on this box, so its results are unknown")
         if listed_whole:
-            more = ""
-        else:
-            more = ", so its results are unknown"
-        yield build_item("", park or listed_whole, text + more, state.seen.sample)
+            text = translate("no queue is known on this box")
+        yield build_item("", park or listed_whole, text, state.seen.sample)
         return
     # Cells of two queues may share a name; their items must not share a key.
     many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
@@ -284,7 +286,11 @@ def check_queues(
     for one in state.queues:
         at = state.seen.queues.get(one.path)
         if one.error:
-            text = f"the queue {quote_name(one.path)} could not be read: {quote_name(one.error)}"
+            text = translate(
+                "the queue {path} could not be read: {error}",
+                path=quote_name(one.path),
+                error=quote_name(one.error),
+            )
             yield build_item(f"unread {one.path}", park, text, at)
         for cell in one.cells:
             if many:
@@ -293,7 +299,10 @@ def check_queues(
                 about = cell.name
             if cell.state == "running":
                 yield build_item(
-                    about, False, f"by the queue, {quote_name(cell.name)} is running", at
+                    about,
+                    False,
+                    translate("by the queue, {name} is running", name=quote_name(cell.name)),
+                    at,
                 )
             elif cell.state not in ("done", "waiting") and not park:
                 # Failed cells survive a stop, so only a destroy asks about them.
@@ -303,24 +312,39 @@ def check_queues(
                 yield build_item(
                     about,
                     False,
-                    f"{quote_name(cell.name)} is {quote_name(cell.state)}, not done{why}",
+                    translate(
+                        "{name} is {state}, not done{why}",
+                        name=quote_name(cell.name),
+                        state=quote_name(translate(cell.state)),
+                        why=why,
+                    ),
                     at,
                 )
     waiting = [cell.name for cell in cells if cell.state == "waiting"]
     if waiting and not park:
-        text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {join_names(waiting)}"
+        text = translate(
+            "{count} of {cells} never ran: {waiting}",
+            count=len(waiting),
+            cells=how_many(len(cells), "cell"),
+            waiting=join_names(waiting),
+        )
         yield build_item("waiting", False, text, oldest)
     # A summary of "all done" next to a blocking item would contradict it.
     if not fine:
         return
-    undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
+    undone = [f"{cell.name} ({translate(cell.state)})" for cell in cells if cell.state != "done"]
     if undone:
-        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will continue after a start: {join_names(undone)}"
+        text = translate(
+            "{count} of {cells} will continue after a start: {undone}",
+            count=len(undone),
+            cells=how_many(len(cells), "cell"),
+            undone=join_names(undone),
+        )
     else:
         if cells:
-            text = f"{how_many(len(cells), 'cell')}, all done"
+            text = translate("{cells}, all done", cells=how_many(len(cells), "cell"))
         else:
-            text = "the queue is empty"
+            text = translate("the queue is empty")
     yield build_item("", True, text, oldest)
 
 
@@ -337,10 +361,17 @@ def check_provider(given: Situation, verb: BillingVerb, instance: str) -> Eviden
 
     if not instance:
         return build_item(
-            False, "no provider instance is named in the fleet file; use the platform's console"
+            False,
+            translate(
+                "no provider instance is named in the fleet file; use the platform's console"
+            ),
         )
     if meter.error is not None:
-        return build_item(False, f"the provider's state could not be read: {meter.error}", "unread")
+        return build_item(
+            False,
+            translate("the provider's state could not be read: {error}", error=meter.error),
+            "unread",
+        )
     status = quote_name(meter.native_status or meter.lifecycle.value)
     if profile is not None:
         native = action_for(profile, verb)
@@ -353,17 +384,28 @@ def check_provider(given: Situation, verb: BillingVerb, instance: str) -> Eviden
     # Unknown counts as "does not stop": a person must not leave believing that it costs nothing.
     if native is not None and native.stops_gpu_meter is None:
         return build_item(
-            False, f"by the profile, {bilingual_verb(native)} is not certain to stop the GPU meter"
+            False,
+            translate(
+                "by the profile, {native} is not certain to stop the GPU meter",
+                native=bilingual_verb(native),
+            ),
         )
     if given.action not in meter.actions:
-        accepts = join_names(list(meter.actions)) or "nothing"
+        accepts = join_names(list(meter.actions)) or translate("nothing")
         return build_item(
             False,
-            f"the provider's status is {status}; it does not accept {given.action} now (accepts: {accepts})",
+            translate(
+                "the provider's status is {status}; it does not accept {action} now (accepts: {accepts})",
+                status=status,
+                action=given.action,
+                accepts=accepts,
+            ),
         )
     if native is not None and native.stops_gpu_meter is False:
         return _check_keeps_running(build_item, native)
-    return build_item(True, f"{status}, accepts {given.action}")
+    return build_item(
+        True, translate("{status}, accepts {action}", status=status, action=given.action)
+    )
 
 
 def _build_console_item(
@@ -375,9 +417,11 @@ def _build_console_item(
     """
     if native.stops_gpu_meter is False:
         return _check_keeps_running(item, native)
-    text = (
-        f"{status}; no provider in the fleet file: rgt sends nothing, you have to click it "
-        f"({bilingual_verb(native)})"
+    text = translate(
+        "{status}; no provider in the fleet file: rgt sends nothing, you have to click it "
+        "({native})",
+        status=status,
+        native=bilingual_verb(native),
     )
     return item(True, text, "by hand")
 
@@ -386,7 +430,9 @@ def _check_keeps_running(item: Callable[..., EvidenceItem], native: BillingActio
     note = ""
     if native.note:
         note = f": {native.note}"
-    text = f"{bilingual_verb(native)} does not stop the GPU meter{note}"
+    text = translate(
+        "{native} does not stop the GPU meter{note}", native=bilingual_verb(native), note=note
+    )
     return item(False, text, "the meter keeps running", forfeitable=True)
 
 
@@ -396,14 +442,21 @@ def seal_before(given: Situation) -> EvidenceItem:
     It is sealed only right before the call, see `apply_seal`.
     """
     if given.state.link is not LinkState.LIVE and is_off(given.meter):
-        return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
+        return EvidenceItem(
+            key=SEAL, ok=True, text=translate("off: nothing on it changes"), at=given.meter_at
+        )
     if given.unsealed is not None:
-        text = f"the box cannot be sealed for the call: {given.unsealed}"
+        text = translate(
+            "the box cannot be sealed for the call: {unsealed}", unsealed=given.unsealed
+        )
         return EvidenceItem(
             key=SEAL, ok=False, text=text, at=given.ticks, fact="no seal", forfeitable=True
         )
     return EvidenceItem(
-        key=SEAL, ok=True, text="the box is held still right before the call", at=given.ticks
+        key=SEAL,
+        ok=True,
+        text=translate("the box is held still right before the call"),
+        at=given.ticks,
     )
 
 
@@ -418,15 +471,25 @@ def apply_seal(evidence: Evidence, seal: Seal | None, problem: str, ticks: float
     """
     reasons: list[str] = []
     if seal is None:
-        reasons.append(f"the box could not be sealed for the call: {quote_name(problem, 300)}")
+        reasons.append(
+            translate(
+                "the box could not be sealed for the call: {problem}",
+                problem=quote_name(problem, 300),
+            )
+        )
     else:
         if evidence.generation is not None and seal.generation != evidence.generation:
-            reasons.append("files on the box have changed since they were listed: review it again")
+            reasons.append(
+                translate("files on the box have changed since they were listed: review it again")
+            )
         # Forfeited processes may keep running; any new one changes a fact in the reading under the
         # seal.
         if not any(one.kind == QUIET and one.forfeited for one in evidence.items):
-            reasons += [f"seen when it was sealed: {quote_name(why, 200)}" for why in seal.busy]
-    text = "; ".join(reasons) or "the box is held still"
+            reasons += [
+                translate("seen when it was sealed: {why}", why=quote_name(why, 200))
+                for why in seal.busy
+            ]
+    text = "; ".join(reasons) or translate("the box is held still")
     item = EvidenceItem(key=SEAL, ok=not reasons, text=text, at=ticks)
     items = tuple(item if one.key == SEAL else one for one in evidence.items)
     return msgspec.structs.replace(evidence, items=items)
@@ -447,9 +510,14 @@ def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
     wanted = unprotect_phrase(box)
     if typed == wanted:
         return EvidenceItem(
-            key=PROTECTED, ok=True, text="protected, lifted for this action", at=ticks
+            key=PROTECTED, ok=True, text=translate("protected, lifted for this action"), at=ticks
         )
-    text = f"{box} is protected in the fleet file: lift that for this action (--unprotect, or type {wanted!r})"
+    text = translate(
+        "{box} is protected in the fleet file: lift that for this action (--unprotect, or type "
+        "{wanted!r})",
+        box=box,
+        wanted=wanted,
+    )
     return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
 
 
@@ -467,19 +535,19 @@ def check_typed_name(
 
     wanted = confirmation_phrase(box, instance, forfeits)
     if typed == wanted and box:
-        return build_item(True, "typed exactly")
+        return build_item(True, translate("typed exactly"))
     if not typed:
-        return build_item(False, f"not typed yet: {wanted}")
+        return build_item(False, translate("not typed yet: {wanted}", wanted=wanted))
     if typed.strip() == wanted:
-        text = "there is a blank before or after the typed name"
+        text = translate("there is a blank before or after the typed name")
     elif typed.casefold() == wanted.casefold():
-        text = "upper and lower case differ from the box's name"
+        text = translate("upper and lower case differ from the box's name")
     elif not typed.isascii() and wanted.isascii():
-        text = "the typed name has letters that only look like those of the box's name"
+        text = translate("the typed name has letters that only look like those of the box's name")
     elif forfeits:
-        text = f"the typed text is not {wanted!r}: something is given up"
+        text = translate("the typed text is not {wanted!r}: something is given up", wanted=wanted)
     else:
-        text = "the typed name is not the box's name"
+        text = translate("the typed name is not the box's name")
     return build_item(False, text)
 
 
@@ -524,15 +592,15 @@ def find_park_problem(parked: ParkRecord, meter: Meter) -> str | None:
         meter: The provider's current status.
     """
     if meter.error is not None:
-        return "the provider's state could not be read"
+        return translate("the provider's state could not be read")
     if not is_off(meter):
-        return "the machine is not off"
+        return translate("the machine is not off")
     # Both times are the provider's: no two clocks are compared.
     if meter.started is not None and meter.started != parked.started:
-        return "the machine was started since"
+        return translate("the machine was started since")
     # A changed mount table means that the old one proves nothing about the disks.
     if not meter.tiers.items() <= parked.tiers.items():
-        return "the provider names other storage than before the stop"
+        return translate("the provider names other storage than before the stop")
     return None
 
 

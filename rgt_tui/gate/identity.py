@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
+from rgt_tui.language import translate
 from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, LinkState, Meter
 from rgt_tui.profiles import load_profile, quote_name
 
@@ -63,9 +64,12 @@ def recognised(names: Iterable[str], mounts: Iterable[str]) -> tuple[str, str] |
 
 def describe_recognised(profile: str, mark: str) -> str:
     """Return the hint for a box without a profile. Only the person changes its profile."""
-    return (
-        f'it seems to be a box of {load_profile(profile).name} ({mark}): with profile = "{profile}" in the fleet '
-        "file rgt knows what survives a stop there, and its deadlines"
+    return translate(
+        'it seems to be a box of {name} ({mark}): with profile = "{profile}" in the fleet file '
+        "rgt knows what survives a stop there, and its deadlines",
+        name=load_profile(profile).name,
+        mark=mark,
+        profile=profile,
     )
 
 
@@ -104,7 +108,9 @@ def check_identity(
         )
 
     if not instance:
-        return build_item(False, "no provider instance is named in the fleet file", "none")
+        return build_item(
+            False, translate("no provider instance is named in the fleet file"), "none"
+        )
     live = state.link is LinkState.LIVE
     if kind == BY_HAND and live and state.peer is not None:
         text, fact = _describe_peer(state, state.peer)
@@ -116,9 +122,12 @@ def check_identity(
     wrong = {name: value for name, value in said.items() if value not in (instance, *meter.names)}
     if wrong:
         name, value = next(iter(wrong.items()))
-        text = (
-            f"wrong machine: the connected one calls itself {quote_name(value, 80)} ({name}), the call would go to "
-            f"{quote_name(instance, 80)}; correct the host or the instance in the fleet file"
+        text = translate(
+            "wrong machine: the connected one calls itself {value} ({name}), the call would go to "
+            "{instance}; correct the host or the instance in the fleet file",
+            value=quote_name(value, 80),
+            name=name,
+            instance=quote_name(instance, 80),
         )
         return build_item(False, text, f"{name}={value}")
     there = same_endpoint(meter.ssh_host, meter.ssh_port, state.peer if live else None, addresses)
@@ -131,41 +140,65 @@ def check_identity(
     if said:
         name = next(iter(said))
         text, fact = (
-            f"the box calls itself {quote_name(instance, 80)} ({name})",
+            translate(
+                "the box calls itself {instance} ({name})",
+                instance=quote_name(instance, 80),
+                name=name,
+            ),
             f"{name}={instance}",
         )
         if there is False:
-            text += (
-                f"; but SSH connects to {ours}, and the provider reports {told}: check whether a proxy, a hop "
-                "or a forwarded port explains that"
+            text += translate(
+                "; but SSH connects to {ours}, and the provider reports {told}: check whether a proxy, a "
+                "hop or a forwarded port explains that",
+                ours=ours,
+                told=told,
             )
             fact += ", elsewhere"
         return build_item(True, text, fact, doubt=there is False)
     if live and on_it:
         return build_item(
-            True, "the command runs on the machine that rgt is connected to", "in the box"
+            True,
+            translate("the command runs on the machine that rgt is connected to"),
+            "in the box",
         )
     if live and _is_pod_of_instance(state, kind, instance):
-        text = f"the cluster runs rgt's commands in {quote_name(instance, 80)} (kubectl exec)"
+        text = translate(
+            "the cluster runs rgt's commands in {instance} (kubectl exec)",
+            instance=quote_name(instance, 80),
+        )
         return build_item(True, text, f"kubectl exec in {instance}")
     if told:
         if there:
             return build_item(
                 True,
-                f"the address is the provider's for {quote_name(instance, 80)}: {told}",
+                translate(
+                    "the address is the provider's for {instance}: {told}",
+                    instance=quote_name(instance, 80),
+                    told=told,
+                ),
                 f"at {told}",
             )
-        text = (
-            f"wrong machine: rgt is connected to {ours}, but the provider reports "
-            f"{quote_name(instance, 80)} at {told}; correct the host or the instance in the fleet file"
+        text = translate(
+            "wrong machine: rgt is connected to {ours}, but the provider reports {instance} at "
+            "{told}; correct the host or the instance in the fleet file",
+            ours=ours,
+            instance=quote_name(instance, 80),
+            told=told,
         )
         return build_item(False, text, f"at {ours}, not {told}")
-    why = "the box does not report its instance, and no address can be compared"
+    why = translate("the box does not report its instance, and no address can be compared")
     if not live:
-        why = f"the box is {state.link.value}, so it cannot be queried"
+        why = translate(
+            "the box is {link}, so it cannot be queried", link=translate(state.link.value)
+        )
     return build_item(
         False,
-        f"no proof that this machine is {quote_name(instance, 80)}: {why}",
+        translate(
+            "no proof that this machine is {instance}: {why}",
+            instance=quote_name(instance, 80),
+            why=why,
+        ),
         "unproved",
         True,
     )
@@ -199,7 +232,11 @@ def _describe_peer(state: BoxState, peer: tuple[str, int]) -> tuple[str, str]:
         *([quote_name(hello.host, 80)] if hello is not None else []),
         *marks,
     ]
-    text = f"rgt is connected to {', '.join(facts)}: find this machine on the console, rgt cannot compare it there"
+    text = translate(
+        "rgt is connected to {names}: find this machine on the console, rgt cannot compare it "
+        "there",
+        names=", ".join(facts),
+    )
     return text, " ".join(facts)
 
 

@@ -34,7 +34,7 @@ from rgt_tui.gate.audit import (
     find_user_and_host,
     verify_hash_chain,
 )
-from rgt_tui.language import translate
+from rgt_tui.language import record_text, translate
 from rgt_tui.model import (
     BillingVerb,
     FrozenStruct,
@@ -337,7 +337,9 @@ class Journal:
                 # We have the lock, so the process that wrote it is gone, and it never reached the
                 # call.
                 self.append_next_state(
-                    earlier.last, ActionState.REFUSED, "rgt ended before the call: nothing was sent"
+                    earlier.last,
+                    ActionState.REFUSED,
+                    translate("rgt ended before the call: nothing was sent"),
                 )
                 earlier = None
             yield JournaledAction(self, target, box, verb, earlier)
@@ -353,7 +355,13 @@ class Journal:
         try:
             paths = sorted(self.folder.glob("*.jsonl"))
         except OSError as error:
-            return (), (f"{self.folder} cannot be read ({error.strerror})",)
+            return (), (
+                translate(
+                    "{folder} cannot be read ({strerror})",
+                    folder=self.folder,
+                    strerror=error.strerror,
+                ),
+            )
         for path in paths:
             try:
                 action = _newest_open_action(self._read_records(path))
@@ -412,7 +420,7 @@ class Journal:
             target=target,
             who=find_user_and_host(),
             pid=os.getpid(),
-            text=text,
+            text=record_text(text),
         )
 
     def append_next_state(
@@ -519,13 +527,34 @@ def describe_open_action(action: OpenAction) -> str:
     when = moment(last.at)
     if first.rent is not None:
         what = last.machine or f"token {first.rent.token}"
-        return f"renting {first.box} at {first.target.kind} ({what}) is open since {when}: {last.state} by {last.who}"
-    if last.state is ActionState.YOURS:
-        return (
-            f"{first.verb} of {first.box} ({first.target.instance}) waits since {when} for your "
-            f"click on the console; once the console shows it done: rgt down {first.box} --done"
+        return translate(
+            "renting {box} at {kind} ({what}) is open since {when}: {state} by {who}",
+            box=first.box,
+            kind=first.target.kind,
+            what=what,
+            when=when,
+            state=translate(last.state),
+            who=last.who,
         )
-    return f"{first.verb} of {first.box} ({first.target.instance}) is open since {when}: {last.state} by {last.who}"
+    verb = translate(first.verb or "rent")
+    if last.state is ActionState.YOURS:
+        return translate(
+            "{verb} of {box} ({instance}) waits since {when} for your click on the console; once the "
+            "console shows it done: rgt down {box} --done",
+            verb=verb,
+            box=first.box,
+            instance=first.target.instance,
+            when=when,
+        )
+    return translate(
+        "{verb} of {box} ({instance}) is open since {when}: {state} by {who}",
+        verb=verb,
+        box=first.box,
+        instance=first.target.instance,
+        when=when,
+        state=translate(last.state),
+        who=last.who,
+    )
 
 
 def read_boot_id() -> str:
@@ -556,16 +585,29 @@ def _write_holder(lock: int, box: str, verb: BillingVerb | None, now: float) -> 
 
 def _describe_holder(lock: int, target: InstanceTarget) -> str:
     if target.instance:
-        what = f"the instance {target.instance}"
+        what = translate("the instance {instance}", instance=target.instance)
     else:
-        what = f"the account {target.account} of {target.kind}"
+        what = translate(
+            "the account {account} of {kind}", account=target.account, kind=target.kind
+        )
     try:
         # It may be read just between the holder's lock and its writing.
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_LockHolder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return f"another rgt is acting on {what}; wait for it to finish"
-    doing = f"acts on {what} since {moment(held.at)} ({held.verb or 'rent'} of {held.box})"
-    return f"process {held.pid} of {held.who} {doing}; wait for it to end"
+        return translate("another rgt is acting on {what}; wait for it to finish", what=what)
+    doing = translate(
+        "acts on {what} since {at} ({verb} of {box})",
+        what=what,
+        at=moment(held.at),
+        verb=translate(held.verb or "rent"),
+        box=held.box,
+    )
+    return translate(
+        "process {pid} of {who} {doing}; wait for it to end",
+        pid=held.pid,
+        who=held.who,
+        doing=doing,
+    )
 
 
 def _newest_open_action(records: list[JournalRecord]) -> OpenAction | None:
@@ -629,8 +671,14 @@ def check_chain_and_journal(
     gone = next((record for record in named if record.audit not in there), None)
     if gone is None:
         return chain
-    deed = f"{gone.verb or 'rent'} of {gone.box} at {moment(gone.at)} ({gone.state})"
-    why = f"the line of {deed}, which the journal names, is missing or changed"
+    deed = translate(
+        "{verb} of {box} at {at} ({state})",
+        verb=translate(gone.verb or "rent"),
+        box=gone.box,
+        at=moment(gone.at),
+        state=translate(gone.state),
+    )
+    why = translate("the line of {deed}, which the journal names, is missing or changed", deed=deed)
     return msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from rgt_tui.health import LIMITS, training_processes, unseen_reason
 from rgt_tui.health.facts import gpus_computing, gpus_in_use
+from rgt_tui.language import translate
 from rgt_tui.model import (
     BoxState,
     EvidenceItem,
@@ -63,7 +64,9 @@ def list_quiet_items(
     # A live link disproves an "off" of the provider, so then the box itself is judged.
     if meter is not None and state.link is not LinkState.LIVE and is_off(meter):
         says = quote_name(meter.native_status or meter.lifecycle.value)
-        text = f"the provider's status is {says}: nothing runs on a machine that is off"
+        text = translate(
+            "the provider's status is {says}: nothing runs on a machine that is off", says=says
+        )
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
     at = state.seen.sample
     # A box that cannot be seen is busy: without a fresh reading, silence proves nothing.
@@ -73,7 +76,7 @@ def list_quiet_items(
     else:
         reasons = list(_iterate_busy_reasons(state, now))
     if not reasons:
-        text = "nothing trains, computes, copies or types"
+        text = translate("nothing trains, computes, copies or types")
         return (EvidenceItem(key=QUIET, ok=True, text=text, at=at),)
     return tuple(
         EvidenceItem(
@@ -103,22 +106,36 @@ def _find_blind_reason(state: BoxState, ticks: float, since: float | None) -> Bu
     # The link is checked before the age: the last sample of a lost box may still be fresh.
     if state.link is not LinkState.LIVE:
         return build_reason(
-            f"the box is {state.link.value} ({quote_name(state.reason)}): unknown what runs on it now"
+            translate(
+                "the box is {link} ({reason}): unknown what runs on it now",
+                link=translate(state.link.value),
+                reason=quote_name(state.reason),
+            )
         )
     if state.sample is None or seen is None:
         return build_reason(
-            f"no reading of the box ({quote_name(state.reason)}): unknown what runs on it"
+            translate(
+                "no reading of the box ({reason}): unknown what runs on it",
+                reason=quote_name(state.reason),
+            )
         )
     age = ticks - seen
     # `not <=` instead of `>`: NaN must refuse, too.
     if not -AHEAD_S <= age <= FRESH_S:
         return build_reason(
-            f"the newest reading of the box is {age:.0f} s old: unknown what runs on it now"
+            translate(
+                "the newest reading of the box is {age:.0f} s old: unknown what runs on it now",
+                age=age,
+            )
         )
     if since is not None and not seen >= since:
-        return build_reason("the box has not answered the request: unknown what runs on it now")
+        return build_reason(
+            translate("the box has not answered the request: unknown what runs on it now")
+        )
     if (why := unseen_reason(state.sample)) is not None:
-        return build_reason(f"the processes of the box cannot be listed: {quote_name(why)}")
+        return build_reason(
+            translate("the processes of the box cannot be listed: {why}", why=quote_name(why))
+        )
     return None
 
 
@@ -153,16 +170,21 @@ def _describe_training(
         if run.progressed_at and now - run.progressed_at < LIMITS.no_queue_moving_s
     ]
     if names:
-        who = f"{join_names(names)} is training"
+        who = translate("{names} is training", names=join_names(names))
     else:
-        who = "a training process is alive"
+        who = translate("a training process is alive")
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
     if run is None or run.step is None:
         if not names:
             return f"{text}, {quote_name(short_command(live[0].cmd), 60)}"
         return text
-    return f"{text}, {run.position}, advanced {format_time_ago(run.progressed_at, now)}"
+    return translate(
+        "{words}, {position}, advanced {ago}",
+        words=text,
+        position=run.position,
+        ago=format_time_ago(run.progressed_at, now),
+    )
 
 
 def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
@@ -171,12 +193,17 @@ def _iterate_found_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
     for run in state.found:
         # Those in the process list are already reported as training.
         if run.alive and not live.intersection((run.pid, *run.pids)):
-            text = f"{quote_name(run.name)} is training: found alive, pid {run.pid}, {quote_name(run.command, 60)}"
+            text = translate(
+                "{name} is training: found alive, pid {pid}, {command}",
+                name=quote_name(run.name),
+                pid=run.pid,
+                command=quote_name(run.command, 60),
+            )
             yield BusyReason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
     # A run that was dropped for the memory limit may be the training that is alive.
     if state.left_out.found:
         lost = how_many(state.left_out.found, "found training")
-        text = f"not kept of this box: {lost}; unknown whether one is alive"
+        text = translate("not kept of this box: {lost}; unknown whether one is alive", lost=lost)
         yield BusyReason("found, left out", text, "left out")
 
 
@@ -186,9 +213,13 @@ def _iterate_runners(state: BoxState, now: float) -> Iterator[BusyReason]:
             if queue.runner_pid is not None:
                 pid = f"pid {queue.runner_pid}"
             else:
-                pid = "pid unknown"
+                pid = translate("pid unknown")
             waiting = sum(cell.state == "waiting" for cell in queue.cells)
-            text = f"the queue runner is alive ({pid}), {how_many(waiting, 'cell')} waiting"
+            text = translate(
+                "the queue runner is alive ({pid}), {cells} waiting",
+                pid=pid,
+                cells=how_many(waiting, "cell"),
+            )
             yield BusyReason(f"runner {queue.path}", text)
 
 
@@ -201,7 +232,12 @@ def _iterate_advanced_runs(state: BoxState, now: float) -> Iterator[BusyReason]:
         at = max((at for at in (run.progressed_at, run.unread_at) if at is not None), default=None)
         # The last step of a finished cell is recent as well, and proves nothing.
         if cells.get(run.name) not in FINISHED and at is not None and now - at < LIMITS.moving_s:
-            text = f"{quote_name(run.name)} advanced to {run.position} {format_time_ago(at, now)}"
+            text = translate(
+                "{name} advanced to {position} {ago}",
+                name=quote_name(run.name),
+                position=run.position,
+                ago=format_time_ago(at, now),
+            )
             yield BusyReason(f"run {run.name}", text, "advances")
 
 
@@ -217,11 +253,15 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
         if gpu in busy:
             use = f"GPU {gpu.index} {pct(gpu.util)}"
             yield BusyReason(
-                about, f"no training process found, but something computes: {use}", "computes"
+                about,
+                translate("no training process found, but something computes: {use}", use=use),
+                "computes",
             )
         elif gpu in held:
             yield BusyReason(
-                about, f"no training process found, but {_describe_held_memory(gpu)}", "held"
+                about,
+                translate("no training process found, but {gpu}", gpu=_describe_held_memory(gpu)),
+                "held",
             )
         elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
             # A driver that answers nothing must not look like an idle GPU.
@@ -229,7 +269,13 @@ def _iterate_busy_gpus(state: BoxState, now: float) -> Iterator[BusyReason]:
             if gpu.error:
                 why = f" ({quote_name(gpu.error)})"
             yield BusyReason(
-                about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread"
+                about,
+                translate(
+                    "neither use nor memory of GPU {index} can be read{why}",
+                    index=gpu.index,
+                    why=why,
+                ),
+                "unread",
             )
 
 
@@ -240,7 +286,7 @@ def _describe_held_memory(gpu: GpuReading) -> str:
     else:
         used = sum(told)
     if gpu.util is None:
-        use = "a use that cannot be read"
+        use = translate("a use that cannot be read")
     else:
         use = pct(gpu.util)
     pids = [str(holder.pid) for holder in gpu.orphans] + [
@@ -249,8 +295,14 @@ def _describe_held_memory(gpu: GpuReading) -> str:
     if pids:
         who = f"pid {join_names(pids)}"
     else:
-        who = "somebody"
-    return f"{who} holds {memory(used)} of GPU {gpu.index} at {use}"
+        who = translate("somebody")
+    return translate(
+        "{who} holds {size} of GPU {index} at {use}",
+        who=who,
+        size=memory(used),
+        index=gpu.index,
+        use=use,
+    )
 
 
 def _transfers(state: BoxState, now: float) -> Iterator[BusyReason]:
@@ -259,9 +311,15 @@ def _transfers(state: BoxState, now: float) -> Iterator[BusyReason]:
         return
     # None = not read, which is no proof; an empty tuple is one.
     if sample.transfers is None:
-        yield BusyReason("transfers", "whether files are being copied is not known", "unknown")
+        yield BusyReason(
+            "transfers", translate("whether files are being copied is not known"), "unknown"
+        )
     for transfer in sample.transfers or ():
-        text = f"files are being copied: {quote_name(transfer.name, 40)}, pid {transfer.pid}"
+        text = translate(
+            "files are being copied: {name}, pid {pid}",
+            name=quote_name(transfer.name, 40),
+            pid=transfer.pid,
+        )
         yield BusyReason(f"transfer {transfer.pid}", text)
 
 
@@ -271,13 +329,17 @@ def _iterate_typing(state: BoxState, now: float) -> Iterator[BusyReason]:
         return
     if sample.input_at is None:
         yield BusyReason(
-            "terminal", "whether somebody types at a terminal of the box is not known", "unknown"
+            "terminal",
+            translate("whether somebody types at a terminal of the box is not known"),
+            "unknown",
         )
         return
     since = _since_input(sample)
     # `not >=` instead of `<`: NaN must refuse, too.
     if sample.input_at != 0 and not since >= LIMITS.typed_s:
-        text = f"somebody typed at a terminal of the box {format_duration(since)} ago"
+        text = translate(
+            "somebody typed at a terminal of the box {time} ago", time=format_duration(since)
+        )
         yield BusyReason("terminal", text, "typed")
 
 

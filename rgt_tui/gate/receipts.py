@@ -19,7 +19,7 @@ from rgt_tui.gate.decision import facts_digest
 from rgt_tui.gate.evidence import Consent, Situation, choose_collected_results, find_storage_tiers
 from rgt_tui.gate.journal import ActionState
 from rgt_tui.gate.roster import list_protections
-from rgt_tui.language import translate
+from rgt_tui.language import record_text, show_recorded, translate
 from rgt_tui.model import (
     ActionReview,
     BillingVerb,
@@ -47,7 +47,7 @@ from rgt_tui.profiles import (
 RECEIPTS = "receipts"
 """Name of its directory, next to the audit log."""
 MOST_BYTES = 16 << 20
-KEPT = {
+RESULT_FATES = {
     "copy": "pulled and verified",
     "storage": "on storage that stays",
     "durable": "verified durable copy",
@@ -66,7 +66,7 @@ class KeptResults(FrozenStruct, kw_only=True, omit_defaults=True):
     files: int = 0
     bytes: int = 0
     by: str = ""
-    """A key of `KEPT`."""
+    """A key of `RESULT_FATES`."""
     where: str = ""
     """The directory of the pulled copy."""
     sha256: str = ""
@@ -247,12 +247,12 @@ def receipt_of_self_stop(box: BoxState, profile: Profile, at: float) -> Receipt:
         label="autostop",
         platform=profile.name,
         instance=instance,
-        who=f"{spec.name} itself",
+        who=translate("{name} itself", name=spec.name),
         begun_at=at,
-        call="sent by the box",
+        call=translate("sent by the box"),
         state=ActionState.OFF,
         ended_at=at,
-        said="the provider reports it as stopped",
+        said=translate("the provider reports it as stopped"),
         per_hour=per_hour,
         spent=meter.spent,
         spent_at_least=meter.spent_at_least,
@@ -288,20 +288,24 @@ def list_run_receipts(
     for run in box.runs:
         steps = run.position
         if run.total_steps is not None:
-            steps += f" of {run.total_steps:,}"
+            steps = translate(
+                "{position} of {total_steps:,}",
+                position=run.position,
+                total_steps=run.total_steps,
+            )
         cell = cells.get(run.name)
         ended = ""
-        copy = "not listed"
+        copy = translate("not listed")
         if cell is not None:
             ended = cell.state
             if cell.durable == "verified":
-                copy = KEPT["durable"]
+                copy = RESULT_FATES["durable"]
         elif run.name in found and not found[run.name].alive:
             ended = how_ended(found[run.name])
         mine = folders.get(run.name, [])
         # The listed directories say more than the cell's own mark.
         if mine:
-            copy = ", ".join(dict.fromkeys(KEPT.get(one.by, one.by) for one in mine))
+            copy = "; ".join(dict.fromkeys(RESULT_FATES.get(one.by, one.by) for one in mine))
         best = run.best
         if best is None and cell is not None:
             best = cell.best
@@ -327,13 +331,36 @@ def _kept_price(box: BoxState, verb: BillingVerb) -> float | None:
 
 def _to_end(profile: Profile, box: str, verb: BillingVerb) -> str:
     if verb is BillingVerb.PARK and action_for(profile, BillingVerb.DESTROY) is not None:
-        return f"destroy it: rgt down {box} --destroy"
+        return translate("destroy it: rgt down {box} --destroy", box=box)
     where = ""
     if profile.home_url:
         where = f" ({profile.home_url})"
     if profile.stops_all:
         return f"{profile.stops_all}{where}"
-    return f"on the console of {profile.name}{where}"
+    return translate("on the console of {name}{where}", name=profile.name, where=where)
+
+
+def _record_receipt(receipt: Receipt) -> Receipt:
+    """Return a receipt with its sentences in English, as it is kept: any rgt may read it."""
+    runs = [
+        msgspec.structs.replace(
+            run,
+            steps=record_text(run.steps),
+            ended=record_text(run.ended),
+            copy=record_text(run.copy),
+        )
+        for run in receipt.runs
+    ]
+    return msgspec.structs.replace(
+        receipt,
+        runs=tuple(runs),
+        who=record_text(receipt.who),
+        call=record_text(receipt.call),
+        said=record_text(receipt.said),
+        given_up=tuple(map(record_text, receipt.given_up)),
+        keeps_billing=tuple(map(record_text, receipt.keeps_billing)),
+        to_end=record_text(receipt.to_end),
+    )
 
 
 class ReceiptBook:
@@ -349,6 +376,7 @@ class ReceiptBook:
             OSError: it was not written.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        receipt = _record_receipt(receipt)
         files.replace_file(self.folder / f"{receipt.action}.json", msgspec.json.encode(receipt))
         # A second file, which people read without rgt.
         text = receipt_markdown(receipt)
@@ -405,45 +433,51 @@ def receipt_title(receipt: Receipt) -> str:
 
     Not a question, since there is nothing left to decide.
     """
-    done = receipt.verb.done_word
+    done = translate(receipt.verb.done_word)
     if receipt.state is ActionState.YOURS:
-        return f"{receipt.box}: waits for your click"
+        return translate("{box}: waits for your click", box=receipt.box)
     if receipt.state is ActionState.FAILED:
-        return f"{receipt.box}: not {done}"
+        return translate("{box}: not {done}", box=receipt.box, done=done)
     if receipt.is_settled:
         return f"{receipt.box}: {done}"
-    return f"{receipt.box}: unknown whether {done}"
+    return translate("{box}: unknown whether {done}", box=receipt.box, done=done)
 
 
 def receipt_rows(receipt: Receipt) -> tuple[tuple[str, str], ...]:
-    """Return the receipt as (label, text) rows; an empty label continues the row above."""
+    """Return the receipt as (label, text) rows; an empty label continues the row above.
+
+    The labels are English, and translated where they are shown.
+    """
     if receipt.ended_at is not None:
         ended = moment(receipt.ended_at)
     else:
-        ended = "unknown when"
-    rows = [
-        (
-            "machine",
-            f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}",
-        ),
-        ("begun", f"{moment(receipt.begun_at)} by {receipt.who}"),
-        ("ended", f"{ended}: {_describe_end(receipt)}"),
-        ("on for", _describe_time_on(receipt)),
-        ("cost", _describe_cost(receipt)),
-        ("idle", _describe_idle(receipt)),
-    ]
-    rows += _label_rows("runs", [_describe_run(one) for one in receipt.runs] or ["none were seen"])
-    rows += _label_rows(
-        "results", [_describe_kept(one) for one in receipt.kept] or ["none were on the machine"]
+        ended = translate("unknown when")
+    machine = f"{receipt.platform} {receipt.instance}, {receipt.label or receipt.verb.value}"
+    begun = translate(
+        "{moment} by {who}", moment=moment(receipt.begun_at), who=show_recorded(receipt.who)
     )
-    rows += _label_rows("given up", receipt.given_up)
-    rows += _label_rows("still bills", list_charges(receipt) or ("nothing found",))
-    if receipt.keeps_billing and receipt.to_end:
-        rows.append(("to end that", receipt.to_end))
-    rows.append(("call", receipt.call))
-    rows.append(("evidence", receipt.evidence or "not recorded"))
-    rows.append(("audit line", receipt.audit or "not recorded"))
-    return tuple(rows)
+    runs = [_describe_run(one) for one in receipt.runs] or [translate("none were seen")]
+    kept = [_describe_kept(one) for one in receipt.kept] or [translate("none were on the machine")]
+    given_up = [show_recorded(one) for one in receipt.given_up]
+    charges = [show_recorded(one) for one in list_charges(receipt)] or [translate("nothing found")]
+    missing = translate("not recorded")
+    ends = [show_recorded(receipt.to_end)] if receipt.keeps_billing and receipt.to_end else []
+    return (
+        *_label_rows("machine", [machine]),
+        *_label_rows("begun", [begun]),
+        *_label_rows("ended", [f"{ended}: {_describe_end(receipt)}"]),
+        *_label_rows("on for", [_describe_time_on(receipt)]),
+        *_label_rows("cost", [_describe_cost(receipt)]),
+        *_label_rows("idle", [_describe_idle(receipt)]),
+        *_label_rows("runs", runs),
+        *_label_rows("results", kept),
+        *_label_rows("given up", given_up),
+        *_label_rows("still bills", charges),
+        *_label_rows("to end that", ends),
+        *_label_rows("call", [show_recorded(receipt.call)]),
+        *_label_rows("evidence", [receipt.evidence or missing]),
+        *_label_rows("audit line", [receipt.audit or missing]),
+    )
 
 
 def receipt_markdown(receipt: Receipt) -> str:
@@ -460,12 +494,13 @@ def receipt_markdown(receipt: Receipt) -> str:
     for name, text in receipt_rows(receipt):
         label = name or label
         if label != "runs":
-            lines.append(f"- **{label}**: {escape_text(text)}")
+            lines.append(f"- **{translate(label)}**: {escape_text(text)}")
     if receipt.runs:
-        lines += ["", "| run | steps | best loss | state | results | SHA-256 |"]
-        lines.append("|---|---|---|---|---|---|")
+        heads = translate("run | steps | best loss | state | results | SHA-256")
+        lines += ["", f"| {heads} |", "|---|---|---|---|---|---|"]
     for run in receipt.runs:
-        cells = (run.name, run.steps, _format_best(run), run.ended, run.copy, run.sha256)
+        told = [show_recorded(text) for text in (run.steps, run.ended, run.copy)]
+        cells = (run.name, told[0], _format_best(run), *told[1:], run.sha256)
         lines.append("| " + " | ".join(escape_text(cell) for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -478,44 +513,42 @@ def list_charges(receipt: Receipt) -> tuple[str, ...]:
         return rows
     hour = format_money(receipt.still_per_hour, receipt.currency)
     month = format_money(receipt.still_per_hour * prices.HOURS["GB-month"], receipt.currency)
-    return (*rows, f"storage in all {hour}/h, {month} a month")
+    return (*rows, translate("storage in all {hour}/h, {month} a month", hour=hour, month=month))
 
 
-def _label_rows(label: str, texts: tuple[str, ...] | list[str]) -> list[tuple[str, str]]:
+def _label_rows(label: str, texts: list[str]) -> list[tuple[str, str]]:
     return [(label if number == 0 else "", text) for number, text in enumerate(texts)]
 
 
 def _describe_end(receipt: Receipt) -> str:
     """Return the answer that ended it, without the charges if the rows of "still bills" have the same."""
-    charges = translate("; keeps billing: ") + "; ".join(receipt.keeps_billing)
-    return receipt.said.removesuffix(charges) or receipt.state.value
+    charges = f"; keeps billing: {'; '.join(receipt.keeps_billing)}"
+    return show_recorded(receipt.said.removesuffix(charges) or receipt.state.value)
 
 
 def _describe_cost(receipt: Receipt) -> str:
     parts = []
     if receipt.spent is not None:
-        parts.append(
-            f"{format_money(receipt.spent, receipt.currency, receipt.spent_at_least)} in all"
-        )
+        spent = format_money(receipt.spent, receipt.currency, receipt.spent_at_least)
+        parts.append(translate("{spent} in all", spent=spent))
     if receipt.per_hour is not None:
-        parts.append(
-            f"{format_money(receipt.per_hour, receipt.currency, receipt.at_least)}/h until then"
-        )
-    return ", ".join(parts) or "unknown"
+        price = format_money(receipt.per_hour, receipt.currency, receipt.at_least)
+        parts.append(translate("{price}/h until then", price=price))
+    return ", ".join(parts) or translate("unknown")
 
 
 def _describe_time_on(receipt: Receipt) -> str:
     if receipt.started_at is None:
-        return "unknown: the provider does not report its start"
+        return translate("unknown: the provider does not report its start")
     # Until the call, if the end is unknown.
     end = receipt.ended_at or receipt.begun_at
     span = format_duration(end - receipt.started_at)
-    return f"{span}, since {moment(receipt.started_at)}"
+    return translate("{span}, since {moment}", span=span, moment=moment(receipt.started_at))
 
 
 def _describe_idle(receipt: Receipt) -> str:
     if not receipt.watched:
-        return "unknown"
+        return translate("unknown")
     shares = []
     idle = {one.currency: one.value for one in receipt.idle}
     for amount in receipt.watched:
@@ -524,29 +557,40 @@ def _describe_idle(receipt: Receipt) -> str:
             shares.append(pct(share))
     idle_sum = prices.format_sums(receipt.idle, none="0")
     total = prices.format_sums(receipt.watched)
-    return f"{' + '.join(shares)}: {idle_sum} of {total} while rgt watched"
+    return translate(
+        "{shares}: {idle_sum} of {total} while rgt watched",
+        shares=" + ".join(shares),
+        idle_sum=idle_sum,
+        total=total,
+    )
 
 
 def _format_best(run: RunReceipt) -> str:
     if run.best is None:
-        return "unknown"
+        return translate("unknown")
     return f"{run.best:.4g}"
 
 
 def _describe_run(run: RunReceipt) -> str:
-    parts = [f"{run.name}: {run.steps}", f"best loss {_format_best(run)}"]
+    best = translate("best loss {best}", best=_format_best(run))
+    parts = [f"{run.name}: {show_recorded(run.steps)}", best]
     if run.ended:
-        parts.append(run.ended)
-    parts.append(f"results {run.copy}")
+        parts.append(show_recorded(run.ended))
+    parts.append(translate("results {copy}", copy=show_recorded(run.copy)))
     return ", ".join(parts)
 
 
 def _describe_kept(one: KeptResults) -> str:
-    what = f"{one.path} ({one.owner or 'nobody owns it'}, {how_many(one.files, 'file')}, {size(one.bytes)})"
-    text = f"{what}: {KEPT.get(one.by, one.by)}"
+    owner = one.owner or translate("nobody owns it")
+    what = f"{one.path} ({owner}, {how_many(one.files, 'file')}, {size(one.bytes)})"
+    text = f"{what}: {translate(RESULT_FATES.get(one.by, one.by))}"
     if one.where:
         loads = ""
         if one.checkpoints:
-            loads = f", {how_many(one.checkpoints, 'checkpoint')} loaded"
-        text += f" in {one.where}{loads}, sha256 {one.sha256}"
+            loads = translate(
+                ", {checkpoints} loaded", checkpoints=how_many(one.checkpoints, "checkpoint")
+            )
+        text += translate(
+            " in {where}{loads}, sha256 {sha256}", where=one.where, loads=loads, sha256=one.sha256
+        )
     return text

@@ -12,6 +12,7 @@ import msgspec
 
 from rgt_tui.gate.decision import PERMIT_S, add_time_to_digest, find_digest_problem
 from rgt_tui.gate.quiet import AHEAD_S
+from rgt_tui.language import translate
 from rgt_tui.model import (
     Bid,
     BidReview,
@@ -28,7 +29,6 @@ FRESH_S = 30.0
 """Seconds for which an offer that was read again is valid: prices and stock change by the minute.
 """
 DAY_H = 24.0
-UNKNOWN = "unknown until the machine exists (not free)"
 
 
 class RentCase(FrozenStruct, kw_only=True):
@@ -112,14 +112,14 @@ def permit_if_agreed(
         digest: Digest of the review that another process confirmed; None = the person saw `offer`.
     """
     if typed != consent.phrase or not consent.box:
-        reasons.append(f"the typed text is not exactly {consent.phrase!r}")
+        reasons.append(translate("the typed text is not exactly {phrase!r}", phrase=consent.phrase))
     if (
         digest is not None
         and (why := find_digest_problem(digest, consent.facts, ticks)) is not None
     ):
         reasons.append(why)
     if not token:
-        reasons.append("there is no token by which a lost answer could be looked for")
+        reasons.append(translate("there is no token by which a lost answer could be looked for"))
     if reasons:
         return Refusal(reasons=tuple(dict.fromkeys(reasons)))
     return RentPermit(
@@ -139,38 +139,70 @@ def _objections(case: RentCase, ticks: float) -> list[str]:
     found = []
     offer, wish, fresh = case.shown, case.wish, case.fresh
     if case.readonly:
-        found.append("rgt was started with --readonly: it rents nothing")
+        found.append(translate("rgt was started with --readonly: it rents nothing"))
     if case.open:
-        found.append(f"{case.open}: settle that first")
+        found.append(translate("{open}: settle that first", open=case.open))
     if case.taken:
         found.append(case.taken)
     if offer.spot is not wish.spot:
-        found.append(f"requested {_spot_label(wish.spot)}, this offer is {_spot_label(offer.spot)}")
+        found.append(
+            translate(
+                "requested {spot}, this offer is {spot_2}",
+                spot=_spot_label(wish.spot),
+                spot_2=_spot_label(offer.spot),
+            )
+        )
     if offer.gpu_count != wish.gpu_count:
-        found.append(f"requested {wish.gpu_count} GPUs, this offer has {offer.gpu_count}")
+        found.append(
+            translate(
+                "requested {gpu_count} GPUs, this offer has {gpu_count_2}",
+                gpu_count=wish.gpu_count,
+                gpu_count_2=offer.gpu_count,
+            )
+        )
     if offer.disk_gb is not None and offer.disk_gb < wish.disk_gb:
-        found.append(f"requested {wish.disk_gb} GB of disk, this offer has {offer.disk_gb}")
+        found.append(
+            translate(
+                "requested {disk_gb} GB of disk, this offer has {disk_gb_2}",
+                disk_gb=wish.disk_gb,
+                disk_gb_2=offer.disk_gb,
+            )
+        )
     if wish.max_per_hour is not None:
         if offer.currency != wish.currency:
             found.append(
-                f"the maximum price per hour is in {wish.currency}, this offer is in {offer.currency}"
+                translate(
+                    "the maximum price per hour is in {currency}, this offer is in {currency_2}",
+                    currency=wish.currency,
+                    currency_2=offer.currency,
+                )
             )
         elif offer.per_hour is None:
-            found.append("a maximum price per hour was given, but this offer's price is unknown")
+            found.append(
+                translate("a maximum price per hour was given, but this offer's price is unknown")
+            )
         elif not offer.per_hour <= wish.max_per_hour:
             most = format_money(wish.max_per_hour, wish.currency)
             found.append(
-                f"it costs {format_money(offer.per_hour, offer.currency)}/h, more than the maximum of {most}"
+                translate(
+                    "it costs {price}/h, more than the maximum of {most}",
+                    price=format_money(offer.per_hour, offer.currency),
+                    most=most,
+                )
             )
     # `not <=` instead of `>`: NaN must refuse, too.
     if case.at is None:
-        found.append("the offer could not be read again")
+        found.append(translate("the offer could not be read again"))
     elif not -AHEAD_S <= ticks - case.at <= FRESH_S:
         found.append(
-            f"the offer was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed"
+            translate(
+                "the offer was read {age:.0f} s ago, at most {limit:.0f} s are allowed",
+                age=ticks - case.at,
+                limit=FRESH_S,
+            )
         )
     if fresh is None:
-        found.append("it is no longer offered")
+        found.append(translate("it is no longer offered"))
     else:
         found += _list_offer_changes(offer, fresh)
     return found
@@ -180,7 +212,13 @@ def _list_offer_changes(shown: Offer, fresh: Offer) -> list[str]:
     """Return what has changed in an offer since the person saw it. A lower price is accepted."""
     found = []
     if fresh.currency != shown.currency:
-        found.append(f"its price is in {fresh.currency} now, and was in {shown.currency}")
+        found.append(
+            translate(
+                "its price is in {currency} now, and was in {currency_2}",
+                currency=fresh.currency,
+                currency_2=shown.currency,
+            )
+        )
     elif shown.per_hour is not None and not (
         fresh.per_hour is not None and fresh.per_hour <= shown.per_hour
     ):
@@ -188,27 +226,31 @@ def _list_offer_changes(shown: Offer, fresh: Offer) -> list[str]:
             format_money(fresh.per_hour, fresh.currency),
             format_money(shown.per_hour, shown.currency),
         )
-        found.append(f"its price has changed: {now}/h now, {then}/h when it was shown")
+        found.append(
+            translate(
+                "its price has changed: {now}/h now, {then}/h when it was shown", now=now, then=then
+            )
+        )
     for what, then_, now_ in (
-        ("GPU", (shown.gpu, shown.gpu_count), (fresh.gpu, fresh.gpu_count)),
-        ("kind", _spot_label(shown.spot), _spot_label(fresh.spot)),
-        ("place", shown.region, fresh.region),
-        ("disk", shown.disk_gb, fresh.disk_gb),
+        (translate("GPU"), (shown.gpu, shown.gpu_count), (fresh.gpu, fresh.gpu_count)),
+        (translate("kind"), _spot_label(shown.spot), _spot_label(fresh.spot)),
+        (translate("place"), shown.region, fresh.region),
+        (translate("disk"), shown.disk_gb, fresh.disk_gb),
         (
-            "price of traffic",
+            translate("price of traffic"),
             (shown.in_per_gb, shown.out_per_gb),
             (fresh.in_per_gb, fresh.out_per_gb),
         ),
     ):
         if then_ != now_:
-            found.append(f"its {what} differs from the review")
+            found.append(translate("its {what} differs from the review", what=what))
     return found
 
 
 def _spot_label(spot: bool) -> str:
     if spot:
-        return "spot"
-    return "on-demand"
+        return translate("spot")
+    return translate("on-demand")
 
 
 def rent_phrase(case: RentCase) -> str:
@@ -232,30 +274,41 @@ def list_rent_costs(offer: Offer) -> tuple[str, ...]:
     def format_hourly(amount: float | None) -> str:
         if amount is not None:
             return f"{format_money(amount, offer.currency)}/h"
-        return UNKNOWN
+        return translate("unknown until the machine exists (not free)")
 
     def format_traffic(amount: float | None) -> str:
         if amount is None:
-            return "price unknown"
+            return translate("price unknown")
         if amount:
-            return f"{format_money(amount * 1000.0, offer.currency)} a TB"
-        return "free"
+            return translate("{price} a TB", price=format_money(amount * 1000.0, offer.currency))
+        return translate("free")
 
     total = offer.per_hour
     if total is None:
         day = ""
     else:
-        day = f", {format_money(total * DAY_H, offer.currency)} a day"
+        day = translate(", {price} a day", price=format_money(total * DAY_H, offer.currency))
     if offer.disk_gb is not None:
         size = f"{offer.disk_gb} GB"
     else:
-        size = "of the platform's own size"
+        size = translate("of the platform's own size")
     return (
-        f"compute: {format_hourly(offer.compute_per_hour)} for {offer.gpu_count} × {offer.gpu}, "
-        f"{_spot_label(offer.spot)}",
-        f"disk: {format_hourly(offer.storage_per_hour)} for {size}",
-        f"together: {format_hourly(total)}{day}",
-        f"traffic in: {format_traffic(offer.in_per_gb)}; out: {format_traffic(offer.out_per_gb)}",
+        translate(
+            "compute: {hourly} for {gpu_count} × {gpu}, {spot}",
+            hourly=format_hourly(offer.compute_per_hour),
+            gpu_count=offer.gpu_count,
+            gpu=offer.gpu,
+            spot=_spot_label(offer.spot),
+        ),
+        translate(
+            "disk: {hourly} for {size}", hourly=format_hourly(offer.storage_per_hour), size=size
+        ),
+        translate("together: {price}{day}", price=format_hourly(total), day=day),
+        translate(
+            "traffic in: {traffic}; out: {traffic_2}",
+            traffic=format_traffic(offer.in_per_gb),
+            traffic_2=format_traffic(offer.out_per_gb),
+        ),
     )
 
 
@@ -372,22 +425,30 @@ def _bid_objections(case: BidCase, ticks: float) -> list[str]:
     found = []
     least, most = case.limits
     if case.readonly:
-        found.append("rgt was started with --readonly: it changes no bid")
+        found.append(translate("rgt was started with --readonly: it changes no bid"))
     if case.bid.is_bid is False:
-        found.append("it was rented on demand: it has no bid and cannot be preempted")
+        found.append(translate("it was rented on demand: it has no bid and cannot be preempted"))
     if case.bid.is_bid is None:
-        found.append("the platform does not say whether it was rented by a bid")
+        found.append(translate("the platform does not say whether it was rented by a bid"))
     # `not <=`: NaN must refuse, too.
     if not least <= case.price <= most:
         limits = (
             f"{format_money(least, case.bid.currency)} to {format_money(most, case.bid.currency)}"
         )
-        found.append(f"the platform accepts bids of {limits} an hour")
+        found.append(translate("the platform accepts bids of {limits} an hour", limits=limits))
     if case.bid.per_hour == case.price:
-        found.append(f"its bid is {format_money(case.price, case.bid.currency)}/h already")
+        found.append(
+            translate(
+                "its bid is {price}/h already", price=format_money(case.price, case.bid.currency)
+            )
+        )
     if not -AHEAD_S <= ticks - case.at <= FRESH_S:
         found.append(
-            f"the bid was read {ticks - case.at:.0f} s ago, at most {FRESH_S:.0f} s are allowed"
+            translate(
+                "the bid was read {age:.0f} s ago, at most {limit:.0f} s are allowed",
+                age=ticks - case.at,
+                limit=FRESH_S,
+            )
         )
     return found
 
@@ -397,31 +458,51 @@ def _bid_lines(case: BidCase) -> list[str]:
 
     def describe_amount(value: float | None) -> str:
         if value is None:
-            return "unknown (not free)"
+            return translate("unknown (not free)")
         return format_money(value, currency)
 
     if bid.outbid:
-        state = "OUTBID: it is stopped, and its disk is charged"
+        state = translate("OUTBID: it is stopped, and its disk is charged")
     else:
         state = bid.status
     offer = bid_offer(case)
     total = offer.per_hour
     lines = [
-        f"now: {describe_amount(bid.per_hour)}/h; {state}; lowest bid now: {describe_amount(bid.least)}/h",
-        f"new: {describe_amount(case.price)}/h for {offer.gpu_count} × {offer.gpu}, disk "
-        f"{describe_amount(bid.storage_per_hour)}/h",
-        f"at most {describe_amount(None if total is None else total * DAY_H)} a day, traffic apart",
+        translate(
+            "now: {per_hour}/h; {state}; lowest bid now: {least}/h",
+            per_hour=describe_amount(bid.per_hour),
+            state=state,
+            least=describe_amount(bid.least),
+        ),
+        translate(
+            "new: {price}/h for {gpu_count} × {gpu}, disk {storage_per_hour}/h",
+            price=describe_amount(case.price),
+            gpu_count=offer.gpu_count,
+            gpu=offer.gpu,
+            storage_per_hour=describe_amount(bid.storage_per_hour),
+        ),
+        translate(
+            "at most {price} a day, traffic apart",
+            price=describe_amount(None if total is None else total * DAY_H),
+        ),
     ]
     if is_below_least(case):
         lines.append(
-            "below the lowest bid: you lose the machine at once; it stops, and its disk is charged"
+            translate(
+                "below the lowest bid: you lose the machine at once; it stops, and its disk is charged"
+            )
         )
     elif bid.outbid:
-        lines.append("it may start again and be billed; your programs do not start again")
+        lines.append(
+            translate("it may start again and be billed; your programs do not start again")
+        )
     if case.agreed_per_hour is not None and total is not None and total > case.agreed_per_hour:
         limit = format_money(case.agreed_per_hour, currency)
         lines.append(
-            f"more than the {limit}/h of the fleet file (asked): the alert `agreed` will report it"
+            translate(
+                "more than the {limit}/h of the fleet file (asked): the alert `agreed` will report it",
+                limit=limit,
+            )
         )
     return lines
 

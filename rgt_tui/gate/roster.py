@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     IGNORED_RULE,
     BillingVerb,
@@ -46,7 +47,7 @@ class CollectedResults(FrozenStruct, kw_only=True):
     """What was collected for an action: the box's results, and the local copies."""
 
     results: BoxResults | None = None
-    problem: str = "nobody has asked the box"
+    problem: str = ""
     """Why there are no `results`."""
     at: float | None = None
     """When the box was queried, by the steady clock."""
@@ -105,20 +106,31 @@ def list_result_items(
 
     # Not forfeitable: without a profile the loss is unknown.
     if profile is None:
-        why = "the platform's profile is unknown, so it is unknown what would be lost"
+        why = translate("the platform's profile is unknown, so it is unknown what would be lost")
         return (build_item(False, why, forfeitable=False),)
     if told.results is None:
-        text = f"the files on the box are unknown: {told.problem}"
+        text = translate(
+            "the files on the box are unknown: {problem}",
+            problem=told.problem or translate("nobody has asked the box"),
+        )
         return (build_item(False, text, "unknown"), *_without_list(state, profile, verb, known))
     items = []
     if told.results.problems:
-        text = f"the list of results is incomplete: {join_names(list(told.results.problems), 3)}"
+        text = translate(
+            "the list of results is incomplete: {problems}",
+            problems=join_names(list(told.results.problems), 3),
+        )
         items.append(build_item(False, text, "incomplete", about="complete"))
     if told.proofs_problem is not None:
-        text = f"the copies here cannot be used as proof: {quote_name(told.proofs_problem)}"
+        text = translate(
+            "the copies here cannot be used as proof: {proofs_problem}",
+            proofs_problem=quote_name(told.proofs_problem),
+        )
         items.append(build_item(True, text, about="copies", doubt=True))
     if told.results.no_since:
-        text = f"files of any age count: {quote_name(told.results.no_since)}"
+        text = translate(
+            "files of any age count: {no_since}", no_since=quote_name(told.results.no_since)
+        )
         items.append(build_item(True, text, "any age", about="age"))
     items += _iterate_excluded(told, state, profile, verb, known, ignored)
     fates = [
@@ -173,23 +185,33 @@ def _iterate_excluded(
     ]
     if proved:
         fact = " ".join(sorted(one.rule for one in rules if one.proved))
-        text = f"left out: {join_names(proved, MOST_NAMED)}"
+        text = translate("left out: {proved}", proved=join_names(proved, MOST_NAMED))
         yield EvidenceItem(key=f"{RESULTS}:left out", ok=True, text=text, at=told.at, fact=fact)
     for one in rules:
         if one.proved:
             continue
         name = f"{IGNORED_RULE}{one.rule}"
         key = f"{RESULTS}:{name}"
-        text = f"left out by a rule: {quote_name(one.rule)} ({how_many(one.files, 'file')}, {size(one.bytes)}"
-        text += f", newest {quote_name(one.newest_path)})" if one.newest_path else ")"
+        newest = ""
+        if one.newest_path:
+            newest = translate(", newest {path}", path=quote_name(one.newest_path))
+        text = translate(
+            "left out by a rule: {rule} ({files}, {size}{newest})",
+            rule=quote_name(one.rule),
+            files=how_many(one.files, "file"),
+            size=size(one.bytes),
+            newest=newest,
+        )
         is_much = one.bytes > LEFT_OUT_LIMIT_BYTES
         by_person = key in ignored or name in state.spec.ignore
         ok = is_safe or by_person or not is_much
         if is_much and by_person:
-            text += ", ignored by you" if key in ignored else ", ignored by the fleet file"
+            by_file = translate(", ignored by the fleet file")
+            text += translate(", ignored by you") if key in ignored else by_file
         elif not ok:
-            text += (
-                f": more than {size(LEFT_OUT_LIMIT_BYTES)}, so confirm that none of it is a result"
+            text += translate(
+                ": more than {size}, so confirm that none of it is a result",
+                size=size(LEFT_OUT_LIMIT_BYTES),
             )
         yield EvidenceItem(
             key=key,
@@ -248,39 +270,47 @@ def _judge_directory(
         return _DirectoryFate("storage")
     why = ""
     if group.problem is not None:
-        why = f"not all of it could be read: {quote_name(group.problem)}"
+        why = translate("not all of it could be read: {problem}", problem=quote_name(group.problem))
     else:
         proof = next((proof for proof in told.proofs if proof.path == group.path), None)
         if proof is not None:
             why = _find_proof_problem(group, proof)
             if not why:
-                return _DirectoryFate("copy", f"has a verified copy in {quote_name(proof.where)}")
+                return _DirectoryFate(
+                    "copy",
+                    translate("has a verified copy in {where}", where=quote_name(proof.where)),
+                )
         cell = _owning_cell(group, state)
         if cell is not None and copy_survives(cell, profile, known, verb) is True:
             # The runner records the end of a cell right after its process exits, and then makes the
             # copy.
             copy_slack_s = 2.0
             if _is_mount_within(group, cell, told):
-                why = why or "a separate mount, which the verified copy of the cell may lack"
+                why = why or translate(
+                    "a separate mount, which the verified copy of the cell may lack"
+                )
             elif cell.ended is not None and group.newest <= cell.ended + copy_slack_s:
                 return _DirectoryFate("durable")
             newest = quote_name(group.newest_path)
-            why = (
-                why
-                or f"newer than its verified copy at {quote_name(str(cell.durable_path))}: {newest}"
+            why = why or translate(
+                "newer than its verified copy at {durable_path}: {newest}",
+                durable_path=quote_name(str(cell.durable_path)),
+                newest=newest,
             )
     # Only files without an owner can be ignored: a cell's output is a result by definition.
     if not group.owner:
         glob = next((glob for glob in state.spec.ignore if matches_glob(group.path, glob)), None)
         if glob is not None:
-            return _DirectoryFate("ignored", f"ignored by the fleet file ({quote_name(glob)})")
+            return _DirectoryFate(
+                "ignored", translate("ignored by the fleet file ({glob})", glob=quote_name(glob))
+            )
         if directory_key(group.path) in ignored:
-            return _DirectoryFate("ignored", "ignored by you")
+            return _DirectoryFate("ignored", translate("ignored by you"))
     if stays is False:
-        fate = "is erased"
+        fate = translate("is erased")
     else:
-        fate = "may be erased (not in the profile)"
-    return _DirectoryFate("", f"{fate}; {why or 'not pulled'}")
+        fate = translate("may be erased (not in the profile)")
+    return _DirectoryFate("", f"{fate}; {why or translate('not pulled')}")
 
 
 def _is_mount_within(group: ResultGroup, cell: QueueCell, told: CollectedResults) -> bool:
@@ -317,13 +347,19 @@ def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
         ]
         more = ""
         if len(proof.errors) > len(bad):
-            more = f"; and {len(proof.errors) - len(bad)} more"
-        return f"its copy in {quote_name(proof.where)} is incomplete: {'; '.join(bad)}{more}"
+            more = translate("; and {count} more", count=len(proof.errors) - len(bad))
+        return translate(
+            "its copy in {where} is incomplete: {names}{more}",
+            where=quote_name(proof.where),
+            names="; ".join(bad),
+            more=more,
+        )
     # An empty fingerprint means that the box could not compute one; two of them prove nothing.
     if not group.fingerprint or proof.fingerprint != group.fingerprint:
-        return (
-            f"it has changed since it was copied to {quote_name(proof.where)} (newest: "
-            f"{quote_name(group.newest_path)})"
+        return translate(
+            "it has changed since it was copied to {where} (newest: {newest_path})",
+            where=quote_name(proof.where),
+            newest_path=quote_name(group.newest_path),
         )
     return ""
 
@@ -346,7 +382,7 @@ def _build_group_item(
     if group.owner:
         owner = quote_name(group.owner)
     else:
-        owner = "nobody owns it"
+        owner = translate("nobody owns it")
     text = f"{quote_name(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
     return EvidenceItem(
         key=directory_key(group.path),
@@ -373,7 +409,12 @@ def _build_rest_item(groups: list[ResultGroup], at: float | None, skew: float) -
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
-        text=f"{smaller} ({size(total)}): not on durable storage, no complete copy: {named}",
+        text=translate(
+            "{smaller} ({size}): not on durable storage, no complete copy: {named}",
+            smaller=smaller,
+            size=size(total),
+            named=named,
+        ),
         at=at,
         fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
         forfeitable=True,
@@ -382,23 +423,31 @@ def _build_rest_item(groups: list[ResultGroup], at: float | None, skew: float) -
     )
 
 
-_KEPT = (
-    ("copy", "pulled and verified"),
-    ("durable", "with a verified durable copy"),
-    ("storage", "on storage that stays"),
-    ("ignored", "ignored"),
-)
+_PROTECTED = {
+    "copy": "pulled and verified",
+    "durable": "with a verified durable copy",
+    "storage": "on storage that stays",
+    "ignored": "ignored",
+}
 
 
 def _summarize_fates(fates: list[tuple[ResultGroup, _DirectoryFate]]) -> str:
     parts = []
-    for safe, words in _KEPT:
+    for safe, words in _PROTECTED.items():
         found = [group for group, fate in fates if fate.safe == safe]
         if found:
-            parts.append(f"{len(found)} {words} ({size(sum(group.bytes for group in found))})")
+            held = size(sum(group.bytes for group in found))
+            parts.append(
+                translate(
+                    "{count} {words} ({size})",
+                    count=len(found),
+                    words=translate(words),
+                    size=held,
+                )
+            )
     if parts:
-        return f"directories: {', '.join(parts)}"
-    return "no result on the box is at stake"
+        return translate("directories: {names}", names=", ".join(parts))
+    return translate("no result on the box is at stake")
 
 
 def _without_list(
@@ -413,17 +462,22 @@ def _without_list(
             problems[cell.name] = _find_durable_problem(cell, profile, known)
     if state.left_out.checkpoints:
         lists = how_many(state.left_out.checkpoints, "list of checkpoints", "lists of checkpoints")
-        problems["checkpoints, left out"] = (
-            f"not kept of this box: {lists}; unknown whether a copy of them exists"
+        problems["checkpoints, left out"] = translate(
+            "not kept of this box: {lists}; unknown whether a copy of them exists", lists=lists
         )
     for name, path in _map_result_paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:
             if answer is False:
-                fate = "is erased by it"
+                fate = translate("is erased by it")
             else:
-                fate = "may be erased by it (not in the profile)"
-            problems[name] = f"what {quote_name(name)} has at {quote_name(path)} {fate}"
+                fate = translate("may be erased by it (not in the profile)")
+            problems[name] = translate(
+                "what {name} has at {path} {fate}",
+                name=quote_name(name),
+                path=quote_name(path),
+                fate=fate,
+            )
     for name, text in problems.items():
         yield EvidenceItem(
             key=f"durable:{name}", ok=False, text=text, at=state.seen.sample, forfeitable=True
@@ -447,10 +501,20 @@ def _find_durable_problem(cell: QueueCell, profile: Profile, known: Mapping[str,
     """Return why a done cell's result would not survive a destroy."""
     name = quote_name(cell.name)
     if cell.durable != "verified" or not cell.durable_path:
-        return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"
+        return translate(
+            "{name} has no verified durable copy ({durable})",
+            name=name,
+            durable=cell.durable or translate("the job names no durable directory"),
+        )
     tiers = tiers_of(cell.durable_path, profile, known)
-    kinds = " or ".join(tier.name for tier in tiers) or "no known storage tier"
+    kinds = translate(" or ").join(tier.name for tier in tiers) or translate(
+        "no known storage tier"
+    )
     where = f"{quote_name(cell.durable_path)} ({kinds})"
     if path_survives(cell.durable_path, profile, known, BillingVerb.DESTROY) is False:
-        return f"the copy of {name} at {where} is erased with the box"
-    return f"no proof that the copy of {name} at {where} outlives the box"
+        return translate(
+            "the copy of {name} at {where} is erased with the box", name=name, where=where
+        )
+    return translate(
+        "no proof that the copy of {name} at {where} outlives the box", name=name, where=where
+    )

@@ -205,7 +205,9 @@ def split_topic_url(url: str) -> tuple[str, str]:
         raise SinkError(translate("its address is not an http or https address")) from None
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     if not topic:
-        raise SinkError("its address names no topic: it must be like https://ntfy.sh/your-topic")
+        raise SinkError(
+            translate("its address names no topic: it must be like https://ntfy.sh/your-topic")
+        )
     # ntfy takes JSON at its root only; at the topic's address the body would be the message itself.
     return urlunsplit((parts.scheme, parts.netloc, root + "/", "", "")), topic
 
@@ -317,7 +319,10 @@ def write_tty(data: bytes) -> None:
         handle = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
         raise SinkError(
-            f"rgt runs without a terminal ({error.strerror}); use another sink"
+            translate(
+                "rgt runs without a terminal ({strerror}); use another sink",
+                strerror=error.strerror,
+            )
         ) from None
     try:
         os.write(handle, data)

@@ -447,14 +447,18 @@ def _close_remedy(one: Remedy, seen: BoxFacts) -> Remedy:
     if one.is_done:
         return one
     if not seen.live or seen.is_blind:
-        return msgspec.structs.replace(one, doubt="unknown: the box does not report it now")
+        return msgspec.structs.replace(
+            one, doubt=translate("unknown: the box does not report it now")
+        )
     if (
         one.finding is None
         or one.finding.where in READING_SOURCES
         or _run_continued(one.finding, seen)
     ):
         return msgspec.structs.replace(one, over_at=seen.now, doubt="")
-    return msgspec.structs.replace(one, doubt="no longer in the log; unknown whether it is over")
+    return msgspec.structs.replace(
+        one, doubt=translate("no longer in the log; unknown whether it is over")
+    )
 
 
 def _run_continued(finding: Finding, seen: BoxFacts) -> bool:

@@ -114,17 +114,28 @@ def _compare_speed(before: RunState, after: RunState) -> Iterator[MomentChange]:
     # A run that hangs has the same step time as before, so only this shows it.
     if before.step is not None and before.step == after.step:
         yield MomentChange(
-            f"{name} step", f"{before.step:,}", f"{before.step:,}", 1.0, translate("no progress")
+            translate("{name} step", name=name),
+            f"{before.step:,}",
+            f"{before.step:,}",
+            1.0,
+            translate("no progress"),
         )
     old, new = step_seconds(before), step_seconds(after)
     yield from _compare_numbers(
         translate("{name} step time", name=name), old, new, "{:.3g} s", 1.0, least=0.05
     )
     yield from _compare_numbers(
-        f"{name} throughput", before.throughput, after.throughput, "{:,.0f} tok/s", 1.0, least=0.05
+        translate("{name} throughput", name=name),
+        before.throughput,
+        after.throughput,
+        "{:,.0f} tok/s",
+        1.0,
+        least=0.05,
     )
     old, new = recent_level(before), recent_level(after)
-    yield from _compare_numbers(f"{name} loss", old, new, "{:.4g}", 1.0, least=0.01)
+    yield from _compare_numbers(
+        translate("{name} loss", name=name), old, new, "{:.4g}", 1.0, least=0.01
+    )
 
 
 def _compare_numbers(
@@ -167,14 +178,22 @@ def _read_resumes(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         if fresh:
             last = fresh[-1]
             text = translate("from step {step:,} ({reason})", step=last.step, reason=last.reason)
-            yield MomentChange(f"{new.name} resumed", "no", text, 0.9, f"{len(fresh)}×")
+            yield MomentChange(
+                translate("{name} resumed", name=new.name),
+                translate("no"),
+                text,
+                0.9,
+                f"{len(fresh)}×",
+            )
         then, now = (getattr(run.wait, "what", "") for run in (old, new))
         yield from _compare_texts(translate("{name} waits to save", name=new.name), then, now, 0.95)
     names = {run.name for run in before.runs}
     started = [run.name for run in after.runs if run.name not in names]
     # Three, so that the many runs of a sweep leave room for other causes.
     for name in started[:3]:
-        yield MomentChange("run", translate("not there"), f"{name} started", 0.8)
+        yield MomentChange(
+            translate("run"), translate("not there"), translate("{name} started", name=name), 0.8
+        )
 
 
 def _read_findings(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
@@ -216,15 +235,24 @@ def _read_code(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         old = known.get(found.name)
         if old is None:
             continue
-        yield from _compare_texts(f"{found.name} command", old.command, found.command, 0.85)
-        yield from _compare_texts(f"{found.name} version", old.cwd, found.cwd, 0.85)
         yield from _compare_texts(
-            f"{found.name} packages", ", ".join(old.uses), ", ".join(found.uses), 0.85
+            translate("{name} command", name=found.name), old.command, found.command, 0.85
+        )
+        yield from _compare_texts(
+            translate("{name} version", name=found.name), old.cwd, found.cwd, 0.85
+        )
+        yield from _compare_texts(
+            translate("{name} packages", name=found.name),
+            ", ".join(old.uses),
+            ", ".join(found.uses),
+            0.85,
         )
     if before.hello is not None and after.hello is not None:
         if before.hello.boot != after.hello.boot:
-            yield MomentChange("machine", "running", translate("started again since"), 0.9)
-        yield from _compare_texts("host", before.hello.host, after.hello.host, 0.9)
+            yield MomentChange(
+                translate("machine"), translate("running"), translate("started again since"), 0.9
+            )
+        yield from _compare_texts(translate("host"), before.hello.host, after.hello.host, 0.9)
 
 
 def _read_cells(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
@@ -233,10 +261,22 @@ def _read_cells(before: BoxState, after: BoxState) -> Iterator[MomentChange]:
         for cell in queue.cells:
             old = known.get((queue.path, cell.name))
             if old is None:
-                yield MomentChange(f"cell {cell.name}", translate("not queued"), cell.state, 0.3)
+                yield MomentChange(
+                    translate("cell {name}", name=cell.name),
+                    translate("not queued"),
+                    translate(cell.state),
+                    0.3,
+                )
                 continue
-            yield from _compare_texts(f"cell {cell.name}", old.state, cell.state, 0.5)
-            yield from _compare_texts(f"{cell.name} config", old.cfg, cell.cfg, 0.85)
+            yield from _compare_texts(
+                translate("cell {name}", name=cell.name),
+                translate(old.state),
+                translate(cell.state),
+                0.5,
+            )
+            yield from _compare_texts(
+                translate("{name} config", name=cell.name), old.cfg, cell.cfg, 0.85
+            )
             told = {**(old.told or {}), **(cell.told or {})}
             for key in told:
                 then, now = (old.told or {}).get(key), (cell.told or {}).get(key)
@@ -249,7 +289,7 @@ def _compare_texts(
     what: str, before: str | None, after: str | None, weight: float
 ) -> Iterator[MomentChange]:
     if before != after:
-        yield MomentChange(what, before or "none", after or "none", weight)
+        yield MomentChange(what, before or translate("none"), after or translate("none"), weight)
 
 
 # Of the samples.
@@ -258,7 +298,7 @@ def _compare_texts(
 def _read_gpus(before: Sample, after: Sample) -> Iterator[MomentChange]:
     known = {gpu.index: gpu for gpu in before.gpus}
     if len(before.gpus) != len(after.gpus):
-        yield MomentChange("GPUs", str(len(before.gpus)), str(len(after.gpus)), 0.95)
+        yield MomentChange(translate("GPUs"), str(len(before.gpus)), str(len(after.gpus)), 0.95)
     for gpu in after.gpus:
         old = known.get(gpu.index)
         if old is not None:
@@ -267,16 +307,21 @@ def _read_gpus(before: Sample, after: Sample) -> Iterator[MomentChange]:
 
 def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
     name = f"GPU {new.index}"
-    yield from _compare_texts(f"{name} model", old.name, new.name, 0.95)
+    yield from _compare_texts(translate("{name} model", name=name), old.name, new.name, 0.95)
     # The same model in another slot or machine: not every source of figures reports the UUID.
     if old.uuid is not None and new.uuid is not None:
-        yield from _compare_texts(f"{name} card", old.uuid, new.uuid, 0.8)
-    yield from _compare_texts(f"{name} error", old.error, new.error, 0.95)
+        yield from _compare_texts(translate("{name} card", name=name), old.uuid, new.uuid, 0.8)
+    yield from _compare_texts(translate("{name} error", name=name), old.error, new.error, 0.95)
     # An idle card is always "throttled" in the driver's words.
     then, now = (", ".join(one for one in gpu.throttle if "idle" not in one) for gpu in (old, new))
-    yield from _compare_texts(f"{name} throttled", then, now, 0.9)
+    yield from _compare_texts(translate("{name} throttled", name=name), then, now, 0.9)
     yield from _compare_numbers(
-        f"{name} clock", old.clock_mhz, new.clock_mhz, "{:,.0f} MHz", 0.8, least=0.05
+        translate("{name} clock", name=name),
+        old.clock_mhz,
+        new.clock_mhz,
+        "{:,.0f} MHz",
+        0.8,
+        least=0.05,
     )
     yield from _compare_numbers(
         translate("{name} power limit", name=name),
@@ -286,10 +331,14 @@ def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
         0.85,
         least=0.01,
     )
-    yield from _compare_points(f"{name} utilisation", old.util, new.util, 15.0, 0.3)
+    yield from _compare_points(
+        translate("{name} utilisation", name=name), old.util, new.util, 15.0, 0.3
+    )
     if old.temp_c is not None and new.temp_c is not None and new.temp_c - old.temp_c >= 8.0:
         text = f"{new.temp_c:.0f} °C"
-        yield MomentChange(f"{name} temperature", f"{old.temp_c:.0f} °C", text, 0.3)
+        yield MomentChange(
+            translate("{name} temperature", name=name), f"{old.temp_c:.0f} °C", text, 0.3
+        )
     if new.ecc_uncorrected and new.ecc_uncorrected != old.ecc_uncorrected:
         text = f"{new.ecc_uncorrected:,}"
         yield MomentChange(
@@ -298,7 +347,11 @@ def _compare_gpu(old: GpuReading, new: GpuReading) -> Iterator[MomentChange]:
     others = len(new.procs) - len(old.procs)
     if others:
         yield MomentChange(
-            f"{name} processes", str(len(old.procs)), str(len(new.procs)), 0.75, f"{others:+d}"
+            translate("{name} processes", name=name),
+            str(len(old.procs)),
+            str(len(new.procs)),
+            0.75,
+            f"{others:+d}",
         )
 
 
@@ -309,7 +362,7 @@ def _compare_points(
     if before is None or after is None or abs(after - before) < least:
         return
     grade = min(1.0, abs(after - before) / 50.0)
-    note = f"{after - before:+.0f} points"
+    note = translate("{change:+.0f} points", change=after - before)
     yield MomentChange(what, pct(before), pct(after), weight * max(0.4, grade), note)
 
 
@@ -324,7 +377,9 @@ def _read_processes(before: Sample, after: Sample) -> Iterator[MomentChange]:
         for proc in others[:3]:
             program, _, rest = proc.cmd.partition(" ")
             name = f"{posixpath.basename(program)} {rest}"[:60]
-            yield MomentChange(f"pid {proc.pid} {name}", *words, weight)
+            yield MomentChange(
+                translate("pid {pid} {name}", pid=proc.pid, name=name), *words, weight
+            )
     known = {(proc.pid, proc.started): proc for proc in before.procs}
     for proc in after.procs:
         old = known.get((proc.pid, proc.started))
@@ -333,7 +388,7 @@ def _read_processes(before: Sample, after: Sample) -> Iterator[MomentChange]:
 
 
 def _compare_threads(old: TrainingProcess, new: TrainingProcess) -> Iterator[MomentChange]:
-    name = new.run or f"pid {new.pid}"
+    name = new.run or translate("pid {pid}", pid=new.pid)
     if old.workers is not None or new.workers is not None:
         then, now = (getattr(proc.workers, "count", 0) for proc in (old, new))
         if then != now:
@@ -342,11 +397,16 @@ def _compare_threads(old: TrainingProcess, new: TrainingProcess) -> Iterator[Mom
             )
     if old.threads is not None and new.threads is not None:
         yield from _compare_numbers(
-            f"{name} threads", old.threads, new.threads, "{:.0f}", 0.5, least=0.25
+            translate("{name} threads", name=name),
+            old.threads,
+            new.threads,
+            "{:.0f}",
+            0.5,
+            least=0.25,
         )
     if new.state in ("D", "T"):
         # It waits for a disk, or was stopped; R and S alternate all the time.
-        yield from _compare_texts(f"{name} state", old.state, new.state, 0.9)
+        yield from _compare_texts(translate("{name} state", name=name), old.state, new.state, 0.9)
     yield from _compare_texts(f"{name} OMP_NUM_THREADS", str(old.omp), str(new.omp), 0.6)
 
 
@@ -376,11 +436,18 @@ def _read_disks(before: Sample, after: Sample) -> Iterator[MomentChange]:
     for disk in after.disks:
         old = known.get(disk.mount)
         if old is None:
-            yield MomentChange(f"disk {disk.mount}", translate("not mounted"), "mounted", 0.5)
+            yield MomentChange(
+                translate("disk {mount}", mount=disk.mount),
+                translate("not mounted"),
+                translate("mounted"),
+                0.5,
+            )
             continue
-        yield from _compare_texts(f"{disk.mount} error", old.error, disk.error, 0.85)
+        yield from _compare_texts(
+            translate("{mount} error", mount=disk.mount), old.error, disk.error, 0.85
+        )
         if old.read_only != disk.read_only:
-            words = ("writable", "read-only")
+            words = (translate("writable"), translate("read-only"))
             yield MomentChange(disk.mount, words[old.read_only], words[disk.read_only], 0.95)
         for what, share in (("bytes", byte_pct), ("inodes", inode_pct)):
             then, now = share(old), share(disk)

@@ -199,7 +199,7 @@ def describe_remaining_bill(
         head = translate("compute off")
     else:
         head = translate("off")
-    return f"{head}{translate('; keeps billing: ')}{rest}"
+    return translate("{head}; keeps billing: {rest}", head=head, rest=rest)
 
 
 def _describe_last_state(

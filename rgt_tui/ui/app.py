@@ -290,11 +290,15 @@ class RgtApp(FaultTolerant, App[None]):
         else:
             names = []
         if not names:
-            return "rgt has quit"
+            return translate("rgt has quit")
         more = ""
         if len(names) > 6:
             more = translate(" and {names} more", names=len(names) - 6)
-        return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
+        return translate(
+            "rgt has quit; the boxes keep running: {names}{more}",
+            names=", ".join(names[:6]),
+            more=more,
+        )
 
     @work(
         exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet"
@@ -638,7 +642,7 @@ class RgtApp(FaultTolerant, App[None]):
     def _hint_readonly(self) -> None:
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
-            hint("rgt was started with --readonly: it sends no billing action")
+            hint(translate("rgt was started with --readonly: it sends no billing action"))
 
     def action_help(self) -> None:
         """Show the keys of the top screen."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rgt_tui.profiles import TransferCost
     from rgt_tui.transfer.copying import PullProgress
 
-KEPT = "files that have arrived are kept; the next pull resumes"
+KEPT_FILES = "files that have arrived are kept; the next pull resumes"
 
 
 class BoxPull(FrozenStruct):
@@ -148,7 +148,12 @@ class BoxPulls:
                 self._agreed.pop(box, None)
         except asyncio.CancelledError:
             self._update_pull(
-                box, end=PullResult(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now()
+                box,
+                end=PullResult(
+                    whole=False,
+                    text=translate("stopped; {kept}", kept=translate(KEPT_FILES)),
+                ),
+                ended_at=fleet.now(),
             )
             raise
         # after any failure the person must see that the results are not here
@@ -189,7 +194,9 @@ class BoxPulls:
             self._app.notify(make_displayable(text), severity="warning", timeout=60, markup=False)
         if shown or pull.end is None or pull.stopped:
             return
-        text = f"{box}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{pull.end.text}"
+        text = translate("{box}: the pull ended: {words}", box=box, words=pull.end.text)
+        if pull.end.whole:
+            text = translate("{box}: pulled: {words}", box=box, words=pull.end.text)
         # A failure is a toast, which is seen on every screen.
         hint = getattr(self._app.screen, "hint", None)
         if pull.end.whole and callable(hint):

@@ -40,7 +40,7 @@ def build_failed_assessment(box: BoxState, error: Exception) -> Assessment:
     return health.Assessment(
         health=BoxHealth.UNKNOWN,
         word="unknown",
-        why=f"rgt failed to judge this box: {describe_error(error)}",
+        why=translate("rgt failed to judge this box: {error}", error=describe_error(error)),
         alerts=(),
         progress_age=None,
         sample_age=None,

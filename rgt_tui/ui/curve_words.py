@@ -72,7 +72,7 @@ def curve_parts(
     count = f"{len(shown)} of {how_many(total, 'run')}"
     parts: Parts = [
         (1, _label_value("", settings.metric)),
-        (4, _label_value("x ", settings.axis.value)),
+        (4, _label_value("x ", translate(settings.axis.value))),
         (2, _label_value("y ", y)),
         (3, _label_value(translate("smooth "), smooth)),
         (
@@ -101,7 +101,9 @@ def curve_parts(
             # It loads numpy, for which neither commands nor the first frame may wait.
             from rgt_tui.ui.plot.frame import format_axis_value
 
-            window = " to ".join(format_axis_value(settings.axis, end) for end in frame.window)
+            window = translate(" to ").join(
+                format_axis_value(settings.axis, end) for end in frame.window
+            )
             parts.append(
                 (
                     5,
@@ -235,7 +237,8 @@ def nothing_to_draw(
     if settings.axis is not XAxis.STEP and not all(key in settings.hidden for key in keys):
         return (
             translate(
-                "No shown run can be drawn on an axis of {value}.", value=settings.axis.value
+                "No shown run can be drawn on an axis of {value}.",
+                value=translate(settings.axis.value),
             ),
             translate("{key} switches to the next axis.", key=key_for("curves.axis")),
         )

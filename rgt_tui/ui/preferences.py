@@ -35,7 +35,7 @@ ALIASES = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+j": "enter", "ctrl+h": "backspace", "ctrl+left_square_bracket": "escape",
 }  # fmt: skip
 """Keys that terminals cannot distinguish from another key."""
-TAKEN = {
+TAKEN_KEYS = {
     "ctrl+c": "it shows how to leave",
     "ctrl+z": "shells suspend a program with it",
     "ctrl+a": "screen takes it",
@@ -121,7 +121,9 @@ def parse_preferences(text: str, name: str) -> Preferences:
     faults = _FaultList(text, name)
     for key in found:
         if key not in {"ui", "keys"}:
-            faults.add_fault((key,), f"no table is called {key!r}; there are [ui] and [keys]")
+            faults.add_fault(
+                (key,), translate("no table is called {key!r}; there are [ui] and [keys]", key=key)
+            )
     theme = _parse_theme(found.get("ui", {}), faults)
     keys = _parse_keys(found.get("keys", {}), faults)
     if faults.said:
@@ -174,11 +176,13 @@ def _strip_quotes(keys: str) -> str:
 
 def _parse_theme(table: object, faults: _FaultList) -> str | None:
     if not isinstance(table, dict):
-        faults.add_fault(("ui",), 'ui is a table: [ui] with theme = "rgt-dark"')
+        faults.add_fault(("ui",), translate('ui is a table: [ui] with theme = "rgt-dark"'))
         return None
     for key in table:
         if key != "theme":
-            faults.add_fault(("ui", key), f"[ui] has no key {key!r}; there is: theme")
+            faults.add_fault(
+                ("ui", key), translate("[ui] has no key {key!r}; there is: theme", key=key)
+            )
     theme = table.get("theme")
     names = [one.name for one in THEMES]
     if theme is not None and theme not in names:
@@ -203,7 +207,9 @@ def _flatten_table(table: Mapping[str, object], before: str = "") -> Iterable[tu
 
 def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]:
     if not isinstance(table, dict):
-        faults.add_fault(("keys",), 'keys is a table: [keys] with lines such as "box.log" = "L"')
+        faults.add_fault(
+            ("keys",), translate('keys is a table: [keys] with lines such as "box.log" = "L"')
+        )
         return {}
     # The commands of all screens are imported below; without chosen keys the start must not wait.
     if not table:
@@ -219,7 +225,7 @@ def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]
                 hint = translate("did you mean {near!r}?", near=near[0])
             else:
                 hint = translate("docs/screens/keys.md lists them")
-            faults.add_fault(where, f"no command has this id; {hint}")
+            faults.add_fault(where, translate("no command has this id; {hint}", hint=hint))
             continue
         shown = [value] if isinstance(value, str) else value
         if (
@@ -227,7 +233,7 @@ def _parse_keys(table: object, faults: _FaultList) -> dict[str, tuple[str, ...]]
             or not shown
             or not all(isinstance(key, str) and key for key in shown)
         ):
-            faults.add_fault(where, 'give a key, such as "L", or a list of keys')
+            faults.add_fault(where, translate('give a key, such as "L", or a list of keys'))
             continue
         keys = tuple(key_of(key) for key in shown)
         against = [words for key in keys if (words := _why_not(key, known[id_])) is not None]
@@ -251,9 +257,11 @@ def _why_not(key: str, command: Command) -> str | None:
             shown=shown,
             aliases=key_name(ALIASES[key]),
         )
-    if key in TAKEN:
+    if key in TAKEN_KEYS:
         return translate(
-            "{shown} cannot be used: {taken}; choose another key", shown=shown, taken=TAKEN[key]
+            "{shown} cannot be used: {taken}; choose another key",
+            shown=shown,
+            taken=translate(TAKEN_KEYS[key]),
         )
     if not is_key(key):
         return translate(
@@ -314,8 +322,13 @@ def _refuse_clashes(
         mine, theirs = (one, other) if one in chosen else (other, one)
         faults.add_fault(
             ("keys", mine),
-            f"{key_name(key)} is {theirs} on the screen {title!r} already; "
-            f"choose another key, or give {theirs} another one, too",
+            translate(
+                "{key} is {theirs} on the screen {title!r} already; choose another key, or give {theirs} "
+                "another one, too",
+                key=key_name(key),
+                theirs=theirs,
+                title=title,
+            ),
         )
 
 
@@ -363,7 +376,7 @@ def remember_theme(path: Path, theme: str) -> str:
             # Unusual TOML may have its theme where the expressions do not look, so the result is
             # parsed.
             if tomllib.loads(changed).get("ui", {}).get("theme") != theme:
-                raise ValueError("rgt cannot change [ui] theme there: write it yourself")
+                raise ValueError(translate("rgt cannot change [ui] theme there: write it yourself"))
             # resolve, because it may be a link into the person's dotfiles
             replace_file(path.resolve(), changed.encode())
     except (OSError, ValueError) as error:

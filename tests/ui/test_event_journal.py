@@ -443,9 +443,23 @@ def test_how_long_it_lasted_is_said_once() -> None:
     )
     assert lasted.rstrip().endswith("resumed from step 320  after 9s")
     told = text_of(
-        one_line(happening(1, "info", "l", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8)
+        one_line(happening(1, "info", "link", "back after 11 s"), 80, 0, NOW, held=10.0, stamps=8)
     )
     assert told.rstrip().endswith("back after 11 s")
+
+
+@pytest.mark.parametrize(
+    ("about", "text", "shown"),
+    [
+        ("run:a", "a resumed after dinner", "a resumed after dinner  after 9s"),
+        ("stalled:a", "a 恢复进展，历时 9s", "a 恢复进展，历时 9s"),
+    ],
+)
+def test_whether_a_duration_is_added_depends_on_the_subject_not_on_words(
+    about: str, text: str, shown: str
+) -> None:
+    row = happening(1, "info", about, text)
+    assert text_of(one_line(row, 80, 0, NOW, held=9.0, stamps=8)).rstrip().endswith(shown)
 
 
 def test_the_report_breaks_between_its_words_only() -> None:

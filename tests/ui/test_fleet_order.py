@@ -26,7 +26,7 @@ from rgt_tui.ui.widgets import Tone, text_of
 from rgt_tui.ui.widgets.fleet_rows import (
     COLUMNS,
     FILE,
-    GROUPS,
+    FLEET_GROUPS,
     Arrangement,
     FleetColumn,
     FleetRow,
@@ -127,7 +127,7 @@ def test_what_changes_every_second_does_not_make_rows_jump() -> None:
     assert at(91, 95, 12) == at(97, 92, 18) == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize("by", list(GROUPS))
+@pytest.mark.parametrize("by", list(FLEET_GROUPS))
 def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
     made = [row(box, box.spec.profile) for box in many_boxes(16).boxes]
     worst = sort_rows(made, SortOrder())
@@ -135,7 +135,7 @@ def test_groups_hold_all_rows_and_the_worst_one_is_on_top(by: str) -> None:
     assert sorted(one.name for one in out) == sorted(one.name for one in made)
     assert out[0] is worst[0]
     assert bool(heads) == bool(by)
-    labels = [GROUPS[by][1](one) for one in out]
+    labels = [FLEET_GROUPS[by][1](one) for one in out]
     assert len(list(itertools.groupby(labels))) == len(set(labels)) == max(1, len(heads))
 
 

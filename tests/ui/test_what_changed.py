@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from rgt_tui.model import TIME, Series
+from rgt_tui.model import TIME, Happening, Series
 from rgt_tui.store import FleetHistory
 from rgt_tui.ui import RgtApp
-from rgt_tui.ui.screens import MarkedMoment, WhatChangedScreen
+from rgt_tui.ui.screens import MarkedMoment, WhatChangedScreen, event_lines
+from rgt_tui.ui.widgets import text_of
 from tests.ui.fakes import NOW, FakeFleet
 from tests.ui.kept import keep_night
 from tests.ui.snap import running, screen_text, settle
@@ -127,3 +128,13 @@ async def test_it_fits_and_can_be_copied(size: tuple[int, int]) -> None:
         assert max(map(len, screen_text(app).splitlines())) <= size[0]
         await pilot.press("y")
         assert "copied" in screen_text(app)
+
+
+def test_the_events_between_are_chosen_by_their_level_not_by_a_word() -> None:
+    rows = (
+        Happening(1, NOW, "vast", "pushups-a started", about="run:pushups-a"),
+        Happening(2, NOW, "vast", "lstm-b 失败", "error", "run:lstm-b"),
+    )
+    text = "\n".join(text_of(line) for line in event_lines(rows, 60))
+    assert "lstm-b 失败" in text
+    assert "pushups-a" not in text

@@ -68,7 +68,9 @@ def run_autostop(arguments: AutostopArguments) -> int:
     only_arming = only_arming or arguments.idle_if is not None
     if arguments.idle is None and only_arming:
         print_error(
-            "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle TIME"
+            translate(
+                "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle TIME"
+            )
         )
         return USAGE
     if arguments.idle is None:
@@ -139,7 +141,7 @@ async def _report_status(arguments: AutostopArguments, spec: BoxSpec) -> int:
 async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
     # A billing action as well: a disarmed box bills until a person stops it.
     if arguments.readonly:
-        print_error("rgt was started with --readonly: it cannot disarm a box")
+        print_error(translate("rgt was started with --readonly: it cannot disarm a box"))
         return FAILED
     keeping = SelfStopControl(spec, audit_log(), armed_book(), clock=time.time)
     try:
@@ -167,7 +169,7 @@ def _arm_box(arguments: ArmingArguments, wish: ArmingChoice) -> int:
     # The empty string counts as typed, and the gate will refuse it as a wrong name.
     typed = arguments.confirm is not None
     if arguments.dry_run and typed:
-        print_error("--dry-run arms nothing, so there is nothing to confirm")
+        print_error(translate("--dry-run arms nothing, so there is nothing to confirm"))
         return USAGE
     # Before anything is asked: a script must not wait for a prompt without a person.
     if not (typed or arguments.dry_run) and not is_interactive():
@@ -245,7 +247,11 @@ async def _rehearse_and_arm(
         return _print_refusal(arguments, spec, wish, reasons, found, FAILED)
     except BoxError as error:
         # The connection broke after the request was sent.
-        why = f"{error}; unknown whether it is armed: rgt autostop {spec.name} --status"
+        why = translate(
+            "{error}; unknown whether it is armed: rgt autostop {name} --status",
+            error=error,
+            name=spec.name,
+        )
         return _print_refusal(arguments, spec, wish, (why,), found, UNREACHABLE)
     if arguments.json:
         body = {**body_of(found, ok=True), "status": answer.status, "armed": True, "exit": OK}
@@ -487,7 +493,9 @@ def _describe_holder(one: IdleHolder, accepted: Sequence[object]) -> str:
     if one.id in accepted:
         word = "accepted"
     else:
-        word = f"keeps it from being idle; --accept {one.pid} says that it may end"
+        word = translate(
+            "keeps it from being idle; --accept {pid} says that it may end", pid=one.pid
+        )
     return f"pid {one.pid} {one.cmd}{held}: {word}"
 
 

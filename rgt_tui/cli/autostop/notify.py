@@ -66,10 +66,15 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
         or " " in address
     ):
         raise ValueError(
-            "there was no address on standard input: one line, https://… (and the token in a second one, with --token)"
+            translate(
+                "there was no address on standard input: one line, https://… (and the token in a second "
+                "one, with --token)"
+            )
         )
     if with_token and not (lines[1] and lines[1].isprintable()):
-        raise ValueError("--token was given, but there was no second line on standard input")
+        raise ValueError(
+            translate("--token was given, but there was no second line on standard input")
+        )
     return Secret(address), Secret(lines[1]) if with_token else None
 
 

@@ -35,7 +35,9 @@ def import_machines(arguments: ImportArguments) -> int:
     """List or add boxes from accounts; return the exit status."""
     if arguments.config is not None:
         print_error(
-            "--config reads hosts of ssh_config, --from machines of a provider: give only one of them"
+            translate(
+                "--config reads hosts of ssh_config, --from machines of a provider: give only one of them"
+            )
         )
         return USAGE
     try:
@@ -206,7 +208,7 @@ def _print_costs(bills: Sequence[AccountBill]) -> None:
         for thing in bill.things:
             print_lines(f"# {bill.kind}: {describe_unlisted_item(thing)}: {thing_price(thing)}")
             if thing.what != MACHINE and thing.how:
-                print_lines(f"#   belongs to no box; to delete it: {thing.how}")
+                print_lines(translate("#   belongs to no box; to delete it: {how}", how=thing.how))
         if bill.leftovers_error is not None:
             print_lines(
                 f"# {bill.kind}: volumes, addresses and snapshots: unknown ({bill.leftovers_error})"

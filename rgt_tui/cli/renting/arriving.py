@@ -194,7 +194,7 @@ async def add_rented_machine(
     if reasons and not _is_script(arguments):
         code = await _offer_end(arguments, spec, reasons, code)
     elif reasons:
-        print_error(f"it is billed: rgt down {name} --destroy ends it")
+        print_error(translate("it is billed: rgt down {name} --destroy ends it", name=name))
     return ArrivalResult(code=code, reasons=reasons, machine=machine)
 
 
@@ -376,7 +376,9 @@ async def _offer_end(
         )
         != "end"
     ):
-        print_error(f"kept, and still billed: rgt down {spec.name} --destroy ends it")
+        print_error(
+            translate("kept, and still billed: rgt down {name} --destroy ends it", name=spec.name)
+        )
         return code
     ended = await end_fresh_box(spec, arguments.accept_new_host_key, arguments.readonly)
     if ended == OK:

@@ -41,7 +41,9 @@ def run_bid(arguments: BidArguments) -> int:
     """Change the bid of one box; return the exit status."""
     # The digest ties the phrase to the bid that was shown; alone, either could confirm another one.
     if (arguments.confirm is None) != (arguments.evidence is None):
-        print_error("--confirm and --evidence are used together: --dry-run --json prints both")
+        print_error(
+            translate("--confirm and --evidence are used together: --dry-run --json prints both")
+        )
         return USAGE
     _, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
     # The highest price given to `rgt up`, if it rented the box.
@@ -124,8 +126,10 @@ class _BidCommand:
             if not is_interactive():
                 return self.print_result(
                     USAGE,
-                    "cannot prompt here: in a script, run it with --dry-run --json, then pass "
-                    "what it prints: --confirm PHRASE --evidence DIGEST",
+                    translate(
+                        "cannot prompt here: in a script, run it with --dry-run --json, then pass what it "
+                        "prints: --confirm PHRASE --evidence DIGEST"
+                    ),
                 )
             typed = prompt_line(
                 translate(

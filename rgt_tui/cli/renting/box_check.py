@@ -23,6 +23,7 @@ from rgt_tui.fleet.renting.acceptance import (
     measure_box,
     remembered,
 )
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
 STYLES = {RowVerdict.OK: "dim", RowVerdict.DOUBTFUL: "bold yellow", RowVerdict.REFUSE: "bold red"}
@@ -67,7 +68,11 @@ async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expe
         cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(format_row(cells, f"{row.text}{advice}"))
     if code != OK:
-        print_error(f"{spec.name}: refuse it; to stop the billing: rgt down {spec.name} --destroy")
+        print_error(
+            translate(
+                "{name}: refuse it; to stop the billing: rgt down {name} --destroy", name=spec.name
+            )
+        )
     return code
 
 

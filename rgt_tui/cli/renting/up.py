@@ -141,21 +141,23 @@ def _find_trust_doubt(place: FleetFilePlace) -> str | None:
 def _find_contradiction(arguments: UpArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
     if not arguments.name:
-        return "name the new box: rgt up NAME --gpu A100, or rgt up --job job.toml"
+        return translate("name the new box: rgt up NAME --gpu A100, or rgt up --job job.toml")
     if not loading.NAME.fullmatch(arguments.name):
         return translate(
             "{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
             name=arguments.name,
         )
     if (arguments.confirm is None) != (arguments.evidence is None):
-        return "--confirm and --evidence are used together: --dry-run --json prints the digest"
+        return translate(
+            "--confirm and --evidence are used together: --dry-run --json prints the digest"
+        )
     if arguments.dry_run and arguments.confirm is not None:
-        return "--dry-run rents nothing, so there is nothing to confirm"
+        return translate("--dry-run rents nothing, so there is nothing to confirm")
     # It rents nothing, so it needs no consent.
     if arguments.written_off is not None:
         return ""
     if arguments.confirm is None and not arguments.dry_run and not is_interactive():
-        return (
+        return translate(
             "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
             "confirm it with --confirm NAME --evidence DIGEST"
         )
@@ -250,8 +252,11 @@ def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
     keyless = list(dict.fromkeys(one.kind for one in found.troubles if one.no_key))
     if not found.answered and not unfit and keyless:
         reasons.append(
-            f"no provider was queried: no API key for {', '.join(keyless)}; set one, then try again "
-            "(rgt up --on NAME shows the variable's name)"
+            translate(
+                "no provider was queried: no API key for {names}; set one, then try again (rgt up --on "
+                "NAME shows the variable's name)",
+                names=", ".join(keyless),
+            )
         )
         return tuple(reasons), UNREACHABLE
     return tuple(reasons) or (translate("no queried provider can offer this"),), FAILED
@@ -378,7 +383,7 @@ class _RentCommand:
                 translate(
                     'type "{phrase}" to rent it{more}, anything else to leave it: ',
                     phrase=review.phrase,
-                    more=f", {NEXT} for the next one" if more else "",
+                    more=translate(", {key} for the next one", key=NEXT) if more else "",
                 )
             )
             # A box may be called "next"; then the word rents it.
@@ -447,7 +452,11 @@ class _RentCommand:
         token: str,
     ) -> int:
         # The command contains the token, so that an older rental of that name is not settled by it.
-        settle = f"if the console shows none: rgt up {self._name} --written-off {token}"
+        settle = translate(
+            "if the console shows none: rgt up {name} --written-off {token}",
+            name=self._name,
+            token=token,
+        )
         reasons = (*taken.reasons, settle)
         if self._arguments.json:
             answer_json(self._name, review, found, reasons, UNCONFIRMED, token=token)

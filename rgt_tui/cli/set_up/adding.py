@@ -451,7 +451,9 @@ def show_or_write(arguments: ImportArguments, tables: Mapping[str, Mapping[str, 
         print_boxes(None, tables)
         return OK
     sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
-    sys.stdout.write("\n# nothing was written; add --write, and patterns to choose hosts\n")
+    sys.stdout.write(
+        translate("\n# nothing was written; add --write, and patterns to choose hosts\n")
+    )
     return OK
 
 

@@ -146,7 +146,7 @@ def run_remove(arguments: RemoveArguments) -> int:
 
     hint = ""
     if arguments.forget:
-        hint = "; if the machine is gone: rgt remove --only-forget"
+        hint = translate("; if the machine is gone: rgt remove --only-forget")
     return running.run_on_box(spec.name, _remove_files(arguments, spec), hint=hint)
 
 
@@ -187,7 +187,11 @@ def ask_consent(arguments: RemoveArguments | PushArguments, question: str) -> bo
         return True
     # JSON has one object on stdout, and a question would make a script wait.
     if arguments.json or not is_interactive():
-        print_error("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
+        print_error(
+            translate(
+                "nothing was removed: cannot prompt here; check with --dry-run, then use --yes"
+            )
+        )
         return False
     if confirm_yes(question):
         return True

@@ -121,7 +121,11 @@ def count_by_status(findings: Sequence[DoctorFinding]) -> str:
 def run_record(arguments: DoctorArguments) -> int:
     """Record one account; return the exit status."""
     if len(arguments.boxes) != 1:
-        print_error(f"--record takes one account: a box, or one of {', '.join(KINDS)}")
+        print_error(
+            translate(
+                "--record takes one account: a box, or one of {names}", names=", ".join(KINDS)
+            )
+        )
         return USAGE
     try:
         ref = account_of(arguments, arguments.boxes[0])

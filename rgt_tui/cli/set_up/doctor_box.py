@@ -148,7 +148,7 @@ def check_clock(at: float, before: float, after: float) -> Judged:
         return (
             DoctorStatus.WARN,
             translate("{skew:+.1f} s against this machine", skew=skew),
-            "rgt corrects ages for it; TLS and Slurm do not",
+            translate("rgt corrects ages for it; TLS and Slurm do not"),
         )
     return DoctorStatus.OK, f"{skew:+.1f} s", ""
 
@@ -232,7 +232,7 @@ class BoxDoctor:
             async with PausableDeadline(seconds):
                 await self._run_steps()
         except TimeoutError:
-            advice = "try again with a longer --timeout"
+            advice = translate("try again with a longer --timeout")
             # Known by then even if the check itself did not end: name the cause, not the time
             # limit.
             if self._cost.is_slow:
@@ -305,7 +305,11 @@ class BoxDoctor:
             )
             return None
         label = connection.get_extra_info("rgt_label")
-        self._add_finding("login", DoctorStatus.OK, f"kubectl exec runs commands in {label}")
+        self._add_finding(
+            "login",
+            DoctorStatus.OK,
+            translate("kubectl exec runs commands in {label}", label=label),
+        )
         return connection
 
     async def _check_way(self) -> BoxTransport | None:
@@ -398,7 +402,7 @@ class BoxDoctor:
             check,
             DoctorStatus.WARN,
             text,
-            "rgt finds it there; put that host and port into the fleet file",
+            translate("rgt finds it there; put that host and port into the fleet file"),
         )
         # The port of a name that does not resolve was not tried.
         if check == "dns":
@@ -435,7 +439,9 @@ class BoxDoctor:
                 elsewhere=self._elsewhere,
             )
         except HostKeyRefused as error:
-            advice = "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
+            advice = translate(
+                "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
+            )
             self._add_finding("hostkey", DoctorStatus.FAIL, str(error), advice)
             return None
         except AuthFailed as error:

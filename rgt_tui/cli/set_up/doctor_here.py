@@ -149,7 +149,7 @@ async def check_ssh_agent() -> DoctorFinding:
     if not path:
         return DoctorFinding(
             name, DoctorStatus.SKIP, translate("SSH_AUTH_SOCK is not set; keys are read from their files"),
-            "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
+            translate("keys with a passphrase need an agent: eval $(ssh-agent); ssh-add"),
         )  # fmt: skip
     # A forwarded agent whose connection is gone accepts and never answers.
     agent_seconds = 5.0
@@ -222,7 +222,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
         # Its first sentence; the second one explains what the advice already says.
         text, _, _ = NONE_FOUND.partition(".\n")
         return DoctorFinding(
-            name, DoctorStatus.FAIL, text, "rgt init, then rgt add NAME HOST"
+            name, DoctorStatus.FAIL, text, translate("rgt init, then rgt add NAME HOST")
         ), None
     try:
         config = open_place(place)

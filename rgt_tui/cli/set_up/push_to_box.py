@@ -56,14 +56,16 @@ def run_push(arguments: PushArguments) -> int:
 def _find_argument_fault(arguments: PushArguments) -> str:
     if arguments.list_only or arguments.prune:
         if arguments.paths:
-            return "--list and --prune take no PATH"
+            return translate("--list and --prune take no PATH")
         return ""
     if not arguments.paths:
-        return "nothing to push: give a path (rgt push BOX PATH), or --trainer, --list or --prune"
+        return translate(
+            "nothing to push: give a path (rgt push BOX PATH), or --trainer, --list or --prune"
+        )
     if arguments.to is not None and not arguments.to.startswith(("/", "~/")):
-        return f"--to {arguments.to}: give an absolute directory on the box"
+        return translate("--to {to}: give an absolute directory on the box", to=arguments.to)
     if arguments.name is not None and len(arguments.paths) > 1:
-        return "--name is for one PATH"
+        return translate("--name is for one PATH")
     return ""
 
 
@@ -225,7 +227,9 @@ def describe_push(box: str, arrived: PushResult) -> list[str]:
     ]
     # Secrets are named in full: a key that is missing on the box must be explained.
     rest = len(arrived.left_out) - len(_limit_left_out(arrived.left_out))
-    return found + ([f"  left out  {rest:,} more (--json names all)"] if rest else [])
+    return found + (
+        [translate("  left out  {rest:,} more (--json names all)", rest=rest)] if rest else []
+    )
 
 
 def _limit_left_out(left_out: tuple[ExcludedPath, ...]) -> tuple[ExcludedPath, ...]:
@@ -243,15 +247,28 @@ def list_push_warnings(arrived: PushResult) -> list[str]:
     ]
     secrets = [each.path for each in arrived.left_out if each.secret]
     if secrets:
-        found.append(
-            f"{how_many(len(secrets), 'file')} left out that {'look' if len(secrets) > 1 else 'looks'} like a secret: "
-            f"{', '.join(secrets[:5])}; rgt secret puts one there, --include-secrets pushes them"
+        shown = ", ".join(secrets[:5])
+        text = translate(
+            "1 file left out that looks like a secret: {names}; rgt secret puts one there, "
+            "--include-secrets pushes them",
+            names=shown,
         )
+        if len(secrets) > 1:
+            text = translate(
+                "{count:,} files left out that look like a secret: {names}; rgt secret puts one "
+                "there, --include-secrets pushes them",
+                count=len(secrets),
+                names=shown,
+            )
+        found.append(text)
     # A shell reads the carriage return as part of the last word of each line.
     if arrived.windows and not arrived.mended:
         found.append(
-            f"Windows line endings, which break shells and queues: {', '.join(arrived.windows[:5])}; "
-            "--fix-crlf fixes the pushed copies"
+            translate(
+                "Windows line endings, which break shells and queues: {names}; --fix-crlf fixes the "
+                "pushed copies",
+                names=", ".join(arrived.windows[:5]),
+            )
         )
     return found
 

@@ -53,10 +53,10 @@ def run_secret(arguments: SecretArguments) -> int:
     """Store, list or remove a secret; return the exit code."""
     # Exactly one of the two.
     if arguments.list_only == bool(arguments.name):
-        print_error("name the secret: rgt secret BOX NAME, or rgt secret BOX --list")
+        print_error(translate("name the secret: rgt secret BOX NAME, or rgt secret BOX --list"))
         return USAGE
     if arguments.to is not None and not arguments.to.startswith("/"):
-        print_error(f"--to {arguments.to}: give an absolute directory on the box")
+        print_error(translate("--to {to}: give an absolute directory on the box", to=arguments.to))
         return USAGE
     spec = open_box(arguments, trusted=True)
     value = None

@@ -81,7 +81,9 @@ def _revoke_trust(book: Path, path: Path, *, as_json: bool) -> int:
     elif was:
         print_lines(translate("{real} is no longer trusted", real=real))
     else:
-        print_error(f"{real} was not trusted; rgt trust --list shows trusted files")
+        print_error(
+            translate("{real} was not trusted; rgt trust --list shows trusted files", real=real)
+        )
     if was:
         return OK
     return FAILED
@@ -112,7 +114,11 @@ def _trust_file(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
         # Trust what was shown, not the file's current content.
         trusted.trust_file(book, source.real, entry)
         print_lines(
-            f"{source.real} is trusted with this content; rgt trust --revoke undoes it", out=out
+            translate(
+                "{real} is trusted with this content; rgt trust --revoke undoes it",
+                real=source.real,
+            ),
+            out=out,
         )
     if as_json:
         _print_entry(
@@ -127,7 +133,9 @@ def _trust_file(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 def _ask_consent(path: Path) -> bool:
     """Ask for consent; without a terminal, refuse, because no person has read the text."""
     if not is_interactive():
-        print_error(f"cannot prompt here; once you have read {path}: rgt trust --yes")
+        print_error(
+            translate("cannot prompt here; once you have read {path}: rgt trust --yes", path=path)
+        )
         return False
     return confirm_yes(translate("Trust it?"))
 

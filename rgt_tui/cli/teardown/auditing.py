@@ -38,7 +38,7 @@ from rgt_tui.gate import (
     receipt_title,
 )
 from rgt_tui.gate.audit import default_path
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import moment
 from rgt_tui.store import FleetHistory, history_path
 
@@ -128,7 +128,7 @@ def print_receipt(receipt: Receipt, *, as_json: bool) -> None:
         return
     print_lines(receipt_title(receipt))
     for label, text in receipt_rows(receipt):
-        sys.stdout.write(format_row([(label, 13, "dim")], text))
+        sys.stdout.write(format_row([(translate(label), 13, "dim")], text))
 
 
 def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str) -> int:
@@ -137,7 +137,7 @@ def _settle_actions(log: AuditLog, journal: Journal, box: str | None, seen: str)
     No reading can do this on every platform. Nothing is sent.
     """
     if box is None:
-        print_error("--seen needs one box, as in rgt audit --box lab --seen off")
+        print_error(translate("--seen needs one box, as in rgt audit --box lab --seen off"))
         return USAGE
     found, problems = journal.open_actions()
     # Creations have no verb: they are settled with `rgt up --written-off`, which reads the list
@@ -202,7 +202,8 @@ def _print_audit_line(line: AuditLine, *, as_json: bool) -> None:
 
 
 def _format_entry(entry: AuditEntry) -> str:
-    what = (entry.who, entry.box, entry.deed_text, entry.instance, entry.event, entry.text)
+    deed, event = translate(entry.deed_text), translate(entry.event)
+    what = (entry.who, entry.box, deed, entry.instance, event, show_recorded(entry.text))
     return "  ".join((moment(entry.at), *filter(None, what)))
 
 

@@ -63,7 +63,10 @@ def run_down(arguments: DownArguments) -> int:
         return running.run_on_box(spec.name, _confirm_done(arguments, spec))
     if arguments.verb is None:
         print_error(
-            f"choose an action for {spec.name}: --park stops it and keeps its disks, --destroy deletes it"
+            translate(
+                "choose an action for {name}: --park stops it and keeps its disks, --destroy deletes it",
+                name=spec.name,
+            )
         )
         return USAGE
     return running.run_on_box(
@@ -78,14 +81,16 @@ def _find_contradiction(arguments: DownArguments) -> str:
         others = ("dry_run", "confirm", "evidence", "forfeit", "ignore", "unprotect")
         extra = any(getattr(arguments, name) for name in others)
         if extra:
-            return "--done sends nothing and takes no other option"
+            return translate("--done sends nothing and takes no other option")
         return ""
     if (arguments.confirm is None) != (arguments.evidence is None):
-        return "--confirm and --evidence are used together: --dry-run --json prints the digest"
+        return translate(
+            "--confirm and --evidence are used together: --dry-run --json prints the digest"
+        )
     if arguments.dry_run and arguments.confirm is not None:
-        return "--dry-run sends nothing, so there is nothing to confirm"
+        return translate("--dry-run sends nothing, so there is nothing to confirm")
     if arguments.confirm is None and not arguments.dry_run and not is_interactive():
-        return (
+        return translate(
             "cannot prompt here: in a script, run it with --dry-run --json, read the result, and "
             "confirm it with --confirm NAME --evidence DIGEST"
         )
@@ -129,7 +134,7 @@ async def _confirm_done(arguments: DownArguments, spec: BoxSpec) -> int:
                     {"ok": True, "exit": OK, "box": spec.name, "steps": [step], "receipt": receipt}
                 )
             else:
-                print_lines(f"{step.phase:<12} {step.text}")
+                _print_step(step)
                 await _print_receipt(fleet, spec.name)
             return OK
     except GateClosed as closed:
@@ -140,12 +145,18 @@ async def _confirm_done(arguments: DownArguments, spec: BoxSpec) -> int:
         return FAILED
 
 
+def _print_step(step: StopProgress) -> None:
+    sys.stdout.write(format_row([(translate(step.phase), 11, "")], step.text))
+
+
 async def _print_receipt(fleet: Fleet, box: str) -> None:
     receipt = await fleet.find_receipt(box)
     if receipt is not None:
         print_lines("")
         print_receipt(receipt, as_json=False)
-        print_lines("", f"rgt receipt {box} prints this again, --markdown as a page")
+        print_lines(
+            "", translate("rgt receipt {box} prints this again, --markdown as a page", box=box)
+        )
 
 
 async def _review_and_send(
@@ -172,13 +183,17 @@ async def _review_and_send(
         # Without a provider, the person gets the steps for the console instead of a bare refusal.
         if spec.provider is None:
             action = action_for(profile, verb)
-            told = tuple(f"{label}: {text}" for label, text in list_manual_steps(action))
+            told = tuple(f"{translate(label)}: {text}" for label, text in list_manual_steps(action))
             if told:
                 old = (
                     translate("old facts: {one}", one=one)
                     for one in list_old_facts(profile, action, time.time())
                 )
-                told = (*told, f"facts: {describe_check_months(profile, action)}", *old)
+                told = (
+                    *told,
+                    f"{translate('facts')}: {describe_check_months(profile, action)}",
+                    *old,
+                )
             reasons = (*reasons, *(told or (describe_missing_verb(profile, verb),)))
         return _print_refusal(arguments, spec, verb, reasons, None, FAILED)
     # A misspelt --forfeit would leave the item blocking, with nothing that says why.
@@ -216,22 +231,20 @@ async def _review_and_send(
         # With forfeits the phrase is longer than the name; it may contain characters of the fleet
         # file.
         typed, shown = review.phrase, clean_text(review.phrase)
-        does, undone = translate("send it"), "sent"
+        does, undone = translate("send it"), translate("nothing was sent")
         if review.by_hand:
-            does, undone = translate("continue to your click"), "begun"
+            does, undone = translate("continue to your click"), translate("nothing was begun")
         if not confirm_phrase(
             typed,
             translate(
                 'type "{shown}" to {does}, anything else to cancel: ', shown=shown, does=does
             ),
         ):
-            print_error(translate("nothing was {undone}", undone=undone))
+            print_error(undone)
             if arguments.json:
                 print_json(
                     {
-                        **_build_json_body(
-                            review, False, (translate("nothing was {undone}", undone=undone),)
-                        ),
+                        **_build_json_body(review, False, (undone,)),
                         "exit": FAILED,
                     }
                 )
@@ -308,7 +321,7 @@ async def _execute_stop(
         async for step in call:
             steps.append(step)
             if not arguments.json:
-                print_lines(f"{step.phase:<12} {step.text}")
+                _print_step(step)
                 sys.stdout.flush()
     except GateClosed as closed:
         return _print_refusal(arguments, None, review.verb, closed.reasons, review, FAILED)
@@ -327,11 +340,17 @@ async def _execute_stop(
     # Not an error: from here on only the person can act.
     if StopPhase.YOURS in [step.phase for step in steps]:
         print_error(
-            f"{review.box}: open until you confirm that it is done: rgt down {review.box} --done"
+            translate(
+                "{box}: open until you confirm that it is done: rgt down {box} --done",
+                box=review.box,
+            )
         )
     elif code == UNCONFIRMED:
         print_error(
-            f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows its state"
+            translate(
+                "{box}: sent, and not confirmed; rgt audit --box {box} shows its state",
+                box=review.box,
+            )
         )
     return code
 
@@ -396,9 +415,9 @@ def _list_remedies(review: ActionReview) -> list[str]:
         but = ""
         if firm:
             but = translate(" (all that block but {firm})", firm=", ".join(firm))
-        lines.append(f"to give up an item by name: --forfeit KEY{but}")
+        lines.append(translate("to give up an item by name: --forfeit KEY{but}", but=but))
     if any(item.ignorable for item in blocking):
-        lines.append("unclaimed files that are not results: --ignore KEY")
+        lines.append(translate("unclaimed files that are not results: --ignore KEY"))
     return lines
 
 
@@ -444,7 +463,13 @@ def _build_json_body(review: ActionReview, ok: bool, reasons: tuple[str, ...]) -
 def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
     """Print the review for a person, a line per item; `out` None = stdout."""
     out = sys.stdout if out is None else out
-    name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
+    name = translate(
+        "{verb} {box} ({native_label}), instance {instance}",
+        verb=translate(review.verb),
+        box=review.box,
+        native_label=review.native_label,
+        instance=review.instance,
+    )
     if review.by_hand:
         says = translate("seen from here:")
     else:
@@ -456,32 +481,32 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
     )
     so_far = translate("{spent} so far", spent=spent)
     for title, texts in (
-        ("now", (f"{now}, {so_far}",)),
+        (translate("now"), (f"{now}, {so_far}",)),
         *(
             (
                 (
-                    "first",
+                    translate("first"),
                     (translate("{first} (rgt pull {box})", first=review.first, box=review.box),),
                 ),
             )
             if review.first
             else ()
         ),
-        ("lost", review.lost),
-        ("kept", review.kept),
+        (translate("lost"), review.lost),
+        (translate("kept"), review.kept),
         (translate("keeps billing"), review.keeps_billing),
         *(((translate("without you"), review.dangers),) if review.dangers else ()),
-        *((("note", (review.note,)),) if review.note else ()),
-        *((("facts", (review.checked,)),) if review.checked else ()),
+        *(((translate("note"), (review.note,)),) if review.note else ()),
+        *(((translate("facts"), (review.checked,)),) if review.checked else ()),
         *(((translate("old facts"), review.outdated),) if review.outdated else ()),
     ):
         # "nothing found": lists of platforms may lack something that bills.
-        if title == "keeps billing":
+        if texts is review.keeps_billing:
             nothing = translate("nothing found")
         else:
             nothing = translate("nothing")
         for number, text in enumerate(texts or (nothing,)):
-            label = translate(title) if number == 0 else ""
+            label = title if number == 0 else ""
             out.write(format_row([(label, 13, "dim")], text))
     out.write("\n")
     # Blocking ones first: on a small screen the rest scrolls away.
@@ -497,13 +522,13 @@ def _print_review(review: ActionReview, out: TextIO | None = None) -> None:
 
 def _format_item(review: ActionReview, item: EvidenceItem) -> str:
     """Return one line of evidence: its state, age, key and text, and what would be lost."""
-    state = "ok"
+    state = translate("ok")
     if item.ok and item.doubt:
-        state = "doubt"
+        state = translate("doubt")
     elif item.forfeited:
         state = translate("given up")
     elif not item.ok:
-        state = "blocks"
+        state = translate("blocks")
     lost = ""
     if item.bytes and not item.ok:
         lost = f" ({size(item.bytes)})"

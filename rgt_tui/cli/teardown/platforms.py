@@ -48,7 +48,7 @@ def run_profiles(arguments: ProfilesArguments) -> int:
         names = words
     # argparse cannot tie an option to a word.
     if action != "check" and (arguments.as_of is not None or arguments.max_age is not None):
-        print_error("--as-of and --max-age are for rgt profiles check")
+        print_error(translate("--as-of and --max-age are for rgt profiles check"))
         return USAGE
     if action == "show" and not names:
         print_error(

@@ -418,4 +418,11 @@ def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count
     for path, reason in list(rows)[:shown]:
         print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
     if count > shown:
-        print_error(f"{name}: {what}: and {count - shown:,} more (rgt pull --json names them)")
+        print_error(
+            translate(
+                "{name}: {what}: and {count:,} more (rgt pull --json names them)",
+                name=name,
+                what=what,
+                count=count - shown,
+            )
+        )

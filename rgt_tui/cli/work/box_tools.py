@@ -375,7 +375,10 @@ def confirm_box_name(arguments: ReapArguments | QueueArguments, name: str, what:
     if given is None:
         if not is_interactive():
             print_error(
-                f"{name}: nothing was done: cannot prompt here; in a script: --confirm {name}"
+                translate(
+                    "{name}: nothing was done: cannot prompt here; in a script: --confirm {name}",
+                    name=name,
+                )
             )
             return False
         # The name, not yes: the wrong box is the likely mistake.
@@ -460,7 +463,12 @@ async def _stop_run(arguments: StopArguments, spec: BoxSpec) -> int:
 
 def _is_confirmed(arguments: StopArguments, spec: BoxSpec) -> bool:
     if not is_interactive():
-        print_error(f"{spec.name}: nothing was stopped: cannot prompt here; in a script: --yes")
+        print_error(
+            translate(
+                "{name}: nothing was stopped: cannot prompt here; in a script: --yes",
+                name=spec.name,
+            )
+        )
         return False
     if confirm_yes(f"{spec.name}: stop {arguments.run}?"):
         return True

@@ -71,7 +71,9 @@ def run_local_smoke(
     """
     if tree is None or not arguments.smoke:
         raise ValueError(
-            "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
+            translate(
+                "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
+            )
         )
     # Everything that decides the outcome; values of secrets do not, and no digest of them is
     # stored.
@@ -131,7 +133,11 @@ def _run_smoke(arguments: RunArguments, tree: SourceTree, env: Mapping[str, str]
         workdir = code / (arguments.workdir or "")
         if not workdir.is_dir():
             raise ValueError(
-                f"--smoke-here: there is no directory {arguments.workdir} in {arguments.push}"
+                translate(
+                    "--smoke-here: there is no directory {workdir} in {push}",
+                    workdir=arguments.workdir,
+                    push=arguments.push,
+                )
             )
         own = {
             "RGT_SMOKE": "1",
@@ -170,7 +176,7 @@ def run_smoke(arguments: SmokeArguments) -> int:
             print_error(error)
             return USAGE
     if not arguments.words:
-        print_error("which command? write it after --: rgt smoke -- python train.py")
+        print_error(translate("which command? write it after --: rgt smoke -- python train.py"))
         return USAGE
     workdir = Path(arguments.workdir or ".").absolute()
     try:
@@ -178,9 +184,11 @@ def run_smoke(arguments: SmokeArguments) -> int:
         if arguments.batches < 1:
             raise ValueError("--batches 0: at least 1")
         if (arguments.overfit_one_batch or 2) < 2:
-            raise ValueError("--overfit-one-batch: at least 2 steps")
+            raise ValueError(translate("--overfit-one-batch: at least 2 steps"))
         if not workdir.is_dir():
-            raise ValueError(f"--in {arguments.workdir}: there is no such directory")
+            raise ValueError(
+                translate("--in {workdir}: there is no such directory", workdir=arguments.workdir)
+            )
     except ValueError as error:
         print_error(error)
         return USAGE
@@ -354,7 +362,9 @@ def _report_smoke(
             translate("smoke: FAILED: {reason}, after {took:.1f} s", reason=reason, took=took)
         )
     if status is None:
-        lines.append("smoke: nothing had failed until then: --seconds TIME sets the limit")
+        lines.append(
+            translate("smoke: nothing had failed until then: --seconds TIME sets the limit")
+        )
     if needs_gpu:
         lines.append(
             translate(
@@ -402,8 +412,11 @@ def _describe_limits(
         )
     if not lines:
         lines.append(
-            "smoke: the command ran as it is: rgt knows no framework in it that it can limit to"
-            f" {batches} batches. Add an option of its own, such as --max-steps 2"
+            translate(
+                "smoke: the command ran as it is: rgt knows no framework in it that it can limit to "
+                "{batches} batches. Add an option of its own, such as --max-steps 2",
+                batches=batches,
+            )
         )
     return lines
 

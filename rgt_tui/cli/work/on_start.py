@@ -67,7 +67,7 @@ async def change_start_hook(arguments: RunArguments, spec: BoxSpec) -> int:
         return FAILED
     if not arguments.json:
         undo = f"{rgt_with(arguments.fleet)} run {spec.name} --on-start remove"
-        said = {"install": f"installed; to undo: {undo}", "remove": "removed"}
+        said = {"install": translate("installed; to undo: {undo}", undo=undo), "remove": "removed"}
         if wanted in said:
             print_lines(f"{spec.name}: {said[wanted]}")
     return OK
@@ -120,7 +120,11 @@ def describe_hook(row: Row, wanted: str) -> Iterator[str]:
 
 def _is_confirmed(name: str, wanted: str, script: bool) -> bool:
     if script or not is_interactive():
-        print_error(f"{name}: nothing was changed: cannot prompt here; in a script: --yes")
+        print_error(
+            translate(
+                "{name}: nothing was changed: cannot prompt here; in a script: --yes", name=name
+            )
+        )
         return False
     if confirm_yes(f"{name}: {wanted} it?"):
         return True

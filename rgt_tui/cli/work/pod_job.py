@@ -56,7 +56,12 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     for option, instead in UNUSED.items():
         if getattr(arguments, option):
             print_error(
-                f"{spec.name}: --{option.replace('_', '-')} does not apply to a Job: {instead}"
+                translate(
+                    "{name}: --{value} does not apply to a Job: {instead}",
+                    name=spec.name,
+                    value=option.replace("_", "-"),
+                    instead=instead,
+                )
             )
             return USAGE
     if not route.claims:
@@ -87,7 +92,14 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
     _print_rows(
         arguments,
         f"{spec.name}: image  {image}",
-        f"{spec.name}: job    {route.job} in {route.namespace} ({route.context}); $RGT_OUT is {folder}",
+        translate(
+            "{name}: job    {job} in {namespace} ({context}); $RGT_OUT is {folder}",
+            name=spec.name,
+            job=route.job,
+            namespace=route.namespace,
+            context=route.context,
+            folder=folder,
+        ),
     )
     with wait_indicator(translate("waiting for the pod of {job} …", job=route.job)):
         # --probe: the same wait for a beginning as on a machine.

@@ -138,12 +138,18 @@ def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str
     if not names:
         return translate("name a box, or several separated by commas: a,b,c")
     if action == "new" and len(rest) != 1:
-        return "new takes the name of the job: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
+        return translate(
+            "new takes the name of the job: rgt queue BOX new sweep -- 'python train.py --config "
+            "{cfg}'"
+        )
     # Some of these could be argparse's work, but its messages would not show the right command.
     if action == "new" and not arguments.words:
-        return "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config {cfg}'"
+        return translate(
+            "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config "
+            "{cfg}'"
+        )
     if action == "new" and arguments.job is not None:
-        return "new takes the name of the job instead of --job"
+        return translate("new takes the name of the job instead of --job")
     if action != "new" and arguments.words:
         return translate("{action} takes no command", action=action)
     only_new = [
@@ -164,13 +170,13 @@ def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str
     if action == "run" and len(rest) > 1:
         return translate("run takes one queue file")
     if arguments.hand_over and action != "run":
-        return "--hand-over goes with run: rgt queue b,c run --hand-over a"
+        return translate("--hand-over goes with run: rgt queue b,c run --hand-over a")
     if arguments.hand_over in names:
         return translate(
             "{hand_over} cannot take over its own cells", hand_over=arguments.hand_over
         )
     if arguments.hand_over and rest:
-        return "--hand-over uses the cells of that box: give no file"
+        return translate("--hand-over uses the cells of that box: give no file")
     return None
 
 
@@ -193,8 +199,13 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
         return spec.jobs
     if not spec.jobs:
         raise ValueError(
-            f"{spec.name}: the fleet file names no job of it; name one with --job DIR, or make one: rgt queue "
-            f"{spec.name} new sweep --push . -- 'python train.py --config {{cfg}}'"
+            translate(
+                "{name}: the fleet file names no job of it; name one with --job DIR, or make one: rgt "
+                "queue {name} new sweep --push . -- 'python train.py --config {{cfg}}'",
+                name=spec.name,
+            )
         )
     names = ", ".join(posixpath.basename(job.rstrip("/")) for job in spec.jobs)
-    raise ValueError(f"{spec.name}: which of its jobs? --job one of: {names}")
+    raise ValueError(
+        translate("{name}: which of its jobs? --job one of: {names}", name=spec.name, names=names)
+    )

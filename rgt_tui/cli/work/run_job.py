@@ -79,7 +79,7 @@ def run_run(arguments: RunArguments) -> int:
         spec = open_box(arguments, trusted=True)
         return running.run_on_box(spec.name, change_start_hook(arguments, spec))
     if not arguments.words:
-        print_error("which command? write it after --: rgt run BOX -- python train.py")
+        print_error(translate("which command? write it after --: rgt run BOX -- python train.py"))
         return USAGE
     try:
         # All local mistakes before the first connection: a box that is billed should not wait for a
@@ -157,14 +157,20 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
     missing = [name for name in dict.fromkeys(names) if not os.environ.get(name)]
     if len(missing) > 1 and not sys.stdin.isatty():
         raise ValueError(
-            f"standard input has one secret, but {' and '.join(missing)} are not in the environment here"
+            translate(
+                "standard input has one secret, but {names} are not in the environment here",
+                names=" and ".join(missing),
+            )
         )
     found = {name: Secret(os.environ[name]) for name in names if name not in missing}
     for name in missing:
         value = read_value(name)
         if value is None:
             raise ValueError(
-                f"--secret {name}: it is not in the environment here, and no value was given"
+                translate(
+                    "--secret {name}: it is not in the environment here, and no value was given",
+                    name=name,
+                )
             )
         found[name] = value
     for name, value in found.items():
@@ -173,7 +179,9 @@ def read_secrets(names: Sequence[str]) -> dict[str, Secret]:
             # them.
             value.reveal().encode()
         except UnicodeEncodeError:
-            raise ValueError(f"--secret {name}: it is not UTF-8 text") from None
+            raise ValueError(
+                translate("--secret {name}: it is not UTF-8 text", name=name)
+            ) from None
     return found
 
 
@@ -290,7 +298,11 @@ class _JobStart:
             )
         if not self._again:
             print_error(
-                f"{self._spec.name}: {runs}; nothing was started. --again starts it once more, next to that"
+                translate(
+                    "{name}: {runs}; nothing was started. --again starts it once more, next to that",
+                    name=self._spec.name,
+                    runs=runs,
+                )
             )
         return self._again
 
@@ -362,11 +374,17 @@ def allow_known_cards(
         ask = ask and is_interactive() and not arguments.json
         if ask and confirm_yes(translate("{reason}. Start anyway?", reason=reason)):
             return True
-        print_error(f"{reason}; nothing was started. --force starts it anyway")
+        print_error(
+            translate("{reason}; nothing was started. --force starts it anyway", reason=reason)
+        )
         return False
     print_error(
-        f"{spec.name}: its card is smaller than the job asks for: {text}; nothing was started."
-        " Rent another one (rgt up --job FILE), or --force"
+        translate(
+            "{name}: its card is smaller than the job asks for: {words}; nothing was started. Rent "
+            "another one (rgt up --job FILE), or --force",
+            name=spec.name,
+            words=text,
+        )
     )
     return False
 

@@ -59,7 +59,7 @@ def shell_line(words: Sequence[str]) -> str:
 def run_exec(arguments: ExecArguments) -> int:
     """Run one command on a box; return its exit status, or ours if it has none."""
     if not arguments.words:
-        print_error("which command? write it after --: rgt exec BOX -- nvidia-smi")
+        print_error(translate("which command? write it after --: rgt exec BOX -- nvidia-smi"))
         return USAGE
     spec = open_box(arguments, trusted=True)
     return running.run_on_box(spec.name, _run_command(spec, arguments))
@@ -374,10 +374,13 @@ def print_editor_help(
     shown = folder or "/"
     lines = [*block.splitlines(), ""]
     if written is None:
-        lines += ["# in ~/.ssh/config, or in a file of rgt's own: --write", ""]
+        lines += [translate("# in ~/.ssh/config, or in a file of rgt's own: --write"), ""]
     else:
         lines += [
-            f"# written to {written}; editors see it by this line at the top of ~/.ssh/config:",
+            translate(
+                "# written to {written}; editors see it by this line at the top of ~/.ssh/config:",
+                written=written,
+            ),
             include,
             "",
         ]

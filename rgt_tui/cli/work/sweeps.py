@@ -64,11 +64,19 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
         }
         given = [option for option, value in only.items() if value]
         if given:
-            raise ValueError(f"{' and '.join(given)}: only with a job file: run --job job.toml")
+            raise ValueError(
+                translate(
+                    "{names}: only with a job file: run --job job.toml", names=" and ".join(given)
+                )
+            )
         return None
     if arguments.action != "run" or arguments.rest or arguments.hand_over or arguments.words:
         raise ValueError(
-            f"a job file goes with run alone: rgt queue {','.join(names)} run --job {arguments.job}"
+            translate(
+                "a job file goes with run alone: rgt queue {names} run --job {job}",
+                names=",".join(names),
+                job=arguments.job,
+            )
         )
     path = Path(arguments.job)
     job = read_job_file(path)

@@ -131,7 +131,11 @@ class HistoryRecorder:
         if self._timer is None:
             self._history.adopt_boxes([box.spec for box in state.boxes])
             self._record_event(
-                f"rgt began to watch {how_many(len(state.boxes), 'box', 'boxes')}, process {os.getpid()}"
+                translate(
+                    "rgt began to watch {boxes}, process {pid}",
+                    boxes=how_many(len(state.boxes), "box", "boxes"),
+                    pid=os.getpid(),
+                )
             )
             keeping = run_guarded(
                 translate("keeping the history"), self._run_saving, self._add_event
@@ -170,7 +174,7 @@ class HistoryRecorder:
             await asyncio.gather(timer, return_exceptions=True)
         # Only a recorder that began has something to end.
         if timer is not None:
-            self._record_event(f"rgt stopped watching, process {os.getpid()}")
+            self._record_event(translate("rgt stopped watching, process {pid}", pid=os.getpid()))
         try:
             # Costs up to this moment, or the last seconds of each session would be missing.
             self._meter_boxes(self._clock())

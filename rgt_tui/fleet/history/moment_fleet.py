@@ -270,7 +270,9 @@ def _explained(box: BoxState, recorded: ReducedHistory | None, at: float) -> Box
     told = describe_recorded(recorded, at)
     if not told:
         return box
-    return msgspec.structs.replace(box, reason=f"{box.reason}; its own recorder: {told}")
+    return msgspec.structs.replace(
+        box, reason=translate("{reason}; its own recorder: {told}", reason=box.reason, told=told)
+    )
 
 
 def describe_recorded(past: ReducedHistory, at: float) -> str:

@@ -521,7 +521,9 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
             level = "error"
         row = _box_row(night, forecast, room)
         lines.append(NightLine(f" {night.box[:names]:<{names}} {row}", level))
-    legend = "━ works  ░ bills without work  ? unknown  ◆ end  ✖ trouble  ▲ clock  ╎ 07:00"
+    legend = translate(
+        "━ works  ░ bills without work  ? unknown  ◆ end  ✖ trouble  ▲ clock  ╎ 07:00"
+    )
     lines.append(NightLine(" " * max(1, min(names + 2, width - len(legend))) + legend, indent=1))
     lines += [NightLine(""), _cost_line(forecast), NightLine("")]
     text_at = min(names + 24, width // 2)

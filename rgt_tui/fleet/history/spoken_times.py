@@ -32,7 +32,7 @@ def parse_past_time(text: str, now: float) -> float:
     if words in ("now", ""):
         if words:
             return now
-        raise ValueError(f"give a time, such as {FORMS}")
+        raise ValueError(translate("give a time, such as {forms}", forms=FORMS))
     back = _BACK.fullmatch(words)
     if back is not None and any(back.groups()):
         days, hours, minutes = (int(part or 0) for part in back.groups())
@@ -41,7 +41,9 @@ def parse_past_time(text: str, now: float) -> float:
     try:
         return _parse_dated(words, here).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is not a time; give one such as {FORMS}") from None
+        raise ValueError(
+            translate("{words!r} is not a time; give one such as {forms}", words=text, forms=FORMS)
+        ) from None
 
 
 COMING = "07:00, tomorrow 07:00, 2026-11-21 07:00, 30m or 2h"
@@ -72,10 +74,17 @@ def coming_time(text: str, now: float) -> float:
             found = _parse_dated(words, here)
         at = found.timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"{text!r} is not a time; give one such as {COMING}") from None
+        raise ValueError(
+            translate("{words!r} is not a time; give one such as {forms}", words=text, forms=COMING)
+        ) from None
     if at <= now:
         raise ValueError(
-            f"{text!r} is not after {day_and_clock(now, now)}; give a time such as {COMING}"
+            translate(
+                "{words!r} is not after {now}; give a time such as {forms}",
+                words=text,
+                now=day_and_clock(now, now),
+                forms=COMING,
+            )
         )
     return at
 

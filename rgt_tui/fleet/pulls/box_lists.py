@@ -18,6 +18,7 @@ from rgt_tui.fleet.box_evidence import (
     results_arguments,
 )
 from rgt_tui.fleet.pulls.box_pipe import SILENCE_S, BoxConnection, silence_error
+from rgt_tui.language import translate
 from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, ResultGroup
 from rgt_tui.ssh import BulkChannel, CommandFailed, extract_record
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, deepest_folder, fingerprint
@@ -100,7 +101,7 @@ async def list_results(
         connection, "results", words, _ResultsReader(), MOST_RESULTS, EVIDENCE_LIMITS.results_s
     )
     if reader.results is None:
-        raise CommandFailed("rgt-box results: it answered nothing")
+        raise CommandFailed(translate("rgt-box results: it answered nothing"))
     return ResultFiles(reader.results, reader.files.build_listing(folds=folds))
 
 
@@ -171,7 +172,12 @@ async def _read_lines(
         channel.close()
     # What the agent said explains more than "was cut off".
     if not reader.ended and channel.last_error_line:
-        raise ListingError(f"the box could not list its files: {channel.last_error_line}")
+        raise ListingError(
+            translate(
+                "the box could not list its files: {words}",
+                words=channel.last_error_line,
+            )
+        )
     return reader
 
 
@@ -199,7 +205,7 @@ class OutputLines:
         # The last part has no end yet.
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > self._longest:
-            raise ListingError("the box sent a line without an end")
+            raise ListingError(translate("the box sent a line without an end"))
         for line in lines:
             if self._spoken:
                 self._take(line)

@@ -134,7 +134,7 @@ class UnpackingPipe:
             size = int.from_bytes(self._frames[at + 1 : at + head], "big")
             # Before the frame is complete: a box must not make this side wait for gigabytes.
             if kind not in (b"r", b"z") or size > self._most:
-                raise StreamError("a frame of no kind, or too long")
+                raise StreamError(translate("a frame of no kind, or too long"))
             if len(self._frames) - at - head < size:
                 break
             body = bytes(self._frames[at + head : at + head + size])
@@ -152,9 +152,11 @@ class UnpackingPipe:
             # With a limit, because a small block can unpack to any length.
             block = stream.decompress(body, self._most)
         except zlib.error as error:
-            raise StreamError(f"a packed block is damaged: {error}") from None
+            raise StreamError(
+                translate("a packed block is damaged: {error}", error=error)
+            ) from None
         if not stream.eof or stream.unused_data:
-            raise StreamError("a packed block is longer than allowed")
+            raise StreamError(translate("a packed block is longer than allowed"))
         return block
 
     def read(self, buffer: bytearray | memoryview) -> int:
@@ -244,7 +246,11 @@ class SshPipe:
         # ssh's own exit status; any other is the remote command's.
         not_connected = 255
         if not self.line_bytes and self.process.returncode == not_connected:
-            return NotCarried(f"ssh does not get there ({last or 'it says nothing'})")
+            return NotCarried(
+                translate(
+                    "ssh does not get there ({last})", last=last or translate("it says nothing")
+                )
+            )
         if last:
             return Unreachable(translate("the connection was lost ({last})", last=last))
         return Unreachable(translate("the connection was lost"))
@@ -482,7 +488,9 @@ class BoxConnection:
             except NotCarried as error:
                 self.no_ssh = str(error)
             except OSError as error:
-                self.no_ssh = f"no file can be made for it ({error.strerror or error})"
+                self.no_ssh = translate(
+                    "no file can be made for it ({strerror})", strerror=error.strerror or error
+                )
         return not self.no_ssh
 
     async def _disconnect(self) -> None:

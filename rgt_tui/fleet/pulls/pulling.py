@@ -317,7 +317,9 @@ async def _run_pull(
         folders, unclaimed = await check_copies(pulled, ledger, final_results, list_again)
     # The files are here and stay; only that they are all is not proved.
     except (BoxError, TimeoutError) as error:
-        unconfirmed = str(error) or f"no answer within {EVIDENCE_LIMITS.results_s:g} s"
+        unconfirmed = str(error) or translate(
+            "no answer within {limit:g} s", limit=EVIDENCE_LIMITS.results_s
+        )
     finally:
         # It may still run, if closing the files failed.
         final_results.cancel()
@@ -370,8 +372,17 @@ def _no_results(box: str, found: BoxResults) -> str:
     count, total = len(found.groups), sum(group.bytes for group in found.groups)
     held = ""
     if count:
-        held = f"; nobody's: {how_many(count, 'directory', 'directories')} of {total:,} bytes"
-    return f"no cell, run or `results` of the fleet file says what the results of {box} are{held}: name paths"
+        held = translate(
+            "; nobody's: {directories} of {total:,} bytes",
+            directories=how_many(count, "directory", "directories"),
+            total=total,
+        )
+    return translate(
+        "no cell, run or `results` of the fleet file says what the results of {box} are{held}: "
+        "name paths",
+        box=box,
+        held=held,
+    )
 
 
 def _prepare_destination(destination: Path) -> bool:
@@ -497,11 +508,14 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
     wrong = [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in report.incomplete]
     if report.unconfirmed:
         wrong.append(
-            f"the box could not list its results at the end: {quote_name(report.unconfirmed)}"
+            translate(
+                "the box could not list its results at the end: {unconfirmed}",
+                unconfirmed=quote_name(report.unconfirmed),
+            )
         )
     if report.too_much_unclaimed:
         wrong += [
-            f"{quote_name(group.path)}: claimed by no job, run or `results`"
+            translate("{path}: claimed by no job, run or `results`", path=quote_name(group.path))
             for group in report.unclaimed
         ]
     wrong += [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in found.errors]
@@ -511,18 +525,33 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
     if count:
         more = ""
         if count > SHOWN:
-            more = f"; and {count - SHOWN} more"
-        text = f"incomplete in {destination}, {how_many(count, 'reason')}: {'; '.join(wrong[:SHOWN])}{more}"
+            more = translate("; and {count} more", count=count - SHOWN)
+        text = translate(
+            "incomplete in {destination}, {reasons}: {names}{more}",
+            destination=destination,
+            reasons=how_many(count, "reason"),
+            names="; ".join(wrong[:SHOWN]),
+            more=more,
+        )
         return PullResult(whole=False, text=text)
     came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
     same = ""
     if report.same:
-        same = f", {report.same:,} already here"
+        same = translate(", {same:,} already here", same=report.same)
     count = len(found.checkpoints)
     loads = ""
     if count:
         loads = f", {how_many(count, 'checkpoint')} complete"
-    return PullResult(whole=True, text=f"{came} verified in {destination}{same}{loads}")
+    return PullResult(
+        whole=True,
+        text=translate(
+            "{came} verified in {destination}{same}{loads}",
+            came=came,
+            destination=destination,
+            same=same,
+            loads=loads,
+        ),
+    )
 
 
 async def _verify_copy(

@@ -393,8 +393,11 @@ def _suggest_exclusions(tree: SourceTree, over: int) -> str:
         named.append(f"{part} ({size(count)})")
         over -= count
     if over > 0 or len(named) == len(parts):
-        return "push to another disk with --to DIR"
-    return f"it would fit without {', '.join(named)} (--exclude), or on another disk (--to DIR)"
+        return translate("push to another disk with --to DIR")
+    return translate(
+        "it would fit without {names} (--exclude), or on another disk (--to DIR)",
+        names=", ".join(named),
+    )
 
 
 def _build_result(

@@ -155,7 +155,7 @@ def is_slowed(gpu: GpuReading) -> bool:
 
 def throttle_words(gpu: GpuReading) -> str:
     """Return why a GPU's clock is reduced. Unknown reasons of a newer agent keep their own name."""
-    return ", ".join(THROTTLE_WORDS.get(name, name) for name in gpu.throttle[:8])
+    return ", ".join(translate(THROTTLE_WORDS.get(name, name)) for name in gpu.throttle[:8])
 
 
 def say_throttled(view: BoxFacts, reading: Reading, since: float) -> str:

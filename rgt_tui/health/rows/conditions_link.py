@@ -119,7 +119,11 @@ def read_proxied(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_proxied(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the address."""
-    return f"ssh goes through a proxy: {view.box.spec.host} resolves to {reading.about}, an address that no machine has"
+    return translate(
+        "ssh goes through a proxy: {host} resolves to {about}, an address that no machine has",
+        host=view.box.spec.host,
+        about=reading.about,
+    )
 
 
 def read_asking(view: BoxFacts) -> Sequence[Reading] | None:
@@ -252,11 +256,10 @@ def read_skew(view: BoxFacts) -> Sequence[Reading] | None:
 def say_skew(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead."""
     skew: float = reading.about
-    return translate(
-        "the box's clock is {skew} {more} this machine's",
-        skew=format_duration(abs(skew)),
-        more="ahead of" if skew > 0 else "behind",
-    )
+    amount = format_duration(abs(skew))
+    if skew > 0:
+        return translate("the box's clock is {skew} ahead of this machine's", skew=amount)
+    return translate("the box's clock is {skew} behind this machine's", skew=amount)
 
 
 def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
@@ -516,7 +519,8 @@ def say_disarmed(view: BoxFacts, reading: Reading, since: float) -> str:
         )
     words = next((event.text for event in reversed(view.box.events) if event.kind == DISARMED), "")
     return translate(
-        "no longer armed{more}", more=f": {words}" if words else ", since it was started again"
+        "no longer armed{more}",
+        more=f": {words}" if words else translate(", since it was started again"),
     )
 
 

@@ -361,12 +361,12 @@ def summarize_seeds(
     """
     known = [(xs[np.isfinite(ys)], ys[np.isfinite(ys)]) for xs, ys in curves]
     if len(known) < 2 or not all(len(xs) for xs, _ in known):
-        raise ValueError("it takes two runs or more with values of this metric")
+        raise ValueError(translate("it takes two runs or more with values of this metric"))
     first = max(float(xs[0]) for xs, _ in known)
     ends = [float(xs[-1]) for xs, _ in known]
     last = min(ends)
     if first > last:
-        raise ValueError("the runs share no step")
+        raise ValueError(translate("the runs share no step"))
     inside = [xs[(xs >= first) & (xs <= last)] for xs, _ in known]
     # Without a point of any run in between, they are compared at one step.
     grid = min((steps for steps in inside if len(steps)), key=len, default=np.array([first]))
@@ -465,7 +465,7 @@ def find_first_difference(
     """
     steps, left, right = common_points(one, two)
     if not steps:
-        raise ValueError("the runs have no logged step in common")
+        raise ValueError(translate("the runs have no logged step in common"))
     apart = left - right
     noise = _noise_before(apart, rule)
     # 1e-12 for a curve that is zero.

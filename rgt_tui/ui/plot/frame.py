@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rgt_tui.language import translate
 from rgt_tui.ui.plot.canvas import (
     Canvas,
     ColumnSamples,
@@ -507,7 +508,7 @@ def _x_axis(
     for curve in curves:
         for resume in curve.resumes:
             line.put_text(_column_of_step(curve, frame, resume), 0, up, curve.style_id)
-    unit = UNITS.get(axis, axis.value)
+    unit = translate(UNITS.get(axis, axis.value))
     if len(unit) <= frame.gutter - 2:
         left = f"{unit:>{frame.gutter - 2}}  "
     else:

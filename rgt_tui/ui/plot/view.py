@@ -133,11 +133,11 @@ class XAxis(enum.StrEnum):
         return MIN_SPAN
 
 
-MISSING = {
+NO_AXIS = {
     XAxis.EPOCH: "no run here logs its epoch",
     XAxis.SINCE: "no run here logs a time with its points",
     XAxis.CLOCK: "no run here logs a time with its points",
-    XAxis.TOKENS: f"no run here logs how many tokens it has seen ({', '.join(TOKENS[:4])}, …)",
+    XAxis.TOKENS: "no run here logs how many tokens it has seen",
 }
 
 

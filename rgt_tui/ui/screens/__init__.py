@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         state_of,
     )
     from rgt_tui.ui.screens.welcome import WelcomeScreen, list_choices
-    from rgt_tui.ui.screens.what_changed import MarkedMoment, WhatChangedScreen
+    from rgt_tui.ui.screens.what_changed import MarkedMoment, WhatChangedScreen, event_lines
 
 __all__ = [
     "LEAST_LOG",
@@ -96,6 +96,7 @@ __all__ = [
     "ended_rows",
     "entry_details",
     "event_journal",
+    "event_lines",
     "find_durations",
     "finding_of",
     "findings_of",
@@ -154,6 +155,6 @@ __getattr__ = imported_later(
         "time_machine": "TimeMachineScreen",
         "transfers": "TransfersScreen entry_details from_note pull_row silent_for state_of",
         "welcome": "WelcomeScreen list_choices",
-        "what_changed": "MarkedMoment WhatChangedScreen",
+        "what_changed": "MarkedMoment WhatChangedScreen event_lines",
     },
 )

@@ -420,9 +420,12 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         else:
             until = float(seconds)
         self.fleet.mute_alert(picked.box, picked.alert.id, until)
-        name = f"{picked.alert.id} on {picked.box}"
-        how = {None: translate("muted {name} until it clears", name=name), 0.0: f"unmuted {name}"}
-        self.hint(how.get(until, f"muted {name} for an hour"))
+        name = translate("{alert} on {box}", alert=picked.alert.id, box=picked.box)
+        how = {
+            None: translate("muted {name} until it clears", name=name),
+            0.0: translate("unmuted {name}", name=name),
+        }
+        self.hint(how.get(until, translate("muted {name} for an hour", name=name)))
 
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works on the selected alert."""

@@ -21,7 +21,7 @@ from rgt_tui.gate import (
     describe_chain_check,
     read_checked,
 )
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import FleetState, moment
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import AUDIT, MOVE, Command, build_bindings, key_for
@@ -69,7 +69,7 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
             )
         )
     tone = TONES.get(entry.event, Tone.TEXT)
-    verb = entry.deed_text
+    verb, event = translate(entry.deed_text), translate(entry.event.value)
     when = moment(entry.at)
     # Below this width there would be no room for the text after a full timestamp.
     narrow = 80
@@ -81,8 +81,8 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
     )
     return make_line(
         head,
-        Span(f"{fit_text(verb, 8)}{fit_text(entry.event.value, 10)}", tone),
-        dim_span(entry.text),
+        Span(f"{fit_text(verb, 8)}{fit_text(event, 10)}", tone),
+        dim_span(show_recorded(entry.text)),
     )
 
 
@@ -101,8 +101,8 @@ def audit_details(one: AuditLine, width: int) -> list[Line]:
     out = label_lines("line", f"{one.number}", width, pad=pad)
     if entry is not None:
         for label, text in (
-            ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1], ("text",
-            entry.text), *_list_proof(entry)[1:],
+            ("who", entry.who), ("on", entry.instance), *_list_proof(entry)[:1],
+            ("text", show_recorded(entry.text)), *_list_proof(entry)[1:],
         ):  # fmt: skip
             out += label_lines(label, text, width, pad=pad, most=WHOLE) if text else []
     return [*out, *label_lines("sha256", one.hash, width, Tone.DIM, pad=pad)]
@@ -240,20 +240,20 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         entry = one.entry
         if entry is None:
             return ClipboardText(
-                what=f"line {one.number}",
+                what=translate("line {number}", number=one.number),
                 text=translate(
                     "line {number} cannot be read, sha256 {hash}", number=one.number, hash=one.hash
                 ),
             )
-        verb = entry.deed_text
+        verb = translate(entry.deed_text)
         parts = (
             moment(entry.at),
             entry.who,
             entry.box,
             verb,
             entry.instance,
-            entry.event.value,
-            entry.text,
+            translate(entry.event.value),
+            show_recorded(entry.text),
             *(f"{label} {text}" for label, text in _list_proof(entry) if text),
             one.hash,
         )

@@ -345,13 +345,13 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def why_not(self, command: Command) -> str | None:
         """Return why a command does not work now; None if it works."""
         if command.dangerous and getattr(self.app, "readonly", False):
-            return "rgt was started with --readonly"
+            return translate("rgt was started with --readonly")
         lacking = next((need for need in command.needs if not self.meets_need(need)), None)
         if lacking == "live":
             return self.fleet.why_nothing
         if lacking is None:
             return None
-        return WHY_NOT[lacking]
+        return translate(WHY_NOT[lacking])
 
     def meets_need(self, need: str) -> bool:
         """Return whether a command's requirement is met.

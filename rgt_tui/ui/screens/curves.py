@@ -38,7 +38,7 @@ from rgt_tui.ui.exports import (
     render_png,
     write_export,
 )
-from rgt_tui.ui.plot.view import MISSING, PlotSettings, RunKey, ShownRun, XAxis, axes_of, metrics_of
+from rgt_tui.ui.plot.view import NO_AXIS, PlotSettings, RunKey, ShownRun, XAxis, axes_of, metrics_of
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen
 from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot, MetricGrid, grid_settings
 from rgt_tui.ui.widgets.fixed_lines import HeaderLine, Parts
@@ -517,7 +517,7 @@ class CurvesScreen(FleetAwareScreen):
             if axis in known:
                 break
             skipped.append(axis)
-        missing = dict.fromkeys(MISSING[axis] for axis in skipped)
+        missing = dict.fromkeys(translate(NO_AXIS[axis]) for axis in skipped)
         if missing:
             self.hint("; ".join(missing))
         if self.selected in self.board.shown_runs:

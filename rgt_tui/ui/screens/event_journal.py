@@ -22,7 +22,7 @@ from rgt_tui.fleet.history.morning_report import (
     report_words,
 )
 from rgt_tui.fleet.history.spoken_times import night_began
-from rgt_tui.health import clock_readings
+from rgt_tui.health import BY_ID, clock_readings
 from rgt_tui.language import translate
 from rgt_tui.model import (
     Alert,
@@ -66,9 +66,9 @@ from rgt_tui.ui.widgets.spans import (
 )
 from rgt_tui.ui.widgets.why import READ_FROM, why_lines
 
-ALL = "all boxes"
+ALL_BOXES = "all boxes"
 """Shown instead of a box's name for events about no single box."""
-WITHOUT = "no history is kept here: only events since rgt was started"
+NO_HISTORY = "no history is kept here: only events since rgt was started"
 
 
 def format_stamp(at: float, now: float) -> str:
@@ -101,10 +101,12 @@ def row_lines(
         dim_span(f" {fit_text(format_stamp(row.at, now), stamps, right=True)} "),
         Span(f"{mark} ", tone),
     )
-    name = (Span(f"{fit_name(row.box or ALL, names)}  ", Tone.TEXT),) if names else EMPTY
-    # Some events have it in their text, those of earlier runs in English.
-    has_time = " after " in row.text or translate(", after {held}", held="") in row.text
-    if held is None or held < 1 or has_time:
+    name = (
+        (Span(f"{fit_name(row.box or translate(ALL_BOXES), names)}  ", Tone.TEXT),)
+        if names
+        else EMPTY
+    )
+    if held is None or held < 1 or has_own_duration(row):
         after = EMPTY
     else:
         after = (dim_span(translate("  after {held}", held=compact_time(held))),)
@@ -171,7 +173,9 @@ class HappeningList(SelectableList[str]):
         """
         self._older, self._empty, self._now = older, (EMPTY, make_line(dim_span(f" {empty}"))), now
         if named:
-            self._names = name_width((row.box or ALL for row in rows), self.size.width)
+            self._names = name_width(
+                (row.box or translate(ALL_BOXES) for row in rows), self.size.width
+            )
         else:
             self._names = 0
         # The screen makes a new tuple only if the events have changed; ages are drawn at every
@@ -248,6 +252,14 @@ def find_durations(rows: Iterable[Happening]) -> dict[int, float]:
         elif row.about and key in held:
             found[row.n] = row.at - held.pop(key)
     return found
+
+
+def has_own_duration(row: Happening) -> bool:
+    """Return whether the text of an event that ends a condition says how long it lasted.
+
+    The ends of alerts do, and the return of a connection.
+    """
+    return row.about == "link" or row.about.partition(":")[0] in BY_ID
 
 
 def alert_of(row: Happening, alerts: Iterable[Alert]) -> Alert | None:
@@ -371,7 +383,7 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         """Show the events of this session if no history is kept."""
         from rgt_tui.store.happenings import matches_filter
 
-        self._trouble = WITHOUT
+        self._trouble = translate(NO_HISTORY)
         rows = [
             Happening(place, event.at, event.box, event.text, event.level, event.about)
             for place, event in enumerate(state.events)

@@ -59,7 +59,7 @@ from rgt_tui.ui.widgets.fixed_lines import EntryLine, Parts
 from rgt_tui.ui.widgets.fleet_rows import (
     COLUMNS,
     FILE,
-    GROUPS,
+    FLEET_GROUPS,
     Arrangement,
     FilterError,
     FleetRow,
@@ -726,10 +726,10 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def action_group(self) -> None:
         """Group by the next criterion, or not at all."""
-        names = list(GROUPS)
+        names = list(FLEET_GROUPS)
         group = names[(names.index(self._arrangement.valid_grouping) + 1) % len(names)]
         self._arrange_rows(lambda one: msgspec.structs.replace(one, group=group))
-        self.hint(GROUPS[group][0])
+        self.hint(translate(FLEET_GROUPS[group][0]))
 
     def action_filter(self) -> None:
         """Open the entry line of the filter."""

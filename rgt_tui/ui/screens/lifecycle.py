@@ -389,13 +389,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         if trouble is not None:
             self.hint(trouble, 12.0)
         else:
-            self.hint(
-                translate(
-                    "{check} is {more}",
-                    check=check,
-                    more="ticked" if tick.ticked else "no longer ticked; the note is kept",
-                )
-            )
+            text = translate("{check} is no longer ticked; the note is kept", check=check)
+            if tick.ticked:
+                text = translate("{check} is ticked", check=check)
+            self.hint(text)
         # The state of the fleet has not changed, but the check has: evaluate it at once.
         if self.fleet_state is not None:
             self.receive_state(self.fleet_state, self.now)

@@ -27,7 +27,7 @@ QUESTION: tuple[Command, ...] = (
             "Answer later; the fleet screen opens the question again.", "later", footer=1),
 )  # fmt: skip
 
-WORDS: dict[QuestionKind, tuple[str, str]] = {
+QUESTION_WORDS: dict[QuestionKind, tuple[str, str]] = {
     QuestionKind.HOST_KEY: (
         "Compare the fingerprint with the one your platform shows. A different key means a different machine.",
         "type yes to accept it and add it to known_hosts; anything else refuses",
@@ -43,8 +43,8 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
 }
 """What to know before answering, and what the answers mean."""
 
-OVER = "The box is no longer asking; nothing is sent. Enter closes."
-HINTS = {
+QUESTION_OVER = "The box is no longer asking; nothing is sent. Enter closes."
+QUESTION_HINTS = {
     QuestionKind.HOST_KEY: "type yes",
     QuestionKind.SECRET: "hidden while you type",
     QuestionKind.TEXT: "",
@@ -53,7 +53,7 @@ HINTS = {
 
 def question_lines(question: BoxQuestion, width: int) -> list[Line]:
     """Return the text above the entry: who asks for what, its lines, and what an answer does."""
-    know, answers = WORDS[question.kind]
+    know, answers = QUESTION_WORDS[question.kind]
     out: list[Line] = [
         make_line(
             Span(f"{current_glyphs().person} ", Tone.ACCENT), Span(question.title, Tone.STRONG)
@@ -67,8 +67,8 @@ def question_lines(question: BoxQuestion, width: int) -> list[Line]:
         out += wrap_text(text, width)
     if first:
         out.append(EMPTY)
-    out += wrap_text(know, width, Tone.DIM)
-    out += wrap_text(answers, width, Tone.DIM)
+    out += wrap_text(translate(know), width, Tone.DIM)
+    out += wrap_text(translate(answers), width, Tone.DIM)
     rest = question.lines[first_lines:]
     if rest:
         out.append(EMPTY)
@@ -128,12 +128,12 @@ class QuestionScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             yield GuardedField(
                 self.accepts_keys,
                 password=self.question.kind is QuestionKind.SECRET,
-                placeholder=HINTS[self.question.kind],
+                placeholder=translate(QUESTION_HINTS[self.question.kind]),
             )
 
     def _make_lines(self, width: int) -> list[Line]:
         if self._over:
-            over = [make_line(Span(OVER, Tone.WARN)), EMPTY]
+            over = [make_line(Span(translate(QUESTION_OVER), Tone.WARN)), EMPTY]
         else:
             over = []
         return [*over, *question_lines(self.question, width)]

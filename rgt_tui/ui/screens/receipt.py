@@ -19,7 +19,7 @@ from rgt_tui.ui.commands import APP, Command, build_bindings, key_for
 from rgt_tui.ui.notation import current_glyphs, make_displayable, money_or_dash
 from rgt_tui.ui.screens.dialogs import TextDialog
 from rgt_tui.ui.widgets.lines import FittedLines
-from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, make_line, wrap_text
+from rgt_tui.ui.widgets.spans import Line, Tone, dim_span, fit_text, make_line, wrap_text
 from rgt_tui.ui.widgets.teardown.confirm_view import NAMES
 
 STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
@@ -36,7 +36,7 @@ RECEIPT: tuple[Command, ...] = (
     Command("receipt.scroll-up", ("up", "pageup"), "scroll up", "See the start.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),
 )  # fmt: skip
-LEFT = {
+STILL_BILLED = {
     MeterKind.COMPUTE_AND_STORAGE: "compute and storage, by the provider",
     MeterKind.STORAGE_ONLY: "storage that outlived it, by the provider",
     MeterKind.NONE: "nothing, by the provider",
@@ -60,7 +60,7 @@ def rows_of(receipt: Receipt | None, box: BoxState | None) -> tuple[tuple[str, s
     return (
         ("machine", f"{meter.source}: {meter.native_status or meter.lifecycle.value}"),
         ("receipt", translate("unknown: it was not stopped from here, so its files are unknown")),
-        ("still bills", f"{hour}{LEFT[meter.kind]}"),
+        ("still bills", f"{hour}{translate(STILL_BILLED[meter.kind])}"),
     )
 
 
@@ -73,7 +73,8 @@ def receipt_lines(rows: tuple[tuple[str, str], ...], width: int) -> list[Line]:
         # A row without a label continues the one above it.
         strong = label in STRONG if label else strong
         for number, piece in enumerate(wrap_text(text, room, Tone.STRONG if strong else Tone.TEXT)):
-            lines.append(make_line(dim_span(f"{label if number == 0 else '':<{NAMES}}"), piece))
+            shown = translate(label) if number == 0 else ""
+            lines.append(make_line(dim_span(fit_text(shown, NAMES)), piece))
     return lines
 
 
@@ -135,7 +136,7 @@ class ReceiptScreen(TextDialog):
         if self.receipt is not None:
             title = receipt_title(self.receipt)
         else:
-            title = f"{self.box_name}: gone"
+            title = translate("{box_name}: gone", box_name=self.box_name)
         page.border_title = Content(make_displayable(title))
         ends = ""
         if self.receipt is not None and self.receipt.verb is BillingVerb.PARK:
@@ -164,7 +165,7 @@ class ReceiptScreen(TextDialog):
 
     def to_copy(self) -> ClipboardText:
         """Return the receipt as Markdown."""
-        text = "\n".join(f"{label:<{NAMES}}{text}" for label, text in self._list_rows())
+        text = "\n".join(f"{translate(label):<{NAMES}}{text}" for label, text in self._list_rows())
         if self.receipt is not None:
             text = receipt_markdown(self.receipt)
         return ClipboardText(

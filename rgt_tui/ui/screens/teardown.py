@@ -254,12 +254,13 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         Input right after a change is dropped, with a message.
         """
         armed = self.state.accepts_input(self.now)
-        told = "" if armed else TOO_SOON
+        too_soon = translate(TOO_SOON)
+        told = "" if armed else too_soon
         # Only this message is set and cleared here; any other one stays.
         if (
             self.state.review is not None
             and told != self.state.told
-            and TOO_SOON in (told, self.state.told)
+            and too_soon in (told, self.state.told)
         ):
             self._apply_state(replace(self.state, told=told))
         return armed
@@ -603,7 +604,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
                 self._apply_state(
                     replace(
                         self.state,
-                        told=f"letters act on the row here; {key_for('teardown.next')} goes to the field",
+                        told=translate(
+                            "letters act on the row here; {key} goes to the field",
+                            key=key_for("teardown.next"),
+                        ),
                     )
                 )
             return
@@ -693,7 +697,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             if self.is_attached:
                 self.start_review()
         except asyncio.CancelledError:
-            self._apply_state(self.state.call_failed("rgt stopped following the request"))
+            self._apply_state(
+                self.state.call_failed(translate("rgt stopped following the request"))
+            )
             raise
         # whether the request arrived is unknown, and the screen must say so
         except Exception as error:

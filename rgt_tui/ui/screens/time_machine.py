@@ -47,7 +47,7 @@ from rgt_tui.ui.widgets.spans import (
     merge_spans,
 )
 
-NOTHING = "no history is kept here, so there is nothing to go back to"
+NO_MOMENTS = "no history is kept here, so there is nothing to go back to"
 RANKS = {"error": 2, "warn": 1}
 EVERY = ((24, 1), (12, 2), (8, 3), (4, 6), (2, 12))
 """Labels per day, and the hours between two of them; the first row that fits is used."""
@@ -78,7 +78,7 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
         if chronicle is not None:
             self._trouble = ""
         else:
-            self._trouble = NOTHING
+            self._trouble = translate(NO_MOMENTS)
         self._happened: tuple[Happening, ...] = ()
         self._bound: MomentPosition | None = None
         """The moment that is being loaded; the next key continues from there."""

@@ -15,7 +15,7 @@ from rgt_tui.fleet import PullResult
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, FleetState, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.ui.box_pulls import KEPT, BoxPull, BoxPulls
+from rgt_tui.ui.box_pulls import KEPT_FILES, BoxPull, BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, build_bindings, key_for
 from rgt_tui.ui.notation import (
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from rgt_tui.fleet import TransferNote
 
 EVERY_SECONDS = 1.0
-WITHOUT = (
+NO_TRANSFERS = (
     "nothing has been copied yet; rgt pull and rgt push are shown here, too, whoever runs them"
 )
-NOT_KEPT = "no pull by this rgt; copies by others were not recorded"
+NO_PULL_KEPT = "no pull by this rgt; copies by others were not recorded"
 
 
 class TransferEntry(NamedTuple):
@@ -122,7 +122,10 @@ def on_box(box: BoxState, now: float) -> list[TransferEntry]:
         )
         found.append(
             TransferEntry(
-                f"box\0{name}\0{program.pid}", name, "on box", BoxPull((), plan=plan, unseen=old)
+                f"box\0{name}\0{program.pid}",
+                name,
+                "on box",
+                BoxPull((), plan=plan, unseen=old),
             )
         )
     for queue in box.queues:
@@ -135,16 +138,14 @@ def on_box(box: BoxState, now: float) -> list[TransferEntry]:
                 cell.durable == "verified",
                 cell.durable_path or translate("durable storage"),
             )
-            text = translate(
-                "the result of {name} {more} {to}",
-                name=cell.name,
-                more="was copied to" if whole else "is NOT on",
-                to=to,
-            )
-            end = PullResult(
-                whole=whole,
-                text=translate("{words}, read back and compared", words=text) if whole else text,
-            )
+            text = translate("the result of {name} is NOT on {to}", name=cell.name, to=to)
+            if whole:
+                text = translate(
+                    "the result of {name} was copied to {to}, read back and compared",
+                    name=cell.name,
+                    to=to,
+                )
+            end = PullResult(whole=whole, text=text)
             pull = BoxPull((), end=end, ended_at=cell.ended or queue.at)
             found.append(
                 TransferEntry(f"cell\0{name}\0{queue.path}\0{cell.name}", name, "on box", pull)
@@ -364,10 +365,14 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
                 bytes=size_or_dash(pull.progress.bytes),
             )
             out += label_lines("came", came, width)
-        if not pull.end.whole and KEPT not in pull.end.text and entry.kind == "pull":
+        if not pull.end.whole and not pull.stopped and entry.kind == "pull":
             out += label_lines(
                 "then",
-                translate("{key} pulls again: {kept}", key=key_for("transfers.again"), kept=KEPT),
+                translate(
+                    "{key} pulls again: {kept}",
+                    key=key_for("transfers.again"),
+                    kept=translate(KEPT_FILES),
+                ),
                 width,
             )
     return out
@@ -477,9 +482,9 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             for key, one in every.items()
         ]
         if self.fleet.keeps_transfers:
-            without = WITHOUT
+            without = translate(NO_TRANSFERS)
         else:
-            without = NOT_KEPT
+            without = translate(NO_PULL_KEPT)
         empty = (EMPTY, make_line(dim_span(f" {without}")))
         self.main_list.show_rows(
             rows, empty, lambda key, width: entry_details(every[key], width, now)
@@ -569,7 +574,11 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             )
         else:
             self.pulls.stop(picked.box)
-            self.hint(translate("stopping the pull of {box}; {kept}", box=picked.box, kept=KEPT))
+            self.hint(
+                translate(
+                    "stopping the pull of {box}; {kept}", box=picked.box, kept=translate(KEPT_FILES)
+                )
+            )
 
     def action_agree(self) -> None:
         """Agree to the price of the selected pull."""

@@ -127,7 +127,9 @@ def list_choices(found: Beginnings | None) -> list[BeginChoice]:
 
 def make_intro(width: int) -> list[Line]:
     """Return the introduction to rgt."""
-    text = "rgt watches the boxes you rent, and stops their billing without losing a result."
+    text = translate(
+        "rgt watches the boxes you rent, and stops their billing without losing a result."
+    )
     rows = wrap_text(translate("{words} Nothing is configured yet.", words=text), max(8, width - 4))
     return [EMPTY, *(make_line("  ", *row) for row in rows), EMPTY]
 
@@ -247,7 +249,7 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
         elif not way.go:
             self.hint(f"{way.title}: {way.text}")
         elif way.go == "paste":
-            self.open_entry("ssh line", done=self._paste_line)
+            self.open_entry(translate("ssh line"), done=self._paste_line)
         elif way.go == "demo":
             self.carry_out_choice(steps.choose_demo())
         elif way.go == "hosts":

@@ -95,7 +95,7 @@ def change_lines(found: MomentComparison, width: int) -> list[Line]:
     ):
         most_rows = 40
         for number, change in enumerate(changes[:most_rows], 1):
-            name = f"{label:<7}"
+            name = fit_text(translate(label), 7)
             if label == "causes":
                 name = f"{number:>3}    "
             out += _draw_change(name, change, width, tone)
@@ -126,8 +126,7 @@ def _draw_change(label: str, change: MomentChange, width: int, tone: Tone) -> li
 
 def event_lines(events: tuple[Happening, ...], width: int) -> list[Line]:
     """Return the warnings and errors between the moments, oldest first."""
-    # A push changes the code, which may be the cause.
-    said = [one for one in events if one.level != "info" or "push" in one.text]
+    said = [one for one in events if one.level != "info"]
     out: list[Line] = []
     for one in said[-12:]:
         out += label_lines(clock_text(one.at), one.text, width, Tone.DIM, pad=10, most=2)

@@ -137,7 +137,9 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
     elif run.status is None:
         foot = make_line(
             Span(
-                translate("{words}, after {took}", words=run.words or "no status", took=took),
+                translate(
+                    "{words}, after {took}", words=run.words or translate("no status"), took=took
+                ),
                 Tone.WARN,
             )
         )

@@ -65,7 +65,7 @@ from rgt_tui.ui.widgets.spans import (
     wrap_text,
 )
 
-STATES = {
+PROCESS_STATES = {
     "R": "runs",
     "S": "sleeps",
     "D": "waits for a disk",
@@ -567,7 +567,9 @@ def _process_lines(
     out = [spread_line(left, right, width)]
     under = " " * (len(branch) + len(str(proc.pid)) + 1)
     if bad:
-        out.append(make_line(under, Span(STATES[proc.state or ""], Tone.TROUBLE)))
+        out.append(
+            make_line(under, Span(translate(PROCESS_STATES[proc.state or ""]), Tone.TROUBLE))
+        )
     if proc.workers is not None and proc.workers.count > 0:
         out.append(make_line(under, *_workers_line(proc.workers)))
     return out

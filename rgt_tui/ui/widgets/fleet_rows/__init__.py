@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from rgt_tui.ui.widgets.fleet_rows.fleet_table import (
         FILE,
-        GROUPS,
+        FLEET_GROUPS,
         Arrangement,
         FleetTable,
         FleetView,
@@ -77,7 +77,7 @@ __all__ = [
     "BOARD",
     "COLUMNS",
     "FILE",
-    "GROUPS",
+    "FLEET_GROUPS",
     "MOST_EVENTS",
     "TEXTS",
     "Arrangement",
@@ -144,7 +144,7 @@ __getattr__ = imported_later(
         "row_line filter_values",
         "fleet_filter": "FilterError TEXTS filter_rows parse_filter",
         "fleet_table": (
-            "FILE GROUPS Arrangement FleetTable FleetView SortOrder Unreadable can_sort group_rows save_view "
+            "FILE FLEET_GROUPS Arrangement FleetTable FleetView SortOrder Unreadable can_sort group_rows save_view "
             "sort_choices sort_rows read_view view_path with_arrangement with_filter"
         ),
         "loss_pane": "BARE BOARD LossPane measure_drawn frame_still_fits telling_run",

@@ -181,7 +181,7 @@ def _saved_spelling(name: str, saved: Mapping[str, str] | None) -> str:
             translate(
                 "no filter is kept as {name}; there are: {there}",
                 name=name,
-                there=there or "none yet: save:NAME keeps one",
+                there=there or translate("none yet: save:NAME keeps one"),
             )
         )
     return found
@@ -263,8 +263,13 @@ def _number_test(field: str, op: str, value: str, of: FilterValue) -> Test:
     if value == "?" and op in (":", "="):
         return lambda row: of.read(row) is None
     wrong = FilterError(
-        f"{field}{op}{value}: {field} is {_KINDS[of.unit]}, such as {field}<{_EXAMPLES[of.unit]}, or "
-        f"{field}:? for unknown"
+        translate(
+            "{term}: {field} is {kind}, such as {field}<{example}, or {field}:? for unknown",
+            term=f"{field}{op}{value}",
+            field=field,
+            kind=translate(NUMBER_KINDS[of.unit]),
+            example=_EXAMPLES[of.unit],
+        )
     )
     currency = next((code for code, symbol in SYMBOLS.items() if symbol == value[:1]), None)
     if currency is not None and of.unit is FilterUnit.MONEY:
@@ -291,7 +296,7 @@ def _number_test(field: str, op: str, value: str, of: FilterValue) -> Test:
     return compare_value
 
 
-_KINDS = {
+NUMBER_KINDS = {
     FilterUnit.PERCENT: "a percentage",
     FilterUnit.TIME: "a time",
     FilterUnit.MONEY: "an amount",

@@ -309,7 +309,7 @@ class SortOrder(NamedTuple):
         if value is not None:
             return translate(
                 "by {words}, {more} first",
-                words=value.words,
+                words=translate(value.words),
                 more="least" if self.is_ascending else "most",
             )
         if self.key == FILE:
@@ -390,7 +390,7 @@ def _account_heading(row: FleetRow) -> str:
     return f"{provider.kind}  {provider.account}"
 
 
-GROUPS: dict[str, tuple[str, Callable[[FleetRow], str]]] = {
+FLEET_GROUPS: dict[str, tuple[str, Callable[[FleetRow], str]]] = {
     "": ("not grouped", lambda row: ""),
     "platform": ("grouped by platform", lambda row: row.platform or row.box.spec.profile),
     "state": ("grouped by state", lambda row: row.verdict.health.value),
@@ -410,7 +410,7 @@ def group_rows(rows: Sequence[FleetRow], by: str) -> tuple[list[FleetRow], dict[
         return list(rows), {}
     found: dict[str, list[FleetRow]] = {}
     for row in rows:
-        found.setdefault(GROUPS[by][1](row), []).append(row)
+        found.setdefault(FLEET_GROUPS[by][1](row), []).append(row)
     out: list[FleetRow] = []
     heads: dict[int, Line] = {}
     for name, members in found.items():
@@ -456,7 +456,7 @@ class Arrangement(FrozenStruct):
     @property
     def valid_grouping(self) -> str:
         """The grouping; none if the file's grouping is unknown."""
-        if self.group in GROUPS:
+        if self.group in FLEET_GROUPS:
             return self.group
         return ""
 

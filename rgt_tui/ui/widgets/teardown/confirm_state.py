@@ -49,7 +49,13 @@ def find_changes(
     """
     found: list[ReviewChange] = []
     if before.instance != after.instance:
-        found.append(ReviewChange(f"instance {before.instance} → {after.instance}"))
+        found.append(
+            ReviewChange(
+                translate(
+                    "instance {before} → {after}", before=before.instance, after=after.instance
+                )
+            )
+        )
     if before.status != after.status:
         found.append(
             ReviewChange(
@@ -81,15 +87,17 @@ def find_changes(
     ):
         found.append(ReviewChange(translate("the price per hour changed")))
     for name, old, new in (
-        ("lost", before.lost, after.lost),
-        ("kept", before.kept, after.kept),
+        (translate("lost"), before.lost, after.lost),
+        (translate("kept"), before.kept, after.kept),
         (translate("keeps billing"), before.keeps_billing, after.keeps_billing),
         (translate("without you"), before.dangers, after.dangers),
     ):
         # Only sizes may change unnoticed: a directory with another number is another directory.
         known, there = {_drop_sizes(text) for text in old}, {_drop_sizes(text) for text in new}
         found.extend(
-            ReviewChange(f"{name}, new: {text}") for text in new if _drop_sizes(text) not in known
+            ReviewChange(translate("{name}, new: {words}", name=name, words=text))
+            for text in new
+            if _drop_sizes(text) not in known
         )
         found.extend(
             ReviewChange(translate("{name}, no longer: {words}", name=name, words=text))
@@ -211,9 +219,11 @@ class ItemChoice:
         if item.key in self.forfeit_keys:
             return replace(self, forfeits=_without_key(self.forfeits, item.key)), ""
         if item.ok:
-            return self, translate("{kind} is proved: there is nothing to give up", kind=item.kind)
+            return self, translate(
+                "{kind} is proved: there is nothing to give up", kind=translate(item.kind)
+            )
         if not item.forfeitable:
-            return self, translate("{kind} cannot be given up", kind=item.kind)
+            return self, translate("{kind} cannot be given up", kind=translate(item.kind))
         # An item is either given up or ignored.
         ignored = _without_key(self.ignored, item.key)
         return replace(self, forfeits=(*self.forfeits, _make_forfeit(item)), ignored=ignored), ""
@@ -223,10 +233,12 @@ class ItemChoice:
         if item.key in self.ignored_keys:
             return replace(self, ignored=_without_key(self.ignored, item.key)), ""
         if not item.ignorable:
-            return self, translate("{kind}: only unclaimed files can be ignored", kind=item.kind)
+            return self, translate(
+                "{kind}: only unclaimed files can be ignored", kind=translate(item.kind)
+            )
         if item.ok:
             return self, translate(
-                "{kind} is proved already: these files are no result", kind=item.kind
+                "{kind} is proved already: these files are no result", kind=translate(item.kind)
             )
         forfeits = _without_key(self.forfeits, item.key)
         return replace(self, ignored=(*self.ignored, _make_forfeit(item)), forfeits=forfeits), ""

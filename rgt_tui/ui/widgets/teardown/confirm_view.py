@@ -227,7 +227,7 @@ def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
     if review.refusals and blocking:
         # The first reason in full: in a small terminal the evidence is out of sight.
         first, *rest = blocking
-        texts.append(f"{first.kind}: {first.text}")
+        texts.append(f"{translate(first.kind)}: {first.text}")
         if rest:
             more = how_many(len(rest), "more failing check")
             shows = translate("{key} shows them", key=key_for("teardown.walk-down"))
@@ -243,7 +243,8 @@ def _refusal_lines(review: ActionReview, width: int) -> list[Line]:
 def _count_by_kind(items: Sequence[EvidenceItem]) -> str:
     """Return the kinds of the items in their order, with counts above one."""
     counts = Counter(item.kind for item in items)
-    return ", ".join(f"{kind} {count}" if count > 1 else kind for kind, count in counts.items())
+    named = [(translate(kind), count) for kind, count in counts.items()]
+    return ", ".join(f"{kind} {count}" if count > 1 else kind for kind, count in named)
 
 
 def typing_prompt(state: ConfirmState, width: int) -> Line:
@@ -290,12 +291,13 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
     where += f": {setting.console}" if setting.console else ""
     # Other ways, such as a command, need no console.
     if on_console or not others:
-        steps = [where, *(f"click {way}" for way in on_console[:1])]
+        steps = [where, *(translate("click {way}", way=way) for way in on_console[:1])]
     else:
         steps = []
     if not on_console and not others:
-        steps.append(f"click {bilingual_verb(action)}")
-    steps += [f"or {way}" if steps else way for way in (*on_console[1:], *others)]
+        steps.append(translate("click {way}", way=bilingual_verb(action)))
+    more = (*on_console[1:], *others)
+    steps += [translate("or {way}", way=way) for way in more] if steps else more
     first = (action.first,) if action.first else ()
     seen = (
         (translate("done when {confirm_with}", confirm_with=action.confirm_with),)
@@ -370,13 +372,19 @@ def dialog_title(state: ConfirmState, setting: DialogSetting) -> str:
     """Return the title of the frame: the verb, the box and the instance."""
     review = state.review
     if review is not None:
-        instance = f"  {setting.platform} instance {review.instance}"
+        instance = translate(
+            "  {platform} instance {instance}",
+            platform=setting.platform,
+            instance=review.instance,
+        )
     else:
         instance = ""
     box = state.box
     what = {
         DialogStage.REVIEW: f"{verb_label(state, setting)} {box}?",
-        DialogStage.SENDING: f"{verb_label(state, setting)} {box}: sent",
+        DialogStage.SENDING: translate(
+            "{verb} {box}: sent", verb=verb_label(state, setting), box=box
+        ),
         DialogStage.YOURS: translate(
             "{state} {box}: you have to click it", state=verb_label(state, setting), box=box
         ),
@@ -481,7 +489,7 @@ def dialog_status(state: ConfirmState, setting: DialogSetting, width: int) -> Li
         )
     if state.stage is DialogStage.UNKNOWN:
         if setting.console:
-            console = f" at {setting.console}"
+            console = translate(" at {url}", url=setting.console)
         else:
             console = ""
         text = translate(
@@ -723,9 +731,9 @@ def pull_line(pull: BoxPull, width: int) -> Line:
     # Other phases have no figures.
     if look is None or look.phase not in {"pulling", "verifying"}:
         if look is not None:
-            words = look.phase
+            words = translate(look.phase)
         else:
-            words = "connecting"
+            words = translate("connecting")
         return clip_line(
             _named_line(translate("pulling"), dim_span(f"{words} {g.ellipsis}  {pull.plan}"), stop),
             width,

@@ -104,7 +104,7 @@ class EvidenceRow:
         else:
             whole = f"{path}: {text}"
         if self.pulling:
-            return f"pulling: {whole}"
+            return translate("pulling: {whole}", whole=whole)
         if self.item.forfeited:
             return translate("given up: {whole}", whole=whole)
         return whole
@@ -246,11 +246,11 @@ class EvidenceColumns:
     def right_cells(self, held: str, newest: str, age: str, tone: Tone) -> Line:
         """Return the columns right of the text."""
         if self.sized:
-            spans = [Span(f"{held:>{SIZE}}", tone)]
+            spans = [Span(fit_text(held, SIZE, right=True), tone)]
         else:
             spans = []
-        spans += [dim_span(f"{newest:>{SIZE}}")] if self.newest else []
-        return (*spans, dim_span(f"{age:>{AGE}}"))
+        spans += [dim_span(fit_text(newest, SIZE, right=True))] if self.newest else []
+        return (*spans, dim_span(fit_text(age, AGE, right=True)))
 
 
 def row_line(row: EvidenceRow, text: str, columns: EvidenceColumns) -> Line:
@@ -261,7 +261,7 @@ def row_line(row: EvidenceRow, text: str, columns: EvidenceColumns) -> Line:
         held = size_or_dash(row.item.bytes)
     newest, age = ("" if one is None else compact_time(one) for one in (row.newest, row.age))
     right = columns.right_cells(held, newest, age, row.text_tone)
-    kind = Span(fit_text(row.kind, KINDS - 4) + " ", row.text_tone)
+    kind = Span(fit_text(translate(row.kind), KINDS - 4) + " ", row.text_tone)
     made = make_line(
         " ", row.item_mark, " ", kind, Span(fit_text(text, columns.text_room), row.text_tone), right
     )
@@ -270,10 +270,9 @@ def row_line(row: EvidenceRow, text: str, columns: EvidenceColumns) -> Line:
 
 def draw_heading(columns: EvidenceColumns) -> Line:
     """Return the titles of the columns."""
-    named = Span(f" {'evidence':<{KINDS - 1}}" + " " * columns.text_room, Tone.DIM)
-    return clip_line(
-        make_line(named, columns.right_cells("size", "newest", "age", Tone.DIM)), columns.width
-    )
+    named = Span(f" {fit_text(translate('evidence'), KINDS - 1 + columns.text_room)}", Tone.DIM)
+    titles = (translate("size"), translate("newest"), translate("age"))
+    return clip_line(make_line(named, columns.right_cells(*titles, Tone.DIM)), columns.width)
 
 
 def list_lines(
