@@ -92,7 +92,7 @@ class StateSurvey:
 
         Elsewhere such tensors are of one step only.
         """
-        if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+        if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.dim():  # no loss
             self.found[path] = _sample_values(value)
         elif isinstance(value, (list, tuple)):
             for number, entry in enumerate(value[:32]):

@@ -184,9 +184,20 @@ def weight_norm_of_a_teacher(training: Training) -> None:
                     return
 
 
+def loss_of_several_turns(training: Training) -> None:
+    with training.make_run() as run:
+        for _epoch in run.epochs():
+            for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
+                for _ in range(2):  # which might make no turn, as far as the code says
+                    loss = training.loss(x)
+                if training.step(run, loss):
+                    return
+
+
 EQUAL: list[Callable[[Training], None]] = [
     permutation_of_an_epoch, negatives_of_an_epoch, bare_parameter, norm_that_is_frozen_once,
-    validation_that_never_switches_back, weight_norm_of_a_teacher, accumulation_by_hand, optimizer_of_every_second_step,
+    validation_that_never_switches_back, weight_norm_of_a_teacher, loss_of_several_turns,
+    accumulation_by_hand, optimizer_of_every_second_step,
 ]  # fmt: skip
 
 
