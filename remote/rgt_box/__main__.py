@@ -79,7 +79,9 @@ at most 128 KiB on Linux (MAX_ARG_STRLEN: sshd passes all of it to the shell as 
 def usage_text() -> str:
     """Return the overview of verbs."""
     lines = ["usage: python3 rgt-box.pyz VERB [options]   (VERB --help for details)", ""]
-    return "\n".join(lines + ["  %-10s %s" % (verb, text) for verb, (_, text) in VERBS.items()])
+    for verb, (_, text) in VERBS.items():
+        lines.append("  %-10s %s" % (verb, text))
+    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,8 +144,9 @@ def _words_from_stdin() -> list[str] | None:
         words = json.loads(sys.stdin.buffer.readline())
     except ValueError:
         return None
-    is_usable = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    return words if is_usable else None
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        return words
+    return None
 
 
 if __name__ == "__main__":

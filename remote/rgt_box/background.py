@@ -21,7 +21,8 @@ MOMENT = 1.0
 
 def poll_period(usual: float) -> float:
     """Return the seconds between two searches of the processes; ``RGT_FIND_SECONDS`` overrides `usual`."""
-    soonest, latest = 0.5, 3600.0
+    soonest = 0.5
+    latest = 3600.0
     try:
         seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
     except ValueError:
@@ -42,7 +43,9 @@ class Background:
     """
 
     def __init__(self, work: Callable[[], Any], period: float, timeout: float) -> None:
-        self._work, self._period, self._timeout = work, period, timeout
+        self._work = work
+        self._period = period
+        self._timeout = timeout
         self._value: Any = None
         self._error: str | None = None
         self._started = self._looked = 0.0
@@ -51,7 +54,8 @@ class Background:
 
     def _run_work(self, finished: threading.Event) -> None:
         try:
-            self._value, self._error = self._work(), None
+            self._value = self._work()
+            self._error = None
         except Exception as error:  # a failing sampler is reported, and must not end the agent
             self._error = error_text(error)
         finished.set()
@@ -87,7 +91,8 @@ class Background:
             threading.Thread(target=self._run_work, args=(self._finished,), daemon=True).start()
         if wait and not self._finished.is_set():
             self._finished.wait(wait)
-        before, self._looked = self._looked, time.monotonic()
+        before = self._looked
+        self._looked = time.monotonic()
         if self.is_hanging and self._looked - before > self._timeout / 2 and not self._stood_still:
             # A frozen container stops the job and this clock check together: that is not a hang of
             # the job.
@@ -112,7 +117,9 @@ def which(program: str, path: str | None = None) -> str | None:
 
     The full ``shutil`` is not worth its import time.
     """
-    for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
+    if path is None:
+        path = os.environ.get("PATH", os.defpath)
+    for folder in path.split(os.pathsep):
         found = os.path.join(folder, program)
         if os.access(found, os.X_OK) and os.path.isfile(found):
             return found

@@ -46,7 +46,8 @@ class CachingImporter:
     """
 
     def __init__(self, loader: Any) -> None:
-        self._loader, self._archive = loader, str(loader.archive)
+        self._loader = loader
+        self._archive = str(loader.archive)
         self._folder = os.path.dirname(self._archive) or "."
         tag = sys.implementation.cache_tag
         if tag:
@@ -92,7 +93,8 @@ class CachingImporter:
     def exec_module(self, module: ModuleType) -> None:
         """Run a module's code."""
         spec: Any = module.__spec__
-        code, spec.loader_state = spec.loader_state, None
+        code = spec.loader_state
+        spec.loader_state = None
         # marshal is not safe against hostile data; ownership was checked when the file was opened.
         exec(marshal.loads(code), module.__dict__)
 
@@ -136,10 +138,12 @@ class CachingImporter:
 
         Close it.
         """
-        new, self._new = self._new, {}
+        new = self._new
+        self._new = {}
         if self._kept is not None:
             self._kept.close()
-        self._kept, self._starts = None, False
+        self._kept = None
+        self._starts = False
         if (
             not new
             or not self._path
@@ -210,19 +214,22 @@ class CodeCache:
         except (EOFError, ValueError, TypeError):
             return
         if key == _interpreter_key():
-            self._at, self._index = 8 + length, index
+            self._at = 8 + length
+            self._index = index
 
     def _content_checksum(self) -> int:
         """Return the content's checksum.
 
         It is read in pieces: a large buffer would not be returned to the system.
         """
-        found, at = 0, 4
+        found = 0
+        at = 4
         while True:
             data = os.pread(self._fd, PIECE, at)
             if not data:
                 return found
-            found, at = zlib.crc32(data, found), at + len(data)
+            found = zlib.crc32(data, found)
+            at = at + len(data)
 
     def read_module(self, name: str) -> tuple[bool, bytes] | None:
         """Return whether a module is a package, and its code; None if it is not cached."""
@@ -247,12 +254,14 @@ class CodeCache:
 
 
 def _pack_cache(known: Known) -> bytes:
-    index, at = {}, 0
+    index = {}
+    at = 0
     for name, (is_package, code) in known.items():
         index[name] = is_package, at, len(code)
         at += len(code)
     head = marshal.dumps((_interpreter_key(), index))
-    return b"".join([len(head).to_bytes(4, "big"), head, *(code for _, code in known.values())])
+    codes = [code for _, code in known.values()]
+    return b"".join([len(head).to_bytes(4, "big"), head, *codes])
 
 
 def install_importer(loader: Any) -> None:

@@ -134,8 +134,12 @@ class CheckpointSearch:
         depth: int = DEPTH,
         waits: bool = True,
     ) -> None:
-        self.root, self._since, self._only = root, since, only
-        self._most, self._depth, self._waits = most, depth, waits
+        self.root = root
+        self._since = since
+        self._only = only
+        self._most = most
+        self._depth = depth
+        self._waits = waits
         self._content = ContentReader(root)
         self._folders: "dict[str, object]" = {}
         self._paths: list[str] = []
@@ -180,7 +184,8 @@ class CheckpointSearch:
         level = [(self.root, "", 0)]
         links: "list[tuple[str, str, int]]" = []
         known: "set[tuple[int, int]]" = set()
-        entries, self.cut = 0, False
+        entries = 0
+        self.cut = False
         # A directory that changed within this many nanoseconds is listed again at the next poll.
         fresh_ns = 100_000_000
         while level or links:
@@ -233,7 +238,8 @@ class CheckpointSearch:
                         level.append((entry.path, name + "/", depth + 1))
                 else:
                     paths.append(name)
-        self._folders, self._paths = folders, paths
+        self._folders = folders
+        self._paths = paths
         self._walked = now
 
     def _find_checkpoints(self, now: float) -> None:
@@ -270,7 +276,8 @@ class CheckpointSearch:
 
     def _measure_checkpoint(self, one: Checkpoint, now: float) -> "FoundCheckpoint | None":
         path = os.path.normpath(os.path.join(self.root, one.path))
-        total, newest = 0, 0.0
+        total = 0
+        newest = 0.0
         # Maximum number of files counted per checkpoint.
         most_files = 20_000
         whole = [os.path.join(self.root, name) for name in one.files[:most_files]]
@@ -280,7 +287,8 @@ class CheckpointSearch:
             except OSError:
                 self._pending = True
                 continue
-            total, newest = total + status.st_size, max(newest, status.st_mtime)
+            total = total + status.st_size
+            newest = max(newest, status.st_mtime)
         if not newest:
             return None
         is_folder = one.path not in one.files
@@ -329,7 +337,10 @@ class CheckpointSearch:
 def count_bytes_and_inodes(path: str) -> "tuple[int, int]":
     """Return (bytes, inodes) of a file or a tree; (0, 0) if it does not exist."""
     try:
-        total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
+        total = 0
+        if not os.path.isdir(path):
+            total = os.lstat(path).st_size
+        entries = 1
     except OSError:
         return 0, 0
     for folder, names, inside in os.walk(path):
@@ -534,7 +545,8 @@ def read_pickle_entries(data: bytes) -> "tuple[int | None, int | None]":
 
 
 def _add_entries(opcodes: "Iterable[Any]", entries: "JsonObject") -> None:
-    depth, key = 0, None
+    depth = 0
+    key = None
     for opcode, value, _ in opcodes:
         name = opcode.name
         if name == "MARK":

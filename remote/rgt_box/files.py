@@ -177,7 +177,8 @@ class CachedOpener:
     """Opens many files by their resolved paths without following links; caches the directory."""
 
     def __init__(self) -> None:
-        self._folder, self._fd = "", -1
+        self._folder = ""
+        self._fd = -1
         self._until = 0.0
 
     def open_file(self, path: str) -> int:

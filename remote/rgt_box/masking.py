@@ -70,7 +70,8 @@ def mask_words(words: list[str]) -> list[str]:
     hide = ""
     shell_password = bool(words) and os.path.basename(words[0]) == "sshpass"
     for word in words:
-        name, hide = hide, ""
+        name = hide
+        hide = ""
         if name == "login" and word.startswith("-"):
             hide = name
             found.append(word)
@@ -81,7 +82,9 @@ def mask_words(words: list[str]) -> list[str]:
             continue
         # sshpass takes ``-pSECRET`` and ``-p SECRET``.
         if shell_password and word.startswith("-p"):
-            hide = "" if word[2:] else "password"
+            hide = "password"
+            if word[2:]:
+                hide = ""
             found.append("-p" + HIDDEN * bool(word[2:]))
             continue
         if word in ("-u", "--user") or (
@@ -139,8 +142,9 @@ def _mask_assignment(match: Match[str]) -> str:
     """Return an assignment without its value, or unchanged if the value is harmless."""
     whole = match.group()
     # The words before it decide whether ``key`` means a secret (see `PLAIN_KEYS`).
-    name = match.string[max(0, match.start(1) - LONGEST_NAME) : match.start(1)] + match.group(1)
-    secret = _secret_name(name)
+    begin = max(0, match.start(1) - LONGEST_NAME)
+    before = match.string[begin : match.start(1)]
+    secret = _secret_name(before + match.group(1))
     if not secret or _is_harmless(secret, match.group(2).strip("\"'")):
         return whole
     return whole[: match.start(2) - match.start()] + HIDDEN
@@ -153,9 +157,8 @@ def _secret_name(text: str) -> str:
     if found is None:
         return ""
     word = found.group(1).lower()
-    before = re.split(r"[^a-z0-9]+", text[-LONGEST_NAME:][: found.start()].lower().rstrip("-_."))[
-        -1
-    ]
+    start = text[-LONGEST_NAME:][: found.start()].lower().rstrip("-_.")
+    before = re.split(r"[^a-z0-9]+", start)[-1]
     if word == "key" and before in PLAIN_KEYS:
         return ""
     return word

@@ -45,7 +45,8 @@ def parse_options(argv: list[str], spec: dict[str, str], help_text: str) -> Json
         name, equals, value = word.partition("=")
         if name not in spec:
             raise UsageError(f"unknown argument: {word}")
-        key, kind = name[2:], spec[name]
+        key = name[2:]
+        kind = spec[name]
         if kind == "flag":
             found[key] = True
             continue

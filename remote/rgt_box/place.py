@@ -222,13 +222,12 @@ def _mounted_pods(table: str) -> list[str]:
 
     On a node itself they have their own names.
     """
-    rows = [row.split(" ") for row in table.splitlines()]
-    return [
-        pod
-        for row in rows
-        if len(row) > 4 and "/pods/" not in row[4]
-        for pod in POD.findall(row[3])
-    ]
+    found: list[str] = []
+    for line in table.splitlines():
+        row = line.split(" ")
+        if len(row) > 4 and "/pods/" not in row[4]:
+            found += POD.findall(row[3])
+    return found
 
 
 def _common_value(values: list[str]) -> str | None:

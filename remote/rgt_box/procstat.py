@@ -31,7 +31,9 @@ class ProcessStat:
         fields = text[text.rindex(b")") + 2 :].split()  # the name may contain spaces and brackets
         self.pid = pid
         self.state = fields[0].decode("ascii", "replace")
-        self.ppid, self.group, self.session = int(fields[1]), int(fields[2]), int(fields[3])
+        self.ppid = int(fields[1])
+        self.group = int(fields[2])
+        self.session = int(fields[3])
         self.terminal = int(fields[4])
         self.cpu = int(fields[11]) + int(fields[12])
         self.threads = int(fields[17])

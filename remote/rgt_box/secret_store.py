@@ -94,7 +94,8 @@ def propose_folder(durable: list[str], but: str = "") -> str:
 
 def list_secrets() -> list[JsonObject]:
     """Return the stored secrets: ``name``, ``path`` and ``job`` (None: only a file; `ALL_JOBS`)."""
-    told = (files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}).get("secrets")
+    index = files.read_json(os.path.join(place.state_dir(), INDEX), 1 << 20) or {}
+    told = index.get("secrets")
     if isinstance(told, list):
         return [row for row in told if _is_row(row)]
     return []
@@ -244,7 +245,8 @@ def secrets_of_job(job: str) -> tuple[dict[str, str], list[str]]:
 
     A secret of this job takes precedence over one for all jobs.
     """
-    found, notes = {}, []
+    found = {}
+    notes = []
     rows = [row for row in list_secrets() if row["job"] in (job, ALL_JOBS)]
     # False sorts first, so a job's own secret overwrites that of all jobs.
     for row in sorted(rows, key=lambda row: row["job"] != ALL_JOBS):
@@ -367,7 +369,10 @@ def find_exposed(found: JsonObject) -> JsonObject:
 def _job_of_options(found: JsonObject) -> str | None:
     if found["all-cells"]:
         return ALL_JOBS
-    return os.path.abspath(os.path.expanduser(found["job"][-1])) if found["job"] else None
+    if found["job"]:
+        job: str = found["job"][-1]
+        return os.path.abspath(os.path.expanduser(job))
+    return None
 
 
 USUAL_TOKEN_FILES = (

@@ -189,7 +189,9 @@ class _AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, limit: int, existing: list[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._limit, self._live, self.peak = limit, 0, 0
+        self._limit = limit
+        self._live = 0
+        self.peak = 0
         self._sizes: dict[int, int] = {}
         for tensor in existing:
             self._add_storage(tensor)
@@ -206,7 +208,9 @@ class _AllocationMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _add_storage(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        place, size = storage.data_ptr(), storage.nbytes()
+        place = storage.data_ptr()
+        size = storage.nbytes()
+        # An empty tensor has the address 0, and a view that of its storage.
         if place and place not in self._sizes:
             self._sizes[place] = size
             self._live += size

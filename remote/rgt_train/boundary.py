@@ -39,7 +39,8 @@ class OptimizerHooks:
     ) -> None:
         self.silent: list[str] = []
         self.touched = False
-        self._before, self._captured = before, captured
+        self._before = before
+        self._captured = captured
         self._handles: list[Any] = []
         self._known = False
         for optimizer in optimizers:
@@ -160,7 +161,10 @@ class StepBoundary:
         before: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
-        self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
+        self._state = state
+        self._window = window
+        self._epoch_over = epoch_over
+        self._say = say
         self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
         watched: Sequence[Any] = ()
         if state.world == 1:  # of several ranks, none can represent all
@@ -269,7 +273,10 @@ class StepGap:
         *,
         resumed: bool,
     ) -> None:
-        self._state, self._touched, self._say, self._resumed = state, touched, say, resumed
+        self._state = state
+        self._touched = touched
+        self._say = say
+        self._resumed = resumed
         self._record = record
         watched = [
             part for name, part in state.others.items() if name in state.optimizers | state.small
@@ -296,8 +303,11 @@ class StepGap:
         Raises:
             UsageError: They are not those of the checkpoint that was loaded.
         """
-        before, self._samples = self._samples, None
-        now = self._sampled() if before else {}
+        before = self._samples
+        self._samples = None
+        now = {}
+        if before:
+            now = self._sampled()
         changed = [name for name in now if before and before.get(name, now[name]) != now[name]]
         if changed and self._resumed:
             raise UsageError(

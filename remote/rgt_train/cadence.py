@@ -143,7 +143,8 @@ class SaveCadence:
             )
         # A save that costs nothing measurable would give an interval of nothing.
         cost = max(median(self._costs), 1e-4)
-        write, mtbf = median(self._writes), self._failures.mtbf_s
+        write = median(self._writes)
+        mtbf = self._failures.mtbf_s
         optimum = daly_interval_s(cost, mtbf)
         # One save at a time: a shorter interval than a write cannot be met.
         floor = max(FLOOR_S, write)
@@ -203,8 +204,13 @@ class StepPace:
         rates: Callable[[], Mapping[str, float]],
     ) -> None:
         self._rates = rates
-        self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
-        self._epoch, self._saving, self._split = epoch, saving, split
+        self._report = report
+        self._stop = stop
+        self._cadence = cadence
+        self._options = options
+        self._epoch = epoch
+        self._saving = saving
+        self._split = split
         self._per_step = step_samples * options.per_sample
         self._busy = 0.0
         self._steps = 0
@@ -232,13 +238,16 @@ class StepPace:
     def _log_steps(self, progress: Progress, values: dict[str, float]) -> None:
         rate = self._per_step * self._steps / max(self._busy, 1e-9)
         split = self._split(self._steps)
-        self._busy, self._steps = 0.0, 0
+        self._busy = 0.0
+        self._steps = 0
         unit = self._options.unit
         if progress.loss is not None:
             loss = progress.loss
         else:
             loss = float("nan")
-        numbers = {"loss": loss, **split, **self._rates(), **values, f"{unit}_s": round(rate, 1)}
+        rates = self._rates()
+        numbers = {"loss": loss, **split, **rates, **values}
+        numbers[f"{unit}_s"] = round(rate, 1)
         self._report.record_point(progress.step, self._epoch(), **numbers)
         names = tuple(values)
         # Built once per set of names: formatting is on the training thread.
@@ -362,8 +371,9 @@ def assumed_mtbf(platform: str = "", environment: Mapping[str, str] | None = Non
         if platform not in ASSUMED:
             raise ValueError(f"platform is {platform!r}; known are {', '.join(ASSUMED)}")
         return ASSUMED[platform]
-    variables = os.environ if environment is None else environment
-    kind = next((kind for name, kind in _SIGNS if variables.get(name)), "unknown")
+    if environment is None:
+        environment = os.environ
+    kind = next((kind for name, kind in _SIGNS if environment.get(name)), "unknown")
     return ASSUMED[kind]
 
 

@@ -340,7 +340,10 @@ def _read_yaml(yaml: Any, text: str, name: str) -> dict[str, WrittenScalar]:
             )
         elif isinstance(value, yaml.ScalarNode):
             nothing = value.tag.endswith(":null")
-            text = "" if nothing else value.value
+            if nothing:
+                text = ""
+            else:
+                text = value.value
             _add_once(
                 found,
                 key.value,
@@ -351,6 +354,7 @@ def _read_yaml(yaml: Any, text: str, name: str) -> dict[str, WrittenScalar]:
                 f"{line_of(key)}: {key.value!r} takes a plain value or a list, nothing deeper"
             )
 
+    # The nodes and not the values: only they know their lines, and whether a text had quotes.
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     for key, value in iterate_pairs(root) if root is not None else ():
         if isinstance(value, yaml.MappingNode):
@@ -407,6 +411,7 @@ def _text_of(value: Any, where: str) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, int, float)):
+        # As in YAML: true, not True.
         return json.dumps(value)
     raise UsageError(f"{where} takes a plain value or a list, nothing deeper")
 
@@ -420,6 +425,7 @@ def _add_once(found: dict[str, WrittenScalar], key: str, scalar: WrittenScalar) 
 # Merges defaults, config files and the command line into one set of values; later ones win.
 
 
+# Inside `Config`, `str` is one of its methods: annotations there need other names.
 Key = str
 Names = Tuple[str, ...]
 FieldsOf = Callable[[str], Sequence[Field]]
@@ -462,7 +468,8 @@ class Config:
 
     def names(self, name: "Key") -> "Names":
         """Return the words of `name`."""
-        return tuple(word.strip() for word in str(self.values[name]).split(",") if word.strip())
+        words = [word.strip() for word in str(self.values[name]).split(",")]
+        return tuple(word for word in words if word)
 
 
 def merge_config(
@@ -582,7 +589,11 @@ def _parse_number(field: Field, scalar: WrittenScalar) -> Value:
     try:
         if scalar.quoted:
             raise ValueError
-        value = int(scalar.text) if field.kind == "int" else float(scalar.text)
+        value: float
+        if field.kind == "int":
+            value = int(scalar.text)
+        else:
+            value = float(scalar.text)
     except ValueError:
         if field.kind == "int":
             kind = "a whole number"
@@ -600,7 +611,9 @@ def _parse_number(field: Field, scalar: WrittenScalar) -> Value:
 
 def _suggestion_text(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), names, n=1, cutoff=0.5)
+    # Options of the command line have dashes where a key has underscores.
+    wanted = name.lower().replace("-", "_")
+    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known are {', '.join(names)}"

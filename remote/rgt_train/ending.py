@@ -83,6 +83,7 @@ class RunEnding:
 
         def is_saved() -> bool:
             return bool(
+                # The result last: with one, the run counts as finished.
                 self.files.saver.save(p.step, loud=False)
                 and self.files.saver.write_json(p.step, resume.random_path(self.files.out), random)
                 and (not named or self.files.saver.write_json(p.step, named, result))
@@ -191,6 +192,7 @@ class RunEnding:
 
     def _is_spoilt(self) -> bool:
         """Return whether the unsaved state is of no step, and report it."""
+        # A save in progress may be of this very step.
         self.files.saver.wait_for_save()
         spoilt = ""
         if self.files.saver.last_good != self.progress.step:

@@ -67,6 +67,7 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
         Unreadable: The newest checkpoint cannot be read; an older one must not replace it.
         OSError: The file could not be written; an existing one is unchanged.
     """
+    # Here, because `--help` and a wrong command line need no torch.
     from rgt_train.checkpoint import safetensors
 
     if not os.path.isdir(out):
@@ -81,6 +82,7 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
             "run": os.path.basename(os.path.abspath(out)),
             "weights": kind,
         }
+        # Before the checkpoint is closed: the tensors are its mapped files.
         count, size = safetensors.write_tensors(to, tensors, about)
     finally:
         loaded.close()
@@ -88,7 +90,9 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
         state = "the run had finished"
     else:
         state = "the run had not finished then"
-    which = "best" if best else "newest"
+    which = "newest"
+    if best:
+        which = "best"
     left = ""
     if others:
         left = f"; left out, being no tensors: {', '.join(others)}"
@@ -106,6 +110,7 @@ def _open_newest(out: str, best: bool) -> tuple[str, Any]:
     if best:
         places = [store.best]
     else:
+        # The best one last: it may be far older than the newest.
         places = [path for _, path in reversed(store.list_paths())] + [store.best]
     complaints: list[str] = []
     for path in places:
@@ -149,9 +154,9 @@ def _select_weights(loaded: Any, raw: bool) -> tuple[dict[str, Any], str, list[s
         states = {
             name: loaded.decode_part(document["objects"][name], TRAINER_FILE) for name in names
         }
-    models = {
-        name: {k: v for k, v in state.items() if _is_tensor(v)} for name, state in found.items()
-    }
+    models = {}
+    for name, state in found.items():
+        models[name] = {key: value for key, value in state.items() if _is_tensor(value)}
     others = sorted(set(_flatten_models(found)) - set(_flatten_models(models)))
     if not states:
         return _flatten_models(models), "weights", others

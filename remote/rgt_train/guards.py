@@ -138,7 +138,10 @@ class StepGuard:
         go_back: Callable[[int, int], bool] = lambda first, last: False,
     ) -> None:
         rules.check()
-        self._report, self._progress, self._rules, self._named = report, progress, rules, named
+        self._report = report
+        self._progress = progress
+        self._rules = rules
+        self._named = named
         self.go_back = go_back
 
     def is_healthy(self, loss: float, grad_norm: float) -> bool:
@@ -158,7 +161,9 @@ class StepGuard:
         p = self._progress
         p.bad_row += 1
         p.bad_total += 1
-        step, where, found = p.step + 1, self._position_text(), self._named()
+        step = p.step + 1
+        where = self._position_text()
+        found = self._named()
         self._report.print_line(
             f"step {step} skipped: loss {loss}, gradient norm {grad_norm} "
             f"({where}; {p.bad_row} in a row, {p.bad_total} in all)"
@@ -181,7 +186,8 @@ class StepGuard:
             raise exits.TrainingStop(exits.FAILED, "nonfinite")
 
     def _passes_spike_rule(self, loss: float) -> bool:
-        p, rules = self._progress, self._rules
+        p = self._progress
+        rules = self._rules
         if rules.spike == "ignore":
             return True
         found = find_spike(p.recent, loss, rules.spike_factor)
@@ -189,7 +195,9 @@ class StepGuard:
             p.spike_row = 0
             self._remember_loss(loss)
             return True
-        step, where, action = p.step + 1, self._position_text(), rules.spike
+        step = p.step + 1
+        where = self._position_text()
+        action = rules.spike
         p.spike_row += 1
         if p.spike_row >= NEW_LEVEL:
             self._report.print_line(
@@ -199,7 +207,8 @@ class StepGuard:
                 "spike", step, loss=loss, median=found.median, action="accepted"
             )
             # The old losses would keep calling the new level a spike.
-            p.recent, p.spike_row = [loss], 0
+            p.recent = [loss]
+            p.spike_row = 0
             return True
         if action == "rollback":
             action = self._roll_back(step, found, where)
@@ -213,7 +222,8 @@ class StepGuard:
         return False
 
     def _roll_back(self, step: int, found: LossSpike, where: str) -> str:
-        p, rules = self._progress, self._rules
+        p = self._progress
+        rules = self._rules
         if len(p.left_out) >= rules.max_rollbacks:
             self._report.print_line(
                 f"stopping: step {step}: {found} ({where}), after {len(p.left_out)} rollbacks; look at the data there, "
@@ -293,7 +303,8 @@ def _is_finite(tensor: torch.Tensor) -> bool:
 
 def _nonfinite_text(tensor: torch.Tensor) -> str:
     values = tensor.detach()
-    nan, bad = int(torch.isnan(values).sum()), int((~torch.isfinite(values)).sum())
+    nan = int(torch.isnan(values).sum())
+    bad = int((~torch.isfinite(values)).sum())
     return f"{nan} NaN and {bad - nan} infinite of {values.numel()}"
 
 
@@ -332,12 +343,10 @@ class StallReporter:
     """
 
     def __init__(self, report: RunReport, progress: Progress, run_log: Any, exit_code: int) -> None:
-        self._report, self._progress, self._run_log, self._exit = (
-            report,
-            progress,
-            run_log,
-            exit_code,
-        )
+        self._report = report
+        self._progress = progress
+        self._run_log = run_log
+        self._exit = exit_code
 
     def __call__(self, spent: float, limit: float, path: str) -> None:
         """Report that there was no step for `spent` seconds; the stacks are in `path`."""
@@ -369,7 +378,8 @@ class Watchdog:
     def __init__(
         self, out: StrPath, rules: StallRules, tell: Callable[[float, float, str], None]
     ) -> None:
-        self._rules, self._tell = rules, tell
+        self._rules = rules
+        self._tell = tell
         self.path = os.path.join(out, "stalls.log")
         # Number of step times from which the limit is computed.
         steps_limit = 32
@@ -388,11 +398,13 @@ class Watchdog:
         """Note that a step has ended."""
         now = time.monotonic()
         self._times.append(now - self._last)
-        self._last, self._told = now, False
+        self._last = now
+        self._told = False
 
     def note_alive(self) -> None:
         """Note a sign of life other than a step (a validation batch, a save)."""
-        self._last, self._told = time.monotonic(), False
+        self._last = time.monotonic()
+        self._told = False
 
     def limit_s(self) -> float:
         """Return the seconds after which a step is stalled."""

@@ -67,7 +67,10 @@ class Precision:
 
     def scaled_loss(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the start value of the backward pass."""
-        return loss if self.scaler is None else self.scaler.scale(loss)
+        if self.scaler is None:
+            return loss
+        scaled: torch.Tensor = self.scaler.scale(loss)
+        return scaled
 
     def unscale_gradients(self, optimizer: Any) -> None:
         """Divide the gradients by the scale, once a step, before they are examined."""
@@ -158,7 +161,9 @@ class Ema(AveragedModel):
         def mix_average(average: torch.Tensor, new: torch.Tensor, updates: Any) -> torch.Tensor:
             if not average.is_floating_point():
                 return new  # counters, such as batch norm's
-            return average.lerp(new, 1 - min(decay, (1 + int(updates)) / (10 + int(updates))))
+            done = int(updates)
+            warm = (1 + done) / (10 + done)
+            return average.lerp(new, 1 - min(decay, warm))
 
         super().__init__(model, avg_fn=mix_average, use_buffers=True)
         self.eval().requires_grad_(False)
@@ -222,17 +227,17 @@ class TrainingSetup:
             self.model = choose.wrap_model(self._whole, kind, ranks, self.precision.dtype)
         # After wrapping: FSDP2 replaces the parameters.
         self.optimizer = AdamW(self.model.parameters(), weight_decay=config.float("weight_decay"))
-        self._peak, self._warmup, self._total = (
-            config.float("lr"),
-            config.int("warmup"),
-            total_steps,
-        )
+        self._peak = config.float("lr")
+        self._warmup = config.int("warmup")
+        self._total = total_steps
         self._clip = config.float("clip") or math.inf
         self.accumulate = config.int("accumulate")
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5%."""
         if step < self._warmup:
+            # Neither 0 at the first step, which would learn nothing, nor the peak before the
+            # warm-up is over.
             return self._peak * (step + 1) / (self._warmup + 1)
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
         return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
@@ -257,9 +262,10 @@ class TrainingSetup:
         norms = [
             torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None
         ]
-        if norms:
-            return float(torch.linalg.vector_norm(torch.stack([n.to(self.device) for n in norms])))
-        return 0.0
+        if not norms:
+            return 0.0
+        together = torch.stack([norm.to(self.device) for norm in norms])
+        return float(torch.linalg.vector_norm(together))
 
     @torch.no_grad()
     def apply_gradients(self, lr: float, norm: float) -> None:
@@ -367,11 +373,9 @@ def _train_epoch(run: Run, setup: TrainingSetup) -> None:
         p.micro_loss += loss.item()
         if not run.micro():
             continue
-        mean, norm, lr = (
-            p.micro_loss / p.micro,
-            setup.grad_norm(),
-            setup.learning_rate(run.step_now),
-        )
+        mean = p.micro_loss / p.micro
+        norm = setup.grad_norm()
+        lr = setup.learning_rate(run.step_now)
         # An overflow of the scale is normal for float16 and must not count as a bad step.
         if not setup.overflowed(mean, norm) and run.healthy(mean, norm):
             setup.apply_gradients(lr, norm)
@@ -398,7 +402,8 @@ def validate(run: Run, setup: TrainingSetup) -> None:
     total = count = 0.0
     with run.evaluating(), setup.precision.autocast():
         for losses, number in setup.task.validation(setup.validated_model, setup.device):
-            total, count = total + losses, count + number
+            total = total + losses
+            count = count + number
             run.check()
         if count:
             scores = scores_of(setup.task, setup.validated_model, setup.device)
@@ -454,7 +459,11 @@ def run_smoke_test(config: Config, steps: int) -> int:
     for step in range(steps):
         indices = [(step * batch + i) % setup.task.samples for i in range(batch)]
         loss, norm = take_plain_step(setup, indices, step)
-        if not (math.isfinite(loss) and (math.isfinite(norm) or setup.overflowed(loss, norm))):
+        good = math.isfinite(loss)
+        # The norm is infinite also where only the scale of float16 is too large.
+        if good and not math.isfinite(norm):
+            good = setup.overflowed(loss, norm)
+        if not good:
             print_line(f"smoke: step {step + 1} is not finite: loss {loss}, gradient norm {norm}")
             return exits.FAILED
     setup.model.eval()

@@ -150,8 +150,10 @@ def download_newest(place: MirrorPlace, out: str) -> list[str]:
     """
     os.makedirs(out, exist_ok=True)
     store = CheckpointStore(os.path.abspath(out), 0)
+    # A trainer that runs here would not expect a newer checkpoint under its hands.
     lock = RunLock(store.out)
     try:
+        # A mirror without an owner stays without one: it is only read here.
         if place.read_note():
             _join_mirror(place, store.out)
         here = _newest_step(store)

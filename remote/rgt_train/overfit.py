@@ -51,17 +51,21 @@ def judge_losses(losses: Sequence[float], most_ratio: float = 0.5) -> OverfitVer
     if len(losses) < 2:
         raise UsageError(f"{len(losses)} losses of one batch: at least 2 steps are needed")
     # A tenth of the steps, because the last step alone may be an outlier.
-    start, end = losses[0], median(losses[-max(1, len(losses) // 10) :])
+    start = losses[0]
+    end = median(losses[-max(1, len(losses) // 10) :])
     change = f"loss {start:.4g} → {end:.4g} in {len(losses)} steps of one batch"
     bad = next((step for step, loss in enumerate(losses, 1) if not math.isfinite(loss)), None)
     if bad is not None:
-        passed, reason = False, f"step {bad} is not finite"
+        passed = False
+        reason = f"step {bad} is not finite"
     elif start > 0:
-        passed, reason = end <= most_ratio * start, f"ratio {end / start:.3g}"
+        passed = end <= most_ratio * start
+        reason = f"ratio {end / start:.3g}"
         if not passed:
             reason += f", at most {most_ratio:g} expected"
     else:
-        passed, reason = end < start, f"{end - start:+.4g}"
+        passed = end < start
+        reason = f"{end - start:+.4g}"
     if passed:
         text = f"overfit: {change} ({reason}): it learns"
     else:
@@ -78,7 +82,9 @@ def _steps_needed(losses: Sequence[float], end: float, most_ratio: float) -> int
     third = len(losses) // 3
     if third < 3 or losses[0] <= 0 or not 0 < end < 0.99 * losses[0]:
         return None
-    first, second, last = (median(losses[at * third : (at + 1) * third]) for at in range(3))
+    first = median(losses[:third])
+    second = median(losses[third : 2 * third])
+    last = median(losses[2 * third : 3 * third])
     if not first > second > last:
         return None
     needed = len(losses) * math.log(most_ratio) / math.log(end / losses[0])
@@ -131,7 +137,8 @@ def requested_steps() -> int | None:
 
 def train_transformers(trainer: Any, steps: int, **arguments: Any) -> list[float]:
     """Train a Trainer of transformers on its first samples; return the loss of each step."""
-    args, data = trainer.args, trainer.train_dataset
+    args = trainer.args
+    data = trainer.train_dataset
     size = int(args.train_batch_size)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         trainer.train_dataset = [data[index] for index in range(min(size, len(data)))]

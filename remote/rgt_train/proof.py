@@ -42,6 +42,7 @@ def digest_weights(models: Mapping[str, torch.nn.Module]) -> str:
             if isinstance(value, torch.Tensor):
                 flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
                 digest.update(f"{name}/{key}".encode())
+                # Not by `numpy()`: torch does not require NumPy.
                 digest.update(ctypes.string_at(flat.data_ptr(), flat.numel()))
     return digest.hexdigest()
 
@@ -58,7 +59,8 @@ class StepReplay:
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        self.out, self.directory = str(facts["out"]), str(facts["directory"])
+        self.out = str(facts["out"])
+        self.directory = str(facts["directory"])
         self._left = int(facts["steps"])
         self._losses: dict[str, str] = {}
 
@@ -79,6 +81,7 @@ class StepReplay:
         if self._left == 0:
             answer = {"losses": self._losses, "weights": digest_weights(models)}
             replace_file(os.path.join(self.directory, _ANSWER), json.dumps(answer).encode())
+            # At once: no handler at the exit may save or log in the name of the run.
             os._exit(0)
 
 
@@ -106,7 +109,10 @@ class StepProof:
         result: Mapping[str, Any],
     ) -> None:
         self.result = dict(result)
-        self._out, self._steps, self._models, self._say = out, steps, models, say
+        self._out = out
+        self._steps = steps
+        self._models = models
+        self._say = say
         self._active = steps > 0
         self._begin = 0
         self._copy = ""
@@ -117,7 +123,9 @@ class StepProof:
     def begin_save(self, step: int) -> None:
         """Choose the checkpoint of `step` unless an earlier one is on the disk."""
         if self._active and not self._copy:
-            self._begin, self._losses, self._weights = step, {}, ""
+            self._begin = step
+            self._losses = {}
+            self._weights = ""
 
     def after_step(self, step: int, loss: float | None) -> None:
         """Write down a step after the chosen checkpoint; look for the result."""
@@ -136,9 +144,13 @@ class StepProof:
         """Keep the chosen checkpoint."""
         if not self._active or self._copy or checkpoint.step != self._begin:
             return
+        # On the file system of the run, for hard links, and under a name that the next launch
+        # removes.
         self._copy = tempfile.mkdtemp(prefix=".tmp-replay-", dir=self._out)
         place = os.path.join(self._copy, "checkpoints", os.path.basename(checkpoint.path))
         try:
+            # Linked: the retention may delete the checkpoint, and a copy would need its space once
+            # more.
             shutil.copytree(checkpoint.path, place, copy_function=os.link)
         except (OSError, shutil.Error):  # a file system without hard links
             shutil.rmtree(place, ignore_errors=True)
@@ -173,6 +185,7 @@ class StepProof:
         environment = {
             **os.environ,
             VARIABLE: json.dumps(facts),
+            # What this process has added to its path, its copy needs to find as well.
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         with open(os.path.join(self._copy, "replay.log"), "wb") as log:
@@ -224,7 +237,8 @@ class StepProof:
 def command_of_process() -> list[str]:
     """Return the command that launches this process again; empty if it has none."""
     main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
+    file = getattr(main, "__file__", None)
     if spec is not None:
         return [
             sys.executable,

@@ -138,11 +138,9 @@ class Run:
         stop: StopRequest | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        self.out, self.options, self.progress = (
-            os.path.abspath(out),
-            options or Options(),
-            Progress(),
-        )
+        self.out = os.path.abspath(out)
+        self.options = options or Options()
+        self.progress = Progress()
         self.options.check()
         ordered = bool(samples) or sampler is not None
         self._replay = StepReplay.of_process()
@@ -417,10 +415,8 @@ class Run:
                     "run.step is called outside `with run:`, which saves at the end: put the loop into it"
                 )
             )
-        shown, plain = (
-            plain_number("loss", loss),
-            {name: plain_number(name, value) for name, value in values.items()},
-        )
+        shown = plain_number("loss", loss)
+        plain = {name: plain_number(name, value) for name, value in values.items()}
         # Before the count: a step too many must not reach a checkpoint.
         self._data.require_steps_left()
         self.progress.advance()
@@ -538,7 +534,9 @@ class Run:
         )
         better = is_better(reached, p.best, mode)
         if better:
-            former, p.best, p.best_step = (p.best, p.best_step), reached, p.step
+            former = (p.best, p.best_step)
+            p.best = reached
+            p.best_step = p.step
             with self._beat.within_phase(CHECKPOINT):
                 published = self._coordinator.run_on_leader(
                     lambda: self._files.saver.offer_best(p.step, reached, metric)
@@ -634,7 +632,10 @@ class Run:
 
     def _start_guards(self) -> None:
         """Start the parts of every rank once the state is loaded."""
-        o, p, files, state = self.options, self.progress, self._files, self._state
+        o = self.options
+        p = self.progress
+        files = self._files
+        state = self._state
         optimizers = [state.others[name] for name in state.others if name in state.optimizers]
         self._boundary = StepBoundary(
             state, self.sampler.window, lambda: self._data.is_over, optimizers, files.persister.before_change,

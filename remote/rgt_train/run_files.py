@@ -79,9 +79,14 @@ class RunFiles:
         coordinator: Coordinator,
         stop: Any,
     ) -> None:
-        self.out, self._options, self._state, self.data = out, options, state, data
+        self.out = out
+        self._options = options
+        self._state = state
+        self.data = data
         self._sampler = data.sampler
-        self._ranks, self._coordinator, self._stop = ranks, coordinator, stop
+        self._ranks = ranks
+        self._coordinator = coordinator
+        self._stop = stop
         self._lock: Any = StandIn(fd=-1)
         self.report: RunReport = StandIn()  # type: ignore[assignment]
         self.run_log: Any = StandIn(attempt=0, past=AttemptHistory())
@@ -215,7 +220,8 @@ class RunFiles:
         self._lock_directory()
         # Four commands take longer than loading a small checkpoint, so both run at the same time.
         self._git_state = run_log.begin_git_state(os.getcwd())
-        o, p = self._options, self._state.progress
+        o = self._options
+        p = self._state.progress
         self.report = RunReport(self.out)
         logged, at = last_logged_point(self.out)
         self.run_log = RunLog(self.out, at)
@@ -233,9 +239,8 @@ class RunFiles:
         loaded, self.restored = resume.load_latest(
             store, self.persister, self._state, self.report, self.mirror
         )
-        if (
-            self.mirror is not None and self.mirror.logs
-        ):  # a wiped disk: the history of the run is known only now
+        # A wiped disk: the history of the run is known only now.
+        if self.mirror is not None and self.mirror.logs:
             self.report.reopen_file()
             self.run_log.close()
             logged, at = last_logged_point(self.out)
@@ -317,7 +322,9 @@ class RunFiles:
 
     def _note_launch(self) -> None:
         """Open the further logs, and record the launch."""
-        o, step, settings = self._options, self._state.progress.step, self._state.settings
+        o = self._options
+        step = self._state.progress.step
+        settings = self._state.settings
         launch = SinkLaunch(self.out, step, settings, o.project, o.tracker_group, o.tags)
         self.report.add_sinks(open_sinks(o.loggers, launch, self.report.print_line))
         facts = run_log.launch_facts(

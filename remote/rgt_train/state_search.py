@@ -57,7 +57,8 @@ class StateSurvey:
 
     def __init__(self, given: Iterable[int], most: int = 4000) -> None:
         self.found: dict[str, Any] = {}
-        self._seen, self._most = set(given), most
+        self._seen = set(given)
+        self._most = most
         self._kept: list[Any] = []
 
     def add_value(self, path: str, value: Any, depth: int = 4) -> None:
@@ -76,7 +77,10 @@ class StateSurvey:
         self._kept.append(value)  # another object could get its id
         state = random_state(value)
         if state is not None:
-            self.found[path] = zlib.crc32(repr(getattr(state, "tolist", lambda: state)()).encode())
+            # All numbers: the text of a long tensor leaves out most of them.
+            if hasattr(state, "tolist"):
+                state = state.tolist()
+            self.found[path] = zlib.crc32(repr(state).encode())
         elif isinstance(value, torch.Tensor):
             if not value.requires_grad:  # of this step only, or a parameter
                 # A few rows of a large queue may have been written, and none of the sampled ones.
@@ -292,7 +296,8 @@ def user_frames(most: int = 6) -> list[types.FrameType]:
 
 def _variables_of(function: types.FunctionType) -> dict[str, Any]:
     """Return the variables outside of it that `function` reads or writes."""
-    code, cells = function.__code__, function.__closure__ or ()
+    code = function.__code__
+    cells = function.__closure__ or ()
     names = {*code.co_names} & {*function.__globals__}
     found = {name: function.__globals__[name] for name in names}
     for name, cell in zip(code.co_freevars, cells):
@@ -355,7 +360,10 @@ class StateSearch:
         content: Mapping[str, Any] | None = None,
     ) -> None:
         self.content = dict(content or {})
-        self._models, self._others, self._where, self._say = models, others, where, say
+        self._models = models
+        self._others = others
+        self._where = where
+        self._say = say
         self._optimizers = [others[name] for name in optimizers]
         # State that is given now is no finding any more.
         given = {name.partition(".")[0] for name in others}
@@ -432,7 +440,8 @@ class StateSearch:
             except Exception as error:
                 self._note_found("search", f"{type(error).__name__}: {error}"[:200])
         if self._fresh:
-            fresh, self._fresh = self._fresh, {}
+            fresh = self._fresh
+            self._fresh = {}
             self._say(f"step {self._where()[0]}: the run was not given {in_words(fresh)}")
 
     def _note_found(self, kind: str, name: str) -> None:
@@ -525,7 +534,8 @@ class StateSearch:
                     for outer, content in sorted(_variables_of(value).items()):
                         survey.add_value(outer, content)
             if "step_now" in frame.f_code.co_names:
-                derived |= {path for path in {*survey.found} - known if survey.found[path] in near}
+                added = {*survey.found} - known
+                derived |= {path for path in added if survey.found[path] in near}
         found = {path: value for path, value in survey.found.items() if path not in derived}
         if scope == "step":
             self._iterators, before = iterators, self._iterators
@@ -542,7 +552,8 @@ class StateSearch:
                     if of_file or name.split(".")[0] in {*roots, *iterators, _OTHER_LOADER}:
                         self.found.setdefault(kind, []).append(name)
         for path in self._changed_paths(scope, epoch, found):
-            self._note_found("variable", ".".join(re.split(r"\[", path)[0].split(".")[:2]))
+            words = re.split(r"\[", path)[0].split(".")
+            self._note_found("variable", ".".join(words[:2]))
 
     def _compare_attributes(self) -> None:
         """Find plain attributes that change: of the modules, and of given objects of a person's own."""
@@ -660,7 +671,8 @@ class StateSearch:
         for each in objects:
             if id(each) in inner:
                 continue
-            name, label = type(each).__name__, "object"
+            name = type(each).__name__
+            label = "object"
             if isinstance(each, torch.optim.lr_scheduler.LRScheduler):
                 if id(getattr(each, "optimizer", None)) in optimizers:
                     self._note_found("scheduler", name)
@@ -676,7 +688,8 @@ class StateSearch:
                 name = _name_object(each)
             path = f"{label} {name}[{id(each)}"
             if isinstance(each, torch.nn.Module):
-                own = [t for t in chain(each.parameters(), each.buffers()) if id(t) not in given]
+                tensors = chain(each.parameters(), each.buffers())
+                own = [tensor for tensor in tensors if id(tensor) not in given]
                 few = own[:: len(own) // 8 + 1]
                 survey.found[path] = [*map(version_of, own), *map(_sample_values, few)]
                 for inside, module in each.named_modules():

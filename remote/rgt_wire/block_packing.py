@@ -20,8 +20,10 @@ class BlockPacker:
 
     def __init__(self, window: int = 16 << 20) -> None:
         self._window = window
-        self._line_bytes, self._line_s = 0.0, 0.0
-        self._skip, self._next_skip = 0, 1
+        self._line_bytes = 0.0
+        self._line_s = 0.0
+        self._skip = 0
+        self._next_skip = 1
         self.saved_bytes = 0
         """By packing, so far."""
 
@@ -54,4 +56,5 @@ class BlockPacker:
         self._line_s += seconds
         if self._line_bytes > self._window:
             # Halved, not reset: older speeds count less and less.
-            self._line_bytes, self._line_s = self._line_bytes / 2, self._line_s / 2
+            self._line_bytes = self._line_bytes / 2
+            self._line_s = self._line_s / 2

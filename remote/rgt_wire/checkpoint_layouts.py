@@ -117,7 +117,8 @@ class _FolderNode:
     __slots__ = ("files", "folders", "name", "path")
 
     def __init__(self, path: str) -> None:
-        self.path, self.name = path, path.rpartition("/")[2]
+        self.path = path
+        self.name = path.rpartition("/")[2]
         self.files: list[str] = []
         self.folders: dict[str, _FolderNode] = {}
 
@@ -372,7 +373,8 @@ def _checkpoint_of_folder(
     folder: _FolderNode, name: Name, content: Callable[[str], FileContent]
 ) -> Checkpoint:
     files = tuple(folder.list_below())
-    step, epoch = name.step, name.epoch
+    step = name.step
+    epoch = name.epoch
     if step is None and epoch is None:
         step = name.number
     if step is None and epoch is None:
@@ -555,9 +557,11 @@ def _add_file(
     # Only a known False: None means that the bytes do not show it.
     if inside.weights is False and not (said and name.ending in checkpoint_names.WEIGHTS):
         return
-    step, epoch = name.step, name.epoch
+    step = name.step
+    epoch = name.epoch
     if step is None and epoch is None:
-        step, epoch = inside.step, inside.epoch
+        step = inside.step
+        epoch = inside.epoch
         # The number in the name may be the epoch that the file itself records.
         if step is None and epoch != name.number:
             step = name.number

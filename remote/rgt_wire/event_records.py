@@ -67,8 +67,11 @@ def data_length(header: bytes) -> "int | None":
 
     Return None if its checksum is wrong.
     """
+    length: int
     length, crc = _LENGTH_AND_CRC.unpack(header)
-    return length if masked_crc(header[:8]) == crc else None
+    if masked_crc(header[:8]) == crc:
+        return length
+    return None
 
 
 def encode_header(length: int) -> bytes:

@@ -72,7 +72,8 @@ def split_envelope(text: str) -> "tuple[str, str]":
     # Most lines have no prefix: one character decides, without a regular expression.
     if text[:1] not in _STARTS:
         return "", text
-    writer, start = "", 0
+    writer = ""
+    start = 0
     # A runtime's time stamp, a rank and the logger's own time stamp may follow each other.
     most_prefixes = 4
     for _ in range(most_prefixes):

@@ -177,8 +177,11 @@ def _find_pending_messages(
         )
         peer = int(told[3])  # its index within the group
         call = _read_call(entry, name)
+        rank = peer
+        if peer < len(ranks):
+            rank = ranks[peer]
         found.setdefault(_describe_group(entry), []).append(
-            PeerMessage(told[1] == "send", ranks[peer] if peer < len(ranks) else peer, call)
+            PeerMessage(told[1] == "send", rank, call)
         )
     return found
 
@@ -230,7 +233,10 @@ def _of_group(
                 few, most = sorted(map(len, kinds.values()))[-2:]
                 odd = [rank for ranks in kinds.values() if len(ranks) < most for rank in ranks]
                 text = f"the ranks do not agree on collective {number} of {name}: {told}"
-                yield CollectiveVerdict(text, SURE, tuple(sorted(odd)) if few < most else ())
+                named_ranks: tuple[int, ...] = ()
+                if few < most:
+                    named_ranks = tuple(sorted(odd))
+                yield CollectiveVerdict(text, SURE, named_ranks)
                 return
     last = {rank: max(mine) for rank, mine in calls.items()}
     lowest, highest = min(last.values()), max(last.values())
@@ -242,12 +248,15 @@ def _of_group(
         number = lowest + 1
         absent = sorted(rank for rank in last if last[rank] == lowest)
         there = next((mine[number] for mine in calls.values() if number in mine), None)
+        certainty = MAYBE
+        if len(calls) > 1:
+            certainty = SURE
         yield CollectiveVerdict(
             f"{describe_ranks(absent)} did not come to collective {number} of {name}"
             + (f" ({there})" if there is not None else "")
             + f": the last there is {lowest}; {describe_ranks(sorted(waiting))} "
             f"wait{'s' * (len(waiting) == 1)} in {_format_number_range(last, waiting)}",
-            SURE if len(calls) > 1 else MAYBE,
+            certainty,
             tuple(absent),
         )
     # All came, none got through: the fault is in the transport or in a rank without a dump.
@@ -260,9 +269,10 @@ def _of_group(
         else:
             text = f"{describe_ranks(sorted(calls))} have all come to {at}, and none is through"
             text = f"{text}: a rank that is not here, the network, or a card"
-            yield CollectiveVerdict(
-                text, LIKELY, tuple(missing) if len(missing) <= len(calls) else ()
-            )
+            named_ranks = ()
+            if len(missing) <= len(calls):
+                named_ranks = tuple(missing)
+            yield CollectiveVerdict(text, LIKELY, named_ranks)
 
 
 def _of_messages(dumps: Sequence[RankDump]) -> Iterator[CollectiveVerdict]:
@@ -400,13 +410,13 @@ def _join_sizes(value: Any) -> str:
     """Return sizes, or type names, as one text without outer brackets."""
     if not isinstance(value, (list, tuple)):
         return ""
-    parts = [
-        "[" + ", ".join(str(size) for size in part if type(size) is int) + "]"
-        if isinstance(part, (list, tuple))
-        else part
-        for part in value[:MOST_NAMED]
-        if isinstance(part, (list, tuple, str))
-    ]
+    parts: list[str] = []
+    for part in value[:MOST_NAMED]:
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, (list, tuple)):
+            sizes = ", ".join(str(size) for size in part if type(size) is int)
+            parts.append(f"[{sizes}]")
     return ", ".join(dict.fromkeys(parts)) + (" …" if len(value) > MOST_NAMED else "")
 
 
@@ -554,5 +564,8 @@ def _judge_communicator(
             text = f"{who}{at} came to {what} operation {low}, others to {max(by_count)}"
             # Counters of ranks that are only slow differ for a moment, too.
             text += "" if twice else ": a hang only if a second look shows the same numbers"
-            verdicts.append(CollectiveVerdict(text, LIKELY if twice else MAYBE, tuple(ranks)))
+            certainty = MAYBE
+            if twice:
+                certainty = LIKELY
+            verdicts.append(CollectiveVerdict(text, certainty, tuple(ranks)))
     return verdicts

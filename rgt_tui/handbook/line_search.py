@@ -336,7 +336,10 @@ class LogSearcher:
             lines = lines or text.split(b"\n")
             yield from self._search_group(lines, groups.pop(0))
         self._open = [mark for group in groups for mark in group]
-        left = min(total, max(AROUND, total - self._open[0][0] + AROUND if self._open else 0))
+        least = 0
+        if self._open:
+            least = total - self._open[0][0] + AROUND
+        left = min(total, max(AROUND, least))
         self._kept = text[_find_tail_offset(text, left) :]
         gone = total - left
         self._first += gone
@@ -356,7 +359,10 @@ class LogSearcher:
         start = block.rfind(b"\n", 0, place) + 1
         end = block.find(b"\n", place)
         # Around the literal: the ends of a long line often differ by a time.
-        line = block[max(start, place - 300) : min(end if end >= 0 else len(block), place + 300)]
+        block_end = end
+        if end < 0:
+            block_end = len(block)
+        line = block[max(start, place - 300) : min(block_end, place + 300)]
         shape = _NUMBERS.sub(b"0", line)
         if shape in self._shapes:
             return False
@@ -500,12 +506,13 @@ def _sort_rows(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     # For unknown log collectors: the prefix of a traceback's first line is, except for numbers,
     # also the prefix of its other lines.
     before = re.compile("|".join(sorted(begins)))
-    return [
-        row._replace(text=row.text[match.end() :], before=row.before + match[0])
-        if (match := before.match(row.text)) is not None
-        else row
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        match = before.match(row.text)
+        if match is not None:
+            row = row._replace(text=row.text[match.end() :], before=row.before + match[0])
+        found.append(row)
+    return found
 
 
 def writer_of(line: str) -> tuple[str, str]:

@@ -116,9 +116,10 @@ def _summary_rows(profile: Profile) -> Iterator[PageRow]:
         translate("{kind}, `{id}` in the fleet file", kind=profile.kind, id=profile.id),
         RowWeight.ASIDE,
     )
-    yield PageRow(
-        "money", "" if profile.billed else translate("machines here cost nothing"), RowWeight.ASIDE
-    )
+    text = ""
+    if not profile.billed:
+        text = translate("machines here cost nothing")
+    yield PageRow("money", text, RowWeight.ASIDE)
     yield PageRow("stop the GPU", profile.stops_gpu or "")
     yield PageRow("spend nothing", profile.stops_all or "")
     yield PageRow("known", translate(_CONFIDENCE.get(profile.confidence, profile.confidence)))
@@ -190,11 +191,10 @@ def _describe_size(tier: StorageTier) -> str:
         tier.scope and translate("reached from {scope}", scope=tier.scope),
         tier.role and translate("for {role}", role=tier.role),
     ]
-    parts += [
-        translate("at most {inode_cap:,} files", inode_cap=tier.inode_cap)
-        if tier.inode_cap
-        else None
-    ]
+    inode_text = None
+    if tier.inode_cap:
+        inode_text = translate("at most {inode_cap:,} files", inode_cap=tier.inode_cap)
+    parts += [inode_text]
     locked = {
         True: translate("cannot be used from another region"),
         False: translate("can be used from another region"),
@@ -416,20 +416,19 @@ def _format_source(source: FactSource) -> str:
 
 def _interruption_rows(profile: Profile) -> Iterator[PageRow]:
     part = profile.interruption
-    yield PageRow(
-        "who ends it",
-        f"{part.model or ''}{format_citations(profile, part.sources)}" if part.model else "",
-    )
+    model = ""
+    if part.model:
+        model = f"{part.model or ''}{format_citations(profile, part.sources)}"
+    yield PageRow("who ends it", model)
     spot = {
         True: translate("there is spot"),
         False: translate("there is no spot"),
         None: translate("unknown whether there is spot"),
     }
-    yield PageRow(
-        "spot",
-        spot[part.spot_available],
-        RowWeight.WARN if part.spot_available else RowWeight.PLAIN,
-    )
+    weight = RowWeight.PLAIN
+    if part.spot_available:
+        weight = RowWeight.WARN
+    yield PageRow("spot", spot[part.spot_available], weight)
     # The grace period only matters where there is spot; 0 and unknown are different answers.
     if part.spot_available:
         grace = part.spot_grace_s
@@ -478,7 +477,10 @@ def _launch_rows(profile: Profile) -> Iterator[PageRow]:
             moves=moves[part.moves_on_restart],
             moves_2=moves[part.moves_on_recreate],
         )
-        yield PageRow("moves", told, RowWeight.WARN if part.moves_on_restart else RowWeight.PLAIN)
+        weight = RowWeight.PLAIN
+        if part.moves_on_restart:
+            weight = RowWeight.WARN
+        yield PageRow("moves", told, weight)
     yield PageRow("environment", part.environment or "")
     yield PageRow("first check", part.first_check or "")
     yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
@@ -492,16 +494,17 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
     }
     # Unknown for platforms outside of China, where the question does not arise.
     if part.mirror_needed is not None:
-        yield PageRow(
-            "mirror",
-            needed[part.mirror_needed],
-            RowWeight.WARN if part.mirror_needed else RowWeight.PLAIN,
-        )
+        weight = RowWeight.PLAIN
+        if part.mirror_needed:
+            weight = RowWeight.WARN
+        yield PageRow("mirror", needed[part.mirror_needed], weight)
     yield from (PageRow("", mirror) for mirror in part.mirrors)
     if part.proxy_required is not None:
-        yield PageRow(
-            "proxy", translate("required") if part.proxy_required else translate("not required")
-        )
+        if part.proxy_required:
+            proxy_text = translate("required")
+        else:
+            proxy_text = translate("not required")
+        yield PageRow("proxy", proxy_text)
     yield PageRow("", part.proxy_note or "", RowWeight.ASIDE)
     yield from (PageRow("trap", trap, RowWeight.WARN) for trap in part.traps)
     yield from (PageRow("ports", port) for port in part.ports)
@@ -520,7 +523,10 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
         kind = translate("METERED") if traffic.metered else translate("not metered")
         told = f"{kind}: {traffic.note}"
         said = ", ".join(text for text in (traffic.url, traffic.cited_as) if text)
-        yield PageRow("traffic", told, RowWeight.WARN if traffic.metered else RowWeight.PLAIN)
+        weight = RowWeight.PLAIN
+        if traffic.metered:
+            weight = RowWeight.WARN
+        yield PageRow("traffic", told, weight)
         if traffic.most_per_gib is not None:
             yield PageRow(
                 "",
@@ -530,9 +536,10 @@ def _network_rows(profile: Profile) -> Iterator[PageRow]:
                 ),
                 RowWeight.WARN,
             )
-        yield PageRow(
-            "", f"{said} ({traffic.verified or 'not dated'})" if said else "", RowWeight.ASIDE
-        )
+        source_text = ""
+        if said:
+            source_text = f"{said} ({traffic.verified or 'not dated'})"
+        yield PageRow("", source_text, RowWeight.ASIDE)
     yield from (PageRow("note", note, RowWeight.ASIDE) for note in part.notes)
 
 
@@ -586,9 +593,10 @@ def _gotcha_rows(profile: Profile) -> Iterator[PageRow]:
         guess = ""
         if gotcha.inferred:
             guess = translate(", as the tools are known to print it")
-        yield PageRow(
-            "seen by", f"{gotcha.example}{where}{guess}" if gotcha.example else "", RowWeight.ASIDE
-        )
+        text = ""
+        if gotcha.example:
+            text = f"{gotcha.example}{where}{guess}"
+        yield PageRow("seen by", text, RowWeight.ASIDE)
         yield PageRow("pattern", gotcha.log_signature or "", RowWeight.ASIDE)
         yield PageRow("look at", gotcha.probe or "", RowWeight.ASIDE)
         yield PageRow("", gotcha.note or "", RowWeight.ASIDE)

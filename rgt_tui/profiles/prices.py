@@ -305,7 +305,11 @@ def format_money(
 
 def format_amount(amount: float, currency: str) -> str:
     """Return an amount with two decimals, or none from a thousand on."""
-    return _add_currency(f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}", currency)
+    if abs(amount) < 1000:
+        text = f"{amount:,.2f}"
+    else:
+        text = f"{amount:,.0f}"
+    return _add_currency(text, currency)
 
 
 def _add_currency(digits: str, currency: str) -> str:

@@ -426,11 +426,10 @@ def run_cost(box: BoxState, name: str, now: float) -> RunCost | None:
     if pace is None:
         return None
     left = seconds_left(box, name, now)
-    return RunCost(
-        per_1000_steps=project_cost(per_hour, 1000.0 * pace),
-        left_s=left,
-        to_end=None if left is None else project_cost(per_hour, left),
-    )
+    to_end = None
+    if left is not None:
+        to_end = project_cost(per_hour, left)
+    return RunCost(per_1000_steps=project_cost(per_hour, 1000.0 * pace), left_s=left, to_end=to_end)
 
 
 def seconds_left(box: BoxState, name: str, now: float) -> float | None:

@@ -232,9 +232,10 @@ def action_for(profile: Profile, verb: BillingVerb) -> BillingAction | None:
     Of several, the one that stops the GPU meter.
     """
     fitting = [action for action in profile.billing if action.kind == verb.value]
-    return next(
-        (action for action in fitting if action.stops_gpu_meter), fitting[0] if fitting else None
-    )
+    first = None
+    if fitting:
+        first = fitting[0]
+    return next((action for action in fitting if action.stops_gpu_meter), first)
 
 
 def list_kept_charges(profile: Profile | None, verb: BillingVerb) -> tuple[str, ...]:
@@ -316,9 +317,10 @@ def describe_missing_verb(profile: Profile, verb: BillingVerb) -> str:
     """Return that a platform lacks a verb, and its alternative; empty if it has the verb."""
     if action_for(profile, verb) is not None:
         return ""
-    other = action_for(
-        profile, BillingVerb.DESTROY if verb is BillingVerb.PARK else BillingVerb.PARK
-    )
+    opposite = BillingVerb.PARK
+    if verb is BillingVerb.PARK:
+        opposite = BillingVerb.DESTROY
+    other = action_for(profile, opposite)
     text = translate("{name} has no action that would park a box", name=profile.name)
     if verb is BillingVerb.DESTROY:
         text = translate("{name} has no action that would destroy a box", name=profile.name)

@@ -99,7 +99,10 @@ def find_body_error(data: object) -> BodyError | None:
         return None
     word = make_printable(code, 80)
     said = parse_text(as_object(data).get("msg"), 200)
-    return BodyError(word, f"{word}: {said}" if said else word, MEANS.get(word))
+    text = word
+    if said:
+        text = f"{word}: {said}"
+    return BodyError(word, text, MEANS.get(word))
 
 
 class InstanceSnapshot(FrozenStruct):
@@ -218,6 +221,9 @@ class AutodlAccount(RentedAccount):
         # None, not 0: a price that nothing publishes must not make the sum look complete.
         resting = ((RESTING_DISK, None),)
         running = () if expanded == 0 else (("expansion of the disk, if there is one", None),)
+        storage = running
+        if lifecycle is Lifecycle.STOPPED:
+            storage = resting
         return RentedMachine(
             id=identifier,
             name=parse_text(row.get("name")) or "",
@@ -225,7 +231,7 @@ class AutodlAccount(RentedAccount):
             lifecycle=lifecycle,
             bills=bills,
             compute=price,
-            storage=resting if lifecycle is Lifecycle.STOPPED else running,
+            storage=storage,
             at_rest=resting,
             outlives=(),
             actions=ACTIONS.get(str(status), ()),
@@ -266,11 +272,14 @@ class AutodlAccount(RentedAccount):
                 )
             )
             price = parse_number(data.get("payg_price"))
+            # In thousandths of a yuan per hour.
+            per_hour = None
+            if price is not None:
+                per_hour = price / 1000.0
             known = self._snapshots[instance] = InstanceSnapshot(
                 at=now,
                 started=started,
-                # In thousandths of a yuan per hour.
-                per_hour=None if price is None else price / 1000.0,
+                per_hour=per_hour,
                 host=parse_text(data.get("proxy_host"), 200),
                 port=parse_port(data.get("ssh_port")),
                 gpu=parse_text(data.get("snapshot_gpu_alias_name"), 60),

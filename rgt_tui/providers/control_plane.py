@@ -464,12 +464,10 @@ def use_rent_permit(
         if given != wanted or not wanted
     ]
     if permit.spot is not offer.spot:
-        reasons.append(
-            translate(
-                "the permit is for {kind}, the offer is not",
-                kind="spot" if permit.spot else "on-demand",
-            )
-        )
+        kind = "on-demand"
+        if permit.spot:
+            kind = "spot"
+        reasons.append(translate("the permit is for {kind}, the offer is not", kind=kind))
     # `not (… <= …)`: a price that is NaN must refuse.
     if permit.per_hour is not None and not (
         offer.per_hour is None or offer.per_hour <= permit.per_hour

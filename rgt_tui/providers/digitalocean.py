@@ -246,12 +246,10 @@ class DigitalOceanAccount(RentedAccount):
             # An empty page between others may be truncated.
             if following is not None and not items:
                 following = ""
-            return ListPage(
-                items,
-                following,
-                answer,
-                total if type(total) is int else None,
-            )
+            total_count = None
+            if type(total) is int:
+                total_count = total
+            return ListPage(items, following, answer, total_count)
 
         return await read_pages(read_page, key, self.undocumented_error)
 
@@ -302,6 +300,16 @@ class DigitalOceanAccount(RentedAccount):
             ),
             None,
         )
+        outlives = None
+        if hanging is not None:
+            outlives = hanging.afterwards
+        # A locked droplet refuses every action until the running one ends.
+        actions: tuple[str, ...] = ()
+        if not locked:
+            actions = ("destroy",)
+        port = None
+        if address is not None:
+            port = 22
         return RentedMachine(
             id=instance,
             name=parse_text(droplet.get("name"), 255) or "",
@@ -313,11 +321,10 @@ class DigitalOceanAccount(RentedAccount):
                 *_list_backups(droplet),
                 *(_list_unpriced(droplet) if hanging is None else hanging.now),
             ),
-            outlives=None if hanging is None else hanging.afterwards,
-            # A locked droplet refuses every action until the running one ends.
-            actions=() if locked else ("destroy",),
+            outlives=outlives,
+            actions=actions,
             host=address,
-            port=None if address is None else 22,
+            port=port,
             user="root",
             gpu=parse_text(gpu.get("model"), 60),
             gpu_count=parse_count(gpu.get("count")),
@@ -411,11 +418,14 @@ class DigitalOceanAccount(RentedAccount):
         droplet = as_object(raw.get("droplet")).get("id")
         # Free while assigned; unassigned it is charged, at a price that the API does not report.
         free = what == "address" and type(droplet) is int
+        per_hour = None
+        if free:
+            per_hour = 0.0
         return Leftover(
             what=what,
             id=found,
             name=parse_text(raw.get("name"), 80) or "",
-            per_hour=0.0 if free else None,
+            per_hour=per_hour,
             size_gb=size,
             region=parse_text(as_object(raw.get("region")).get("slug"), 40),
             used_by=tuple(
@@ -448,7 +458,10 @@ def _iterate_attached(data: object) -> Iterator[tuple[tuple[str, float | None], 
     found = as_object(data)
     for key, what, bills in HANGING:
         # The older name of reserved addresses.
-        items = found.get(key, found.get("floating_ips") if key == "reserved_ips" else None)
+        default = None
+        if key == "reserved_ips":
+            default = found.get("floating_ips")
+        items = found.get(key, default)
         if not isinstance(items, list):
             yield (f"{what}s, if there are any (the key may not see them)", None), bills
             continue
@@ -598,9 +611,10 @@ class DigitalOceanMarket(RentedMarket):
             "volumes": [],
             "public_networking": True,
         }
-        return MachineCall(
-            "POST", "/v2/droplets", body if place == ANYWHERE else {**body, "region": place}
-        )
+        request = body
+        if place != ANYWHERE:
+            request = {**body, "region": place}
+        return MachineCall("POST", "/v2/droplets", request)
 
     def find_created_id(self, data: object) -> str | None:
         """Return the id of the droplet."""

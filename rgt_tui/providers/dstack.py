@@ -234,6 +234,9 @@ class DstackAccount(RentedAccount):
         resources = as_object(as_object(box.get("instance_type")).get("resources"))
         gpus = as_array(resources.get("gpus"))
         backend = parse_text(box.get("backend"), 40)
+        actions: tuple[str, ...] = ()
+        if lifecycle is not Lifecycle.GONE:
+            actions = ("delete",)
         return RentedMachine(
             id=identifier,
             name=parse_text(box.get("name")) or "",
@@ -241,7 +244,7 @@ class DstackAccount(RentedAccount):
             lifecycle=lifecycle,
             bills=bills,
             compute=parse_number(box.get("price")),
-            actions=() if lifecycle is Lifecycle.GONE else ("delete",),
+            actions=actions,
             host=parse_text(box.get("hostname"), 200),
             gpu=parse_text(as_object(next(iter(gpus), None)).get("name"), 60),
             gpu_count=parse_count(len(gpus)),

@@ -296,7 +296,10 @@ class KubernetesAccount:
             "Conflict": StateConflict,
         }
         # Without a reason the server did not answer: kubectl itself failed, e.g. its login plugin.
-        raise kinds.get(reason, BadAnswer if reason else Unreachable)(told, code=reason)
+        default: type[ProviderError] = Unreachable
+        if reason:
+            default = BadAnswer
+        raise kinds.get(reason, default)(told, code=reason)
 
     async def _list_items(self, what: str, *which: str) -> tuple[object, ...]:
         """Return a complete list, or fail; kubectl itself requests all pages."""
@@ -436,7 +439,10 @@ class KubernetesAccount:
         # Until its containers have ended (grace period), it holds the GPU.
         if pod.metadata.deletion_timestamp is not None and life is not Lifecycle.GONE:
             life, words = Lifecycle.RUNNING, f"{words}, being deleted"
-        return self._build_meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
+        actions: tuple[str, ...] = ()
+        if life is not Lifecycle.GONE:
+            actions = ("delete",)
+        return self._build_meter(life, words, (pod,), actions)
 
     def _of_job(self, job: JobObject, pods: tuple[KubernetesPod, ...]) -> Meter:
         """Return the meter of a Job, which is stopped or over only without running pods."""
@@ -616,9 +622,10 @@ T = TypeVar("T")
 
 def _convert_object(item: object, kind: type[T], key: str | None = None) -> T:
     try:
-        return msgspec.convert(
-            item.get(key) if key and isinstance(item, dict) else item, kind, strict=False
-        )
+        value = item
+        if key and isinstance(item, dict):
+            value = item.get(key)
+        return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadAnswer(
             translate(

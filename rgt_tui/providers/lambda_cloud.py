@@ -192,31 +192,48 @@ class LambdaAccount(RentedAccount):
         else:
             reserved = None
         can = as_object(as_object(box.get("actions")).get("terminate")).get("available")
+        # Of the whole instance, not per GPU.
+        compute = None
+        if cents is not None:
+            compute = cents / 100.0
+        storage: tuple[tuple[str, float | None], ...]
+        if disks is None:
+            storage = (("a file system, if one is attached", None),)
+        else:
+            storage = disks
+        # Only an explicit no counts: an answer without `actions` must not take the button away.
+        actions: tuple[str, ...] = ()
+        if can is not False and lifecycle is not Lifecycle.GONE:
+            actions = ("terminate",)
+        port = None
+        if parse_text(box.get("ip"), 200):
+            port = 22
+        doubt = reserved
+        if lifecycle is Lifecycle.STARTING:
+            doubt = NOT_YET
         return RentedMachine(
             id=identifier,
             name=parse_text(box.get("name")) or "",
             status=make_printable(status or "not said", 40),
             lifecycle=lifecycle,
             bills=bills,
-            # Of the whole instance, not per GPU.
-            compute=None if cents is None else cents / 100.0,
-            storage=(("a file system, if one is attached", None),) if disks is None else disks,
+            compute=compute,
+            storage=storage,
             outlives=disks,
             mounts=tuple(
                 path
                 for mount in as_array(box.get("file_system_mounts"))
                 if (path := parse_text(as_object(mount).get("mount_point"), 200))
             ),
-            # Only an explicit no counts: an answer without `actions` must not take the button away.
-            actions=() if can is False or lifecycle is Lifecycle.GONE else ("terminate",),
+            actions=actions,
             host=parse_text(box.get("ip"), 200),
-            port=22 if parse_text(box.get("ip"), 200) else None,
+            port=port,
             user="ubuntu",
             gpu=parse_text(kind.get("gpu_description"), 60),
             gpu_count=parse_count(as_object(kind.get("specs")).get("gpus")),
             region=parse_text(as_object(box.get("region")).get("name"), 60),
             spot=False,
-            doubt=NOT_YET if lifecycle is Lifecycle.STARTING else reserved,
+            doubt=doubt,
         )
 
     def _list_disks(self, names: object) -> Parts | None:
@@ -289,11 +306,14 @@ class LambdaAccount(RentedAccount):
         else:
             price = storage_per_hour(load_profile("lambda"), FILESYSTEM, size, running=True)
         on = [one for one in self._seen.values() if one.lifecycle is not Lifecycle.GONE]
+        per_hour = None
+        if price is not None:
+            per_hour = price.value or None
         return Leftover(
             what="volume",
             id=identifier,
             name=name,
-            per_hour=None if price is None else price.value or None,
+            per_hour=per_hour,
             size_gb=size,
             region=parse_text(as_object(item.get("region")).get("name"), 60),
             used_by=tuple(
@@ -351,13 +371,16 @@ class LambdaMarket(RentedMarket):
             place = parse_text(region.get("name"), 60)
             if place is None or wish.region not in (None, place):
                 continue
+            # Cents for the whole instance; 0 is not a price.
+            compute_per_hour = None
+            if cents:
+                compute_per_hour = cents / 100.0
             yield Offer(
                 kind=self.account.ref.kind,
                 id=f"{name}/{place}",
                 gpu=gpu,
                 gpu_count=wish.gpu_count,
-                # Cents for the whole instance; 0 is not a price.
-                compute_per_hour=cents / 100.0 if cents else None,
+                compute_per_hour=compute_per_hour,
                 # The local disk is included and traffic is free: https://lambda.ai (verified
                 # 2026-06).
                 storage_per_hour=0.0,

@@ -243,10 +243,13 @@ class PaperspaceAccount(RentedAccount):
             # Only `hasMore` says that a list ends; a missing `nextPage` would be a guess.
             if not more:
                 return ListPage(data.get("items"), None, answer)
+            # "" makes the list incomplete: more is announced, and there is no way to it.
+            next_page = ""
+            if isinstance(following, str):
+                next_page = following
             return ListPage(
-                # "" makes the list incomplete: more is announced, and there is no way to it.
                 data.get("items"),
-                following if isinstance(following, str) else "",
+                next_page,
                 answer,
             )
 
@@ -308,6 +311,14 @@ class PaperspaceAccount(RentedAccount):
         gpus = [as_object(one) for one in as_array(machine.get("accelerators"))]
         kept = self._list_kept_parts(instance, machine)
         address = parse_text(machine.get("publicIp"), 60)
+        port = None
+        if address is not None:
+            port = 22
+        gpu = None
+        gpu_count = None
+        if gpus:
+            gpu = parse_text(gpus[0].get("name"), 60)
+            gpu_count = parse_count(gpus[0].get("count"))
         return RentedMachine(
             id=instance,
             name=parse_text(machine.get("name"), 120) or "",
@@ -321,10 +332,10 @@ class PaperspaceAccount(RentedAccount):
             outlives=kept,
             actions=_list_actions(status),
             host=address,
-            port=None if address is None else 22,
+            port=port,
             user="paperspace",
-            gpu=parse_text(gpus[0].get("name"), 60) if gpus else None,
-            gpu_count=parse_count(gpus[0].get("count")) if gpus else None,
+            gpu=gpu,
+            gpu_count=gpu_count,
             region=parse_text(machine.get("region"), 40),
             created=parse_time(machine.get("dtCreated")),
             started=self._started.get(instance, (0.0, None))[1],
@@ -407,13 +418,16 @@ class PaperspaceAccount(RentedAccount):
         )
         if found is None:
             raise self.undocumented_error(translate("a {what} without an id", what=what))
+        used_by: tuple[str, ...] = ()
+        if machine is not None:
+            used_by = (machine,)
         return Leftover(
             what=what,
             id=found,
             name=parse_text(item.get("name"), 80) or "",
             per_hour=price,
             region=parse_text(item.get("region"), 40),
-            used_by=() if machine is None else (machine,),
+            used_by=used_by,
             how=f"{how}{found}",
         )
 
@@ -643,10 +657,10 @@ def _choose_template(
 ) -> OsTemplate | None:
     """Return the template requested by id, else Paperspace's ML template, else any that fits."""
     fitting = [one for one in templates if label in one.types and wish.image in (None, one.id)]
-    return next(
-        (one for one in fitting if TEMPLATE.lower() in one.name.lower()),
-        fitting[0] if fitting else None,
-    )
+    first = None
+    if fitting:
+        first = fitting[0]
+    return next((one for one in fitting if TEMPLATE.lower() in one.name.lower()), first)
 
 
 def _count_gpus(label: str) -> int:
@@ -659,4 +673,7 @@ def _count_gpus(label: str) -> int:
 
 def _is_wished(gpu: str, label: str) -> bool:
     found = _TYPE.fullmatch(label)
-    return same_gpu(gpu, found[1] if found is not None else label)
+    wanted_gpu = label
+    if found is not None:
+        wanted_gpu = found[1]
+    return same_gpu(gpu, wanted_gpu)

@@ -120,9 +120,9 @@ class Providers:
         home: Path | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._context = AccountContext(
-            clock, os.environ if env is None else env, home or Path.home(), timeout_s
-        )
+        if env is None:
+            env = os.environ
+        self._context = AccountContext(clock, env, home or Path.home(), timeout_s)
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
         self.listed: dict[tuple[str, str], AccountListing] = {}

@@ -394,11 +394,14 @@ class RentedAccount(abc.ABC):
             return tuple((name, prices.get(name, rate)) for name, rate in parts)
 
         for one in self._seen.values():
+            at_rest = None
+            if one.at_rest is not None:
+                at_rest = reprice_parts(one.at_rest)
+            outlives = None
+            if one.outlives is not None:
+                outlives = reprice_parts(one.outlives)
             self._seen[one.id] = msgspec.structs.replace(
-                one,
-                storage=reprice_parts(one.storage),
-                at_rest=None if one.at_rest is None else reprice_parts(one.at_rest),
-                outlives=None if one.outlives is None else reprice_parts(one.outlives),
+                one, storage=reprice_parts(one.storage), at_rest=at_rest, outlives=outlives
             )
 
     def _sum_hourly_cost(self, machines: tuple[RentedMachine, ...]) -> float | None:
@@ -479,6 +482,25 @@ class RentedAccount(abc.ABC):
             )
         estimated = booked is None and spent is not None
         answers = machine.lifecycle in (Lifecycle.STARTING, Lifecycle.RUNNING)
+        spent_since = None
+        if spent is not None:
+            spent_since = since
+        # An address of a stopped machine may belong to another person by now.
+        ssh_host = None
+        ssh_port = None
+        if answers:
+            ssh_host = machine.host
+            ssh_port = machine.port
+        balance = None
+        burn_per_hour = None
+        if self._purse is not None:
+            balance = self._purse.amount
+            burn_per_hour = self._purse.per_hour
+        booked_amount = None
+        booked_at = None
+        if booked is not None:
+            booked_amount = booked.amount
+            booked_at = booked.at
         return Meter(
             kind=bills,
             lifecycle=machine.lifecycle,
@@ -486,27 +508,26 @@ class RentedAccount(abc.ABC):
             compute_per_hour=compute,
             storage_per_hour=storage,
             spent=spent,
-            spent_since=since if spent is not None else None,
+            spent_since=spent_since,
             currency=self.currency,
             at=self.clock(),
             source=source,
             native_status=machine.status,
             actions=machine.actions,
-            # An address of a stopped machine may belong to another person by now.
-            ssh_host=machine.host if answers else None,
-            ssh_port=machine.port if answers else None,
+            ssh_host=ssh_host,
+            ssh_port=ssh_port,
             created=machine.created,
             started=machine.started,
-            balance=self._purse.amount if self._purse is not None else None,
-            burn_per_hour=self._purse.per_hour if self._purse is not None else None,
+            balance=balance,
+            burn_per_hour=burn_per_hour,
             at_least=per_hour is not None and bool(unpriced),
             unpriced=unpriced,
             spent_at_least=booked is not None and on and bool(unpriced),
             spent_estimated=estimated,
             clock_skew=self.http.skew,
             doubt=doubt,
-            booked=booked.amount if booked is not None else None,
-            booked_at=booked.at if booked is not None else None,
+            booked=booked_amount,
+            booked_at=booked_at,
             spot=machine.spot,
             ends_at=machine.ends_at,
             out_per_gb=machine.out_per_gb,
@@ -530,14 +551,19 @@ class RentedAccount(abc.ABC):
         status = "not in the list"
         if machine.lifecycle is Lifecycle.GONE:
             status = machine.status
+        spent = None
+        spent_since = None
+        if booked is not None:
+            spent = booked.amount
+            spent_since = machine.created
         return Meter(
             kind=kind,
             lifecycle=Lifecycle.GONE,
             per_hour=storage,
             compute_per_hour=0.0,
             storage_per_hour=storage,
-            spent=booked.amount if booked is not None else None,
-            spent_since=machine.created if booked is not None else None,
+            spent=spent,
+            spent_since=spent_since,
             currency=self.currency,
             at=self.clock(),
             source=source,

@@ -645,6 +645,26 @@ class RunPodAccount:
                 translate("{source}; spent is an estimate: cost × uptime", source=source),
                 pod.started,
             )
+        spent_since = None
+        if spent is not None:
+            spent_since = since
+        balance = None
+        burn_per_hour = None
+        if self._balance is not None:
+            balance = self._balance.amount
+            burn_per_hour = self._balance.per_hour
+        # A stopped pod's address may be another pod's by now.
+        ssh_host = None
+        ssh_port = None
+        if on:
+            ssh_host = pod.host
+            ssh_port = pod.port
+        booked_amount = None
+        if booked is not None:
+            booked_amount = booked.amount
+        booked_at = None
+        if booked is not None and booked.amount is not None:
+            booked_at = booked.at
         return Meter(
             kind=kind,
             lifecycle=life,
@@ -652,24 +672,23 @@ class RunPodAccount:
             compute_per_hour=compute,
             storage_per_hour=storage,
             spent=spent,
-            spent_since=since if spent is not None else None,
+            spent_since=spent_since,
             at=self._clock(),
             source=source,
             native_status=pod.status + (" (locked)" if pod.locked else ""),
             actions=pod.actions,
-            balance=self._balance.amount if self._balance is not None else None,
-            burn_per_hour=self._balance.per_hour if self._balance is not None else None,
-            # A stopped pod's address may be another pod's by now.
-            ssh_host=pod.host if on else None,
-            ssh_port=pod.port if on else None,
+            balance=balance,
+            burn_per_hour=burn_per_hour,
+            ssh_host=ssh_host,
+            ssh_port=ssh_port,
             at_least=per_hour is not None and bool(unpriced),
             unpriced=unpriced,
             spent_at_least=bool(unpriced) and ran_on,
             spent_estimated=estimated,
             clock_skew=self.http.skew,
             doubt=doubt,
-            booked=booked.amount if booked is not None else None,
-            booked_at=booked.at if booked is not None and booked.amount is not None else None,
+            booked=booked_amount,
+            booked_at=booked_at,
             created=pod.created,
             started=pod.started,
         )
@@ -695,6 +714,9 @@ class RunPodAccount:
         status = "404 and not in the list"
         if pod.lifecycle is Lifecycle.GONE:
             status = pod.status
+        spent_since = None
+        if spent is not None:
+            spent_since = pod.created
         return Meter(
             kind=kind,
             lifecycle=Lifecycle.GONE,
@@ -702,7 +724,7 @@ class RunPodAccount:
             compute_per_hour=0.0,
             storage_per_hour=storage,
             spent=spent,
-            spent_since=pod.created if spent is not None else None,
+            spent_since=spent_since,
             at=self._clock(),
             source=source,
             native_status=status,

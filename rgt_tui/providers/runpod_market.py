@@ -266,6 +266,12 @@ def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Of
     if len(known) == len(disks):
         storage = sum(known)
     notes = SPOT_NOTES + NOTES if wish.spot else NOTES
+    compute_per_hour = None
+    if gpu.price is not None:
+        compute_per_hour = gpu.price * wish.gpu_count
+    notes_of_offer = notes
+    if cloud == "COMMUNITY":
+        notes_of_offer = (COMMUNITY_NOTE, *notes)
     return Offer(
         kind=kind,
         spot=wish.spot,
@@ -273,14 +279,14 @@ def _build_offer(wish: RentalRequest, gpu: GpuType, cloud: str, kind: str) -> Of
         gpu=gpu.id,
         gpu_count=wish.gpu_count,
         gpu_memory_gb=gpu.memory_gb,
-        compute_per_hour=None if gpu.price is None else gpu.price * wish.gpu_count,
+        compute_per_hour=compute_per_hour,
         storage_per_hour=storage,
         in_per_gb=0.0,
         out_per_gb=0.0,
         disk_gb=volume,
         region=wish.region,
         stock=f"{cloud.lower()} cloud, {stock.lower()}",
-        notes=(COMMUNITY_NOTE, *notes) if cloud == "COMMUNITY" else notes,
+        notes=notes_of_offer,
     )
 
 

@@ -242,11 +242,14 @@ def _parse_volume(http: AccountHttp, raw: object, pods: Collection[Pod]) -> Left
     """Return a network volume, which bills until deleted, whether mounted or not."""
     item = as_object(raw)
     volume, size = _id_of(http, item, "a network volume"), parse_number(item.get("size"))
+    per_hour = None
+    if size is not None:
+        per_hour = network_per_hour(size, str(item.get("type")))
     return Leftover(
         what="volume",
         id=volume,
         name=make_printable(item.get("name") or "", 80),
-        per_hour=None if size is None else network_per_hour(size, str(item.get("type"))),
+        per_hour=per_hour,
         size_gb=size,
         region=make_printable(item.get("dataCenter") or "", 40) or None,
         used_by=tuple(

@@ -121,11 +121,10 @@ def failure_of(request: object) -> BodyError | None:
         return None
     code = parse_text(as_object(error).get("type"), 80) or ""
     words = as_object(error).get("message", error)
-    return BodyError(
-        code,
-        make_printable(clean_text(words), 300) if isinstance(words, str) else code,
-        MEANS.get(code),
-    )
+    text = code
+    if isinstance(words, str):
+        text = make_printable(clean_text(words), 300)
+    return BodyError(code, text, MEANS.get(code))
 
 
 def read_identity(context: AccountContext) -> Mapping[str, str]:
@@ -254,9 +253,12 @@ class SkyPilotAccount(RentedAccount):
     ) -> tuple[RentedMachine, ...]:
         # All fields are sent: the server's defaults include other people's clusters, credentials
         # and the pickle. The summary lacks `status_updated_at`.
+        refresh = "AUTO"
+        if force:
+            refresh = "FORCE"
         body = self._build_body(
             cluster_names=names,
-            refresh="FORCE" if force else "AUTO",
+            refresh=refresh,
             all_users=False,
             include_credentials=False,
             summary_response=not force,
@@ -346,6 +348,16 @@ class SkyPilotAccount(RentedAccount):
         if rate is not None:
             doubts.append(PRICE)
         host, at, user = find_endpoint(self._home, name)
+        storage: tuple[tuple[str, None], ...] = ()
+        if lifecycle is Lifecycle.STOPPED:
+            storage = DISKS
+        gpu_count = None
+        if count is not None:
+            gpu_count = count * nodes
+        # It changes with every launch, so it is not the creation time.
+        started = None
+        if lifecycle is Lifecycle.RUNNING:
+            started = moment_of(box.get("launched_at"))
         return RentedMachine(
             id=name,
             name=name,
@@ -353,7 +365,7 @@ class SkyPilotAccount(RentedAccount):
             lifecycle=lifecycle,
             bills=bills,
             compute=rate,
-            storage=DISKS if lifecycle is Lifecycle.STOPPED else (),
+            storage=storage,
             at_rest=DISKS,
             actions={Lifecycle.RUNNING: ("stop", "down"), Lifecycle.STOPPED: ("start", "down")}.get(
                 lifecycle, ("down",)
@@ -362,13 +374,12 @@ class SkyPilotAccount(RentedAccount):
             port=at,
             user=user,
             gpu=gpu,
-            gpu_count=None if count is None else count * nodes,
+            gpu_count=gpu_count,
             region=" ".join(
                 filter(None, (parse_text(box.get("cloud"), 40), parse_text(box.get("region"), 60)))
             )
             or None,
-            # It changes with every launch, so it is not the creation time.
-            started=moment_of(box.get("launched_at")) if lifecycle is Lifecycle.RUNNING else None,
+            started=started,
             doubt="; ".join(doubts) or None,
         )
 

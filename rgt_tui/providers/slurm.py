@@ -158,6 +158,9 @@ class SlurmBox(OneMachine["SlurmAccount"]):
         if said.status:
             # The one message after which it is sure that nothing ended.
             refused = "Access/permission denied" in said.err
+            code = ""
+            if refused:
+                code = "denied"
             raise BadAnswer(
                 translate(
                     "scancel ended with {status}: {value}",
@@ -165,7 +168,7 @@ class SlurmBox(OneMachine["SlurmAccount"]):
                     value=said.err or "no word",
                 ),
                 console=self.console_url,
-                code="denied" if refused else "",
+                code=code,
             )
         return translate("scancel printed nothing (it never confirms)")
 
@@ -357,18 +360,29 @@ class SlurmAccount:
             life, kind = Lifecycle.STARTING, MeterKind.NONE
         elif job.state in ENDED:
             life, kind = Lifecycle.GONE, MeterKind.NONE
+        actions: tuple[str, ...] = ()
+        if job.state not in ENDED:
+            actions = ("scancel",)
+        # A job that waits has a planned start, which lies in the future and is no age.
+        created = None
+        started = None
+        if kind is MeterKind.COMPUTE_AND_STORAGE:
+            created = job.start
+            started = job.start
+        ends_at = None
+        if life is Lifecycle.RUNNING:
+            ends_at = job.end
         return Meter(
             kind=kind,
             lifecycle=life or Lifecycle.UNKNOWN,
             at=self._clock(),
             source=self.source,
             native_status=make_printable(job.state, 40),
-            actions=("scancel",) if job.state not in ENDED else (),
+            actions=actions,
             names=(job.number,),
-            # A job that waits has a planned start, which lies in the future and is no age.
-            created=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
-            started=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
-            ends_at=job.end if life is Lifecycle.RUNNING else None,
+            created=created,
+            started=started,
+            ends_at=ends_at,
         )
 
 
@@ -410,13 +424,16 @@ def parse_line(row: str) -> SqueueJob:
         count = int(nodes)
     else:
         count = None
+    gpus = None
+    if each is not None and count is not None:
+        gpus = each * count
     return SqueueJob(
         id=ident,
         number=number,
         state=state.partition(" ")[0],
         start=_parse_moment(start),
         end=_parse_moment(end),
-        gpus=None if each is None or count is None else each * count,
+        gpus=gpus,
         gpu=gpu,
         partition=make_printable(partition, 80),
         name=make_printable(name, 120),

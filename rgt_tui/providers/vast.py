@@ -128,7 +128,10 @@ def find_body_error(data: object) -> BodyError | None:
     made = parse_count(data.get("new_contract"))
     words = parse_text(data.get("msg"), 200) or code or "success: false"
     # `new_contract` may come with an error: that machine exists, and is billed.
-    return BodyError(code, words, MEANS.get(code), "" if made is None else str(made))
+    field = ""
+    if made is not None:
+        field = str(made)
+    return BodyError(code, words, MEANS.get(code), field)
 
 
 class VastAccount(RentedAccount):
@@ -275,17 +278,29 @@ class VastAccount(RentedAccount):
         spot = parse_bool(box.get("is_bid"))
         # It was not stopped by a person, so it returns as soon as the bid is the highest again.
         outbid = spot is True and stopped and box.get("intended_status") == "running"
+        if outbid:
+            status = f"outbid: {_format_status(box)}"
+        else:
+            status = _format_status(box)
+        doubt = None
+        if stopped:
+            actions = ("start", "destroy")
+            doubt = DEARER
+        else:
+            actions = ("stop", "destroy")
+            if box.get("actual_status") == "loading":
+                doubt = LOADING
         return RentedMachine(
             id=str(identifier),
             name=parse_text(box.get("label")) or "",
-            status=f"outbid: {_format_status(box)}" if outbid else _format_status(box),
+            status=status,
             lifecycle=lifecycle,
             bills=bills,
             compute=base,
             storage=(*rest, *kept, *unsure),
             at_rest=(*rest, *kept, *unsure),
             outlives=volumes,
-            actions=("start", "destroy") if stopped else ("stop", "destroy"),
+            actions=actions,
             host=host,
             port=ssh_port,
             user="root",
@@ -298,7 +313,7 @@ class VastAccount(RentedAccount):
             outbid=outbid,
             ends_at=moment_of(box.get("end_date")),
             out_per_gb=_out_per_gb(box),
-            doubt=DEARER if stopped else LOADING if box.get("actual_status") == "loading" else None,
+            doubt=doubt,
         )
 
     def _list_attached(self, raw: object) -> Parts | None:
@@ -430,10 +445,13 @@ class VastAccount(RentedAccount):
                 parse_text(item.get("endpoint_name"), 60) or "",
                 parse_text(item.get("endpoint_state"), 20),
             )
+            label = name
+            if state:
+                label = f"{name} ({state})"
             endpoint = Leftover(
                 what="endpoint",
                 id=str(identifier),
-                name=f"{name} ({state})" if state else name,
+                name=label,
                 how=f"vastai delete endpoint {identifier}",
             )
             found.append(endpoint)
@@ -467,9 +485,10 @@ def _parse_state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
     undocumented.
     """
     actual = box.get("actual_status")
-    lifecycle, bills = STATES.get(
-        actual if isinstance(actual, str) else None, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
-    )
+    known_status = None
+    if isinstance(actual, str):
+        known_status = actual
+    lifecycle, bills = STATES.get(known_status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
     if actual is not None and not isinstance(actual, str):
         return Lifecycle.UNKNOWN, MeterKind.UNKNOWN
     resting = box.get("intended_status") == "stopped" or box.get("cur_state") in (

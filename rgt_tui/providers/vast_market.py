@@ -91,12 +91,18 @@ class VastMarket(RentedMarket):
         # 0 is not a price of compute, neither on demand nor as the minimum bid.
         compute = (parse_number(item.get("min_bid")) if wish.spot else base) or None
         left, memory = parse_number(item.get("duration")), parse_number(item.get("gpu_ram"))
+        gpu_memory_gb = None
+        if memory is not None:
+            gpu_memory_gb = memory / 1024
+        ends_at = None
+        if left is not None:
+            ends_at = self.account.clock() + left
         return Offer(
             kind=self.account.ref.kind,
             id=str(ask),
             gpu=gpu,
             gpu_count=count,
-            gpu_memory_gb=None if memory is None else memory / 1024,
+            gpu_memory_gb=gpu_memory_gb,
             compute_per_hour=compute,
             storage_per_hour=storage,
             in_per_gb=parse_number(item.get("inet_down_cost")),
@@ -105,7 +111,7 @@ class VastMarket(RentedMarket):
             disk_gb=_choose_disk_gb(wish),
             region=parse_text(item.get("geolocation"), 60),
             reliability=parse_number(item.get("reliability")),
-            ends_at=None if left is None else self.account.clock() + left,
+            ends_at=ends_at,
             notes=NOTES[wish.spot],
         )
 
@@ -252,13 +258,16 @@ class VastBids:
         account = self._account
         machine = await account.read_machine(instance)
         storage, unpriced = sum_known_parts(machine.storage)
+        storage_per_hour = None
+        if not unpriced:
+            storage_per_hour = storage
         return Bid(
             kind=account.ref.kind,
             instance=instance,
             is_bid=machine.spot,
             per_hour=machine.compute,
             least=machine.least_bid,
-            storage_per_hour=None if unpriced else storage,
+            storage_per_hour=storage_per_hour,
             currency=account.currency,
             gpu=machine.gpu,
             gpu_count=machine.gpu_count,

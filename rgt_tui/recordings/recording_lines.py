@@ -128,14 +128,32 @@ def change_line(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
         before.reason,
         before.retry_at,
     )
+    new_link = None
+    reason = ""
+    since = 0.0
+    retry_at = None
+    if link:
+        new_link = new.link
+        reason = new.reason
+        since = new.since
+        retry_at = new.retry_at
+    meter = None
+    if new.meter != before.meter:
+        meter = new.meter
+    limited = None
+    if new.limited != before.limited:
+        limited = new.limited
+    interval: float | msgspec.UnsetType | None = msgspec.UNSET
+    if new.interval != before.interval:
+        interval = new.interval
     found = StateChange(
-        link=new.link if link else None,
-        reason=new.reason if link else "",
-        since=new.since if link else 0.0,
-        retry_at=new.retry_at if link else None,
-        meter=new.meter if new.meter != before.meter else None,
-        limited=new.limited if new.limited != before.limited else None,
-        interval=new.interval if new.interval != before.interval else msgspec.UNSET,
+        link=new_link,
+        reason=reason,
+        since=since,
+        retry_at=retry_at,
+        meter=meter,
+        limited=limited,
+        interval=interval,
     )
     if found == StateChange():
         return None
@@ -357,9 +375,10 @@ class RecordingReader:
             yield self._timed(entry)
         except DamagedLine as error:
             torn = not line.endswith(b"\n")
-            yield SkippedLine(
-                self._number, "the file ends in its middle" if torn else str(error), torn
-            )
+            reason = "the file ends in its middle"
+            if not torn:
+                reason = str(error)
+            yield SkippedLine(self._number, reason, torn)
 
     def _timed(self, entry: RecordingEntry) -> TimedEntry:
         moved = 0.0

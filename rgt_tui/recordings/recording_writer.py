@@ -256,7 +256,10 @@ class FleetRecorder:
             if size >= MOST_AT_ONCE:
                 break
             try:
-                line = self._lines.get(timeout=FLUSH_SECONDS if len(lines) == 1 else 0)
+                timeout = 0.0
+                if len(lines) == 1:
+                    timeout = FLUSH_SECONDS
+                line = self._lines.get(timeout=timeout)
             except queue.Empty:
                 break
         if lines:

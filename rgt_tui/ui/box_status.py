@@ -208,6 +208,7 @@ def spend_parts(state: FleetState) -> Parts:
             ),
         )
     ]
+    # A zero would take the room of a number that says something.
     if any(amount > 0 for _, amount in spend.idle_today):
         parts.append(
             (
@@ -256,6 +257,7 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     parts: Parts = [(1, make_line(Span(f"{glyph} {word}", tone)))]
     if box.sample is not None:
         up = box.sample.session.uptime_s
+        # The box may have been restarted since its last sample.
         if up is not None and not verdict.stale:
             parts.append((5, make_line(dim_span(translate("up ")), compact_time(up))))
         if box.sample.gpus:
@@ -320,8 +322,11 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
 def clock_left(reading: ClockReading, left: float) -> str:
     """Return the time left with a sign for its accuracy; a sign and days leave out the hours."""
     bound = health.ClockBound
+    unsigned = ""
+    if reading.approx:
+        unsigned = "~"
     sign = {bound.AT_LEAST: current_glyphs().at_least, bound.AT_MOST: current_glyphs().at_most}.get(
-        reading.bound, "~" if reading.approx else ""
+        reading.bound, unsigned
     )
     if sign and left >= DAY:
         return f"{sign}{int(left // DAY)}d"

@@ -61,6 +61,7 @@ def curve_parts(
     else:
         log = frame.log
     y = "log" if log else "linear"
+    # The chosen axis cannot be drawn: the header names the one drawn instead.
     if settings.is_log and not log:
         y = translate("linear (nothing above 0)")
     if settings.smooth:
@@ -70,20 +71,17 @@ def curve_parts(
     total, shown = len(board.runs) + left_out, board.shown_runs
     boxes = len({each.box for each in board.runs})
     count = f"{len(shown)} of {how_many(total, 'run')}"
+    shown_count = count
+    if boxes > 1:
+        shown_count = translate(
+            "{count} of {boxes}", count=count, boxes=how_many(boxes, "box", "boxes")
+        )
     parts: Parts = [
         (1, _label_value("", settings.metric)),
         (4, _label_value("x ", translate(settings.axis.value))),
         (2, _label_value("y ", y)),
         (3, _label_value(translate("smooth "), smooth)),
-        (
-            5,
-            _label_value(
-                "",
-                translate("{count} of {boxes}", count=count, boxes=how_many(boxes, "box", "boxes"))
-                if boxes > 1
-                else count,
-            ),
-        ),
+        (5, _label_value("", shown_count)),
     ]
     if seeds is not None and seeds.summary is not None:
         # Replaces the count of runs, with a rank that stays in narrow terminals.
@@ -295,14 +293,21 @@ def build_legend_entries(
         entry = _read_entry(
             each, cells.get((each.box, each.run.name)), board, now, shown=each.key in shown
         )
+        label = each.run.name
+        if several:
+            label = f"{each.box} {each.run.name}"
+        if each.key in shown:
+            why_missing = _off_the_axis(each.key, board, frame)
+        else:
+            why_missing = _why_not_drawn(each.key, board)
         made.append(
             LegendEntry(
                 each.key, board.run_number(each.key), *entry, each.key in shown,
                 list_notes(each, board),
-                f"{each.box} {each.run.name}" if several else each.run.name,
-                _off_the_axis(each.key, board, frame) if each.key in shown else _why_not_drawn(each.key, board),
+                label,
+                why_missing,
                 differs,
-                unseen[each.box],
+                unseen[each.box]
             )
         )  # fmt: skip
     return made
@@ -343,6 +348,7 @@ def _read_entry(
     state = ""
     if cell is not None:
         state = cell.state
+    # The queue only knows that the process lives; the run itself reports that it waits.
     if state == "running" and run.wait is not None:
         state = "holding"
     # An ended run makes no progress any more: an age would only grow.
@@ -387,6 +393,7 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
         undone = translate(", since redone") if gap.lost else ""
         text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
+    # Resumes and gaps come from two lists.
     found.sort(key=lambda note: note[0])
     most_notes = 3
     older = len(found) - most_notes
@@ -394,6 +401,7 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     if older > 0:
         shown.insert(0, (f"{older} earlier", Tone.DIM))
     best = board.best_point(each.key)
+    # One line per run would fill the legend.
     if best is not None and each.key in (board.selected, board.settings.reference):
         shown.append(
             (
@@ -526,6 +534,7 @@ def step_at_time(each: ShownRun, at: float | None) -> float | None:
     step = knots.step_of(at)
     if step is None:
         return None
+    # The step that was done then, not the one under way.
     return float(int(step))
 
 

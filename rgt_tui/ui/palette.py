@@ -117,21 +117,26 @@ class PaletteProvider(Provider):
         ]
 
     def _of_commands(self) -> list[PaletteEntry]:
-        return [
-            PaletteEntry(
-                f"{current_glyphs().warn} {command.shown_title}"
-                if command.dangerous
-                else command.shown_title,
-                command.shown_help,
-                partial(self.screen.run_action, command.textual_action),
-                command.id,
-                command.shown_key,
-                0.2,
-                command.dangerous,
+        entries = []
+        for command in self.current_commands():
+            if command.id == "app.palette":
+                continue
+            title = command.shown_title
+            if command.dangerous:
+                title = f"{current_glyphs().warn} {title}"
+            run = partial(self.screen.run_action, command.textual_action)
+            entries.append(
+                PaletteEntry(
+                    title,
+                    command.shown_help,
+                    run,
+                    command.id,
+                    command.shown_key,
+                    0.2,
+                    command.dangerous,
+                )
             )
-            for command in self.current_commands()
-            if command.id != "app.palette"
-        ]
+        return entries
 
     def _open_action(
         self, place: str, box: str | None, spot: ScreenPosition | None = None

@@ -217,7 +217,8 @@ def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     # First: after a reboot the boot clock restarts, so the times below would mean nothing.
     if plan.get("boot") != place.boot_id():
         return "the box was rebooted, or its container restarted, since it was armed"
-    mine, then = own_identity(), plan.get("identity") or {}
+    mine = own_identity()
+    then = plan.get("identity") or {}
     # Only names that both have: a variable may be missing in another process's environment.
     other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
     if other:
@@ -278,7 +279,8 @@ def store_json(folder: str, name: str, value: Mapping[str, Any]) -> None:
     Raises:
         PlanNotStored: neither is writable.
     """
-    data, why = jsonline.encode_line(dict(value)), "there is nowhere to write"
+    data = jsonline.encode_line(dict(value))
+    why = "there is nowhere to write"
     for where in _writable_folders(folder):
         try:
             ownership.ensure_private_folder(where)

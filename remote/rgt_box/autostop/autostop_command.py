@@ -185,13 +185,14 @@ def first_reading(folder: str, bound: JsonObject) -> JsonObject:
     time.sleep(max(stop_process.LEAST_GAP, stop_process.GAP * story.wait_factor()))
     sample, _ = sampler.read(wait=3.0)
     found = signs.read_signs(idle_clock.read_clocks(), sample, sampler)
-    verdict = idle_clock.judge_reading(
-        sample, found, {(pid, ticks) for pid, ticks in bound["accepted"]}
-    )
+    holders = {(pid, ticks) for pid, ticks in bound["accepted"]}
+    verdict = idle_clock.judge_reading(sample, found, holders)
     runs = saving.list_saving_runs(sample, found, bound)
     unsaving = [run.name for run in runs if not run.saves]
     accepted = bound["accept_unsaving"]
-    refused = [name for name in unsaving if name not in accepted and plan.ANY not in accepted]
+    refused = []
+    if plan.ANY not in accepted:
+        refused = [name for name in unsaving if name not in accepted]
     reasons = []
     if bound["mode"] == "lease" and bound["action"] == "park" and refused:
         reasons.append(f"not known to save on SIGTERM, and not accepted: {', '.join(refused)}")

@@ -122,7 +122,8 @@ def judge_reading(
 
 def cpu_demand_pct(process: Mapping[str, Any]) -> float:
     """Return the percent of a core that a process uses, plus what it waits for if it is starved."""
-    share, waits = process.get("cpu_pct") or 0.0, process.get("waits_pct") or 0.0
+    share = process.get("cpu_pct") or 0.0
+    waits = process.get("waits_pct") or 0.0
     # Percent of a core above which time spent waiting for a core counts as well, because a starved
     # process looks idle. A process that uses less only wakes up now and then.
     starved_pct = 1.0

@@ -218,7 +218,9 @@ class OwnStop:
         # vast.ai reports some errors with HTTP 200 and ``success: false``.
         if status != 200 or not isinstance(data, dict) or data.get("success") is False:
             return InstanceState("unknown", "answered %d%s" % (status, self._error_text(data)), "")
-        box = data if self.kind == "runpod" else data.get("instances")
+        box: Any = data
+        if self.kind != "runpod":
+            box = data.get("instances")
         # vast.ai sends a number, RunPod a string.
         if not isinstance(box, dict) or str(box.get("id")) != self._key.instance:
             return InstanceState("unknown", "answered with something other than this instance", "")

@@ -47,7 +47,10 @@ class FileProgress:
     def __init__(
         self, size: int, changed: int, lines: list[int] | None = None, last: str = ""
     ) -> None:
-        self.size, self.changed, self.lines, self.last = size, changed, lines, last
+        self.size = size
+        self.changed = changed
+        self.lines = lines
+        self.last = last
 
     def apply_change(self, path: str, seen: os.stat_result) -> bool:
         """Apply a newer state; return whether the file advanced: a repeated log line does not."""
@@ -57,12 +60,15 @@ class FileProgress:
         remembered = 500
         before = self.size
         same = (before, self.changed) == (seen.st_size, seen.st_mtime_ns)
-        self.size, self.changed = seen.st_size, seen.st_mtime_ns
+        self.size = seen.st_size
+        self.changed = seen.st_mtime_ns
         if same:
             return False
         if self.lines is None:
             return True
-        start = before if 0 <= before <= seen.st_size else 0
+        start = 0
+        if 0 <= before <= seen.st_size:
+            start = before
         start = max(start, seen.st_size - most)
         with open(path, "rb") as file:
             file.seek(start)
@@ -90,7 +96,8 @@ class ProgressWatch:
     def __init__(
         self, every: float, limit_s: float, wait: float, saved: Mapping[str, Any] | None = None
     ) -> None:
-        self._limit_s, self._wait = limit_s, wait
+        self._limit_s = limit_s
+        self._wait = wait
         self._clock = idle_clock.IdleClock(every)
         self._files: dict[str, FileProgress] = {}
         self._runs: set[Process] = set()
@@ -129,10 +136,13 @@ class ProgressWatch:
         accepted: Collection[Process],
     ) -> IdleVerdict:
         """Return the verdict of a reading; live runs without progress do not count as work."""
-        rows = [row for row in signs.get("processes") or [] if row.get("run") or row.get("vram")]
-        rows = [row for row in rows if not row.get("notebook")] + list(signs.get("runners") or [])
+        processes = signs.get("processes") or []
+        rows = [row for row in processes if row.get("run") or row.get("vram")]
+        rows = [row for row in rows if not row.get("notebook")]
+        rows += signs.get("runners") or []
         read, error = self._read_rows(rows)
-        active, self._advanced = [*signs.get("active", ()), *self._advanced], []
+        active = [*signs.get("active", ()), *self._advanced]
+        self._advanced = []
         unknown = [*signs.get("unknown", ())]
         if error is not None:
             unknown.append(f"the progress of the runs cannot be read: {error}")
@@ -143,7 +153,8 @@ class ProgressWatch:
         self.evidence = ()
         if not read or idle_s is None or idle_s < self._limit_s:
             return idle_clock.judge_reading(sample, signs, accepted)
-        busiest = max((float(card["util"] or 0) for card in sample.get("gpus") or []), default=None)
+        loads = [float(card["util"] or 0) for card in sample.get("gpus") or []]
+        busiest = max(loads, default=None)
         self.evidence = tuple(
             _describe_run(row, read[row["pid"], row["ticks"]], idle_s, busiest)
             for row in rows

@@ -53,13 +53,11 @@ def copy_results(
     outside = [path for path in sources if not is_kept(path, durable)]
     outside += [path for path in mounts_within(sources, durable) if not _is_ignored(path, ignore)]
     inside = sum(is_kept(path, durable) for path in sources)
-    hidden = [
-        path
-        for run in _found_runs()
-        for path in run.container_paths()
-        if not _is_ignored(path, ignore)
-    ]
-    problems = [f"{path}: is in a container, from which nothing can be copied" for path in hidden]
+    problems: list[str] = []
+    for run in _found_runs():
+        for path in run.container_paths():
+            if not _is_ignored(path, ignore):
+                problems.append(f"{path}: is in a container, from which nothing can be copied")
     if not outside and not problems:
         return CopySummary(
             "every known result (%d directories) is on storage that survives a stop" % inside, []
@@ -130,7 +128,8 @@ class ResultMirror(mirror.MirrorRun):
         # Times a tree is copied again while its files keep disappearing.
         walks = 3
         for _ in range(walks):
-            self._gone, self.lost = 0, []
+            self._gone = 0
+            self.lost = []
             self.copy_tree()
             if not self._gone:
                 return
@@ -217,14 +216,13 @@ def is_kept(path: str, durable: list[str]) -> bool:
 
 def mounts_within(sources: list[str], durable: list[str]) -> list[str]:
     """Return mount points inside durable results: these disks and tmpfs may not survive a stop."""
-    points = map(os.fsdecode, result_walk.read_mounts().rows)
-    return [
-        point
-        for point in points
-        if any(is_below(point, source) for source in sources)
-        and is_kept(os.path.dirname(point), durable)
-        and not is_kept(point, durable)
-    ]
+    found: list[str] = []
+    for point in map(os.fsdecode, result_walk.read_mounts().rows):
+        if not any(is_below(point, source) for source in sources):
+            continue
+        if is_kept(os.path.dirname(point), durable) and not is_kept(point, durable):
+            found.append(point)
+    return found
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -57,7 +57,8 @@ def list_saving_runs(
     rows: dict[str, SavingRun] = {}
     for row in signs.get("processes") or []:
         # A cell leads a session of its own, so its session ID finds all of its descendants.
-        name, cell = row["run"], cells.get(processes.cell_session(row["pid"], cells) or 0)
+        name = row["run"]
+        cell = cells.get(processes.cell_session(row["pid"], cells) or 0)
         if cell is not None:
             name = cell[0]
         holds = row["vram"] or row["rss"] >= (1 << 30)
@@ -85,8 +86,11 @@ def list_saving_runs(
 def command_label(cmd: str) -> str:
     """Return a short label of a command line: the program and its first non-option argument."""
     words = cmd.split()
+    program = "?"
+    if words:
+        program = os.path.basename(words[0])
     rest = [os.path.basename(word) for word in words[1:] if not word.startswith("-")]
-    return " ".join([os.path.basename(words[0]) if words else "?", *rest[:1]])[:80]
+    return " ".join([program, *rest[:1]])[:80]
 
 
 def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
@@ -102,11 +106,11 @@ def is_ours(pid: int, folders: tuple[str, ...] = ()) -> bool:
         return True
     started = procstat.boot_time() + (procstat.start_ticks(pid) or 0) / procstat.CLOCK_TICKS
     for folder in folders:
-        last = (files.read_json(os.path.join(folder, "run.json"), 1 << 20) or {}).get("last")
+        run = files.read_json(os.path.join(folder, "run.json"), 1 << 20) or {}
+        last = run.get("last")
+        at = None
         if isinstance(last, dict):
             at = last.get("time")
-        else:
-            at = None
         # run.json of an earlier process proves nothing about this one. Two seconds: the start time
         # is computed from the boot time, which follows clock adjustments.
         if isinstance(at, (int, float)) and at >= started - 2.0:
@@ -159,7 +163,8 @@ def runner_processes(jobs: list[str]) -> list[tuple[int, int]]:
         ]
         for path in [*paths, *(queue_state.lane_lock_path(job, name) for name in names)]:
             holder: Mapping[str, Any] = files.lock_holder(path)
-            pid, ticks = holder.get("pid"), holder.get("ticks")
+            pid = holder.get("pid")
+            ticks = holder.get("ticks")
             known = (
                 isinstance(pid, int) and isinstance(ticks, int) and procstat.is_alive(pid, ticks)
             )
@@ -175,7 +180,8 @@ def ask_runs_to_save(jobs: list[str]) -> tuple[list[str], list[str]]:
         Names of the runs that were asked, and of the runs that were left alone, as SIGTERM is not
         known to make them save.
     """
-    asked, unasked = [], []
+    asked = []
+    unasked = []
     known = [*jobs, *state_files.known_launched_jobs(), *job_making.job_folders()]
     for folder in dict.fromkeys(map(os.path.abspath, known)):
         cells = running_cells([folder]).values()

@@ -213,7 +213,8 @@ def check_address(url: str) -> str:
             and not any(char <= " " for char in url)
         )
     except ValueError:
-        fine, host = False, ""
+        fine = False
+        host = ""
     if not fine or parts.scheme not in ("https", "http"):
         raise Undelivered("the address is not an https address", final=True)
     if parts.scheme == "http" and host not in LOOPBACK:
@@ -248,7 +249,8 @@ def load_address(folder: str) -> SinkAddress | None:
     if not ownership.is_ours(path):
         return None
     found = files.read_json(path, 65536) or {}
-    url, token = found.get("url"), found.get("token")
+    url = found.get("url")
+    token = found.get("token")
     if isinstance(url, str) and url:
         return SinkAddress(url, token if isinstance(token, str) else "")
     return None
@@ -269,11 +271,9 @@ class EventSender:
     def send_disk_full(self, disks: list[JsonObject]) -> None:
         """Send ``disk-full`` once each time a disk fills up."""
         for disk in disks:
-            mount, used, free = (
-                str(disk.get("mount")),
-                disk.get("bytes_used"),
-                disk.get("bytes_free"),
-            )
+            mount = str(disk.get("mount"))
+            used = disk.get("bytes_used")
+            free = disk.get("bytes_free")
             shares = [
                 used / (used + free)
                 if used is not None and free is not None and used + free
@@ -399,7 +399,10 @@ def _store_address(folder: str) -> int:
         )
         return USAGE
     lines = data.decode("utf-8", "replace").split("\n")
-    address = SinkAddress(lines[0].strip(), lines[1].strip() if len(lines) > 1 else "")
+    token = ""
+    if len(lines) > 1:
+        token = lines[1].strip()
+    address = SinkAddress(lines[0].strip(), token)
     try:
         check_address(address.url)
         ownership.ensure_private_folder(folder)

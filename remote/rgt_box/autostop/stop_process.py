@@ -88,7 +88,8 @@ def run_stop_attempt(folder: str, mode: str) -> int:
     if held is None:
         return 3
     # The recorder reads the mode from the lock to show the right countdown as stopping.
-    held.write_owner({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "mode": mode})
+    pid = os.getpid()
+    held.write_owner({"pid": pid, "ticks": procstat.start_ticks(pid), "mode": mode})
     # The recorder blocks these signals, and child processes inherit the mask.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     armed = plan.load_plans(folder).get(mode)
@@ -144,7 +145,9 @@ class StopAttempt:
     """
 
     def __init__(self, folder: str, armed: JsonObject) -> None:
-        self._folder, self._armed, self._mode = folder, armed, str(armed["mode"])
+        self._folder = folder
+        self._armed = armed
+        self._mode = str(armed["mode"])
         self._began = time.time()
         self._locks: list[files.FileLock] = []
         self._newest: int | None = None
@@ -436,7 +439,8 @@ class StopAttempt:
         # Seconds to scan all results.
         walk = 120.0
         now = work_signs.newest_change(roots, time.monotonic() + walk, time.time())
-        before, self._newest = self._newest, now.mark
+        before = self._newest
+        self._newest = now.mark
         if not now.whole:
             return ["the results could not be checked within %d s" % walk]
         # The first check compares times, the later ones compare with the check before. One second
@@ -454,7 +458,8 @@ class StopAttempt:
             StopFailed: something could not be copied.
         """
         durable = self._armed["durable"]
-        then, now = self._armed.get("devices") or {}, plan.device_numbers(durable)
+        then = self._armed.get("devices") or {}
+        now = plan.device_numbers(durable)
         # After an unmount the path is on the root disk, which the stop may erase.
         moved = [path for path in durable if now[path] != then.get(path)]
         if moved:
@@ -537,7 +542,8 @@ class StopAttempt:
             # A large checkpoint takes minutes: as long as files grow, the run is saving.
             newest = work_signs.newest_change(folders, now + 5.0)
             if newest != seen:
-                seen, grown = newest, now
+                seen = newest
+                grown = now
             waited = now - began
             if waited > SAVE_MOST * wait_factor() or (
                 waited > SAVE_LEAST * wait_factor() and now - grown > SAVE_QUIET * wait_factor()

@@ -133,7 +133,8 @@ class EventTail:
             mark = files.signature(path)
             if mark is None:
                 continue
-            inode, size = mark[0], mark[1]
+            inode = mark[0]
+            size = mark[1]
             before = self._seen.get(path)
             if before == (inode, size):
                 continue
@@ -260,7 +261,8 @@ def write_to_terminals(words: str) -> int:
     message = (
         f"\r\nrgt: {_printable_text(words)}.\r\nTo keep it: {_printable_text(keep_command())}\r\n"
     )
-    reached, others = 0, False
+    reached = 0
+    others = False
     for path in sorted(quiet_signs.terminals()):
         try:
             seen = os.stat(path)

@@ -70,7 +70,8 @@ class AutostopMonitor:
     """
 
     def __init__(self, folder: str, event: Callable[[str, str, str], None]) -> None:
-        self._folder, self._event = folder, event
+        self._folder = folder
+        self._event = event
         self._sink = sink.EventSender(folder)
         self._tail = story.EventTail(folder)
         self._mark: Any = None
@@ -179,9 +180,11 @@ class AutostopMonitor:
         if mark == self._mark:
             return
         self._mark = mark
-        before, self._plans = self._plans, plan.load_plans(self._folder)
+        before = self._plans
+        self._plans = plan.load_plans(self._folder)
         for mode in plan.MODES:
-            old, new = before.get(mode), self._plans.get(mode)
+            old = before.get(mode)
+            new = self._plans.get(mode)
             if new is None:
                 self._counts.pop(mode, None)
                 self._states.pop(mode, None)
@@ -280,7 +283,8 @@ class AutostopMonitor:
         """Advance the countdown of one armed stop."""
         if self._is_stopping(mode, at):
             return
-        armed, count = self._plans[mode], self._counts[mode]
+        armed = self._plans[mode]
+        count = self._counts[mode]
         if mode == "lease" and self._states.get(mode) == "failed" and self._unaccepted_runs():
             self._stops[mode] = None  # already reported; the lease does not end these runs
             return
@@ -434,7 +438,8 @@ class AutostopMonitor:
 
     def _status_row(self, mode: str, at: ClockReading) -> JsonObject:
         armed = self._plans[mode]
-        idle, stops = self._clock.idle_s(at), self._stops.get(mode)
+        idle = self._clock.idle_s(at)
+        stops = self._stops.get(mode)
         row: JsonObject = {
             "mode": mode,
             "action": armed["action"],
@@ -477,7 +482,8 @@ class AutostopMonitor:
         # An idle box should not write to its disk with every sample.
         if now == self._saved and at.boot - self._said < say_every:
             return
-        self._saved, self._said = now, at.boot
+        self._saved = now
+        self._said = at.boot
         holders = [
             {"pid": row["pid"], "started": row["started"], "cmd": row["cmd"], "bytes": row["bytes"]}
             for row in self._verdict.holders[:HOLDERS]

@@ -157,17 +157,16 @@ class WorkSigns:
     def _processes(
         self, passed: float, sample: Mapping[str, Any], cards: Mapping[int, set[int]]
     ) -> list[JsonObject]:
-        runs = {
-            proc["pid"]: str(proc.get("run") or proc.get("cmd") or "")
-            for proc in sample.get("procs") or []
-        }
-        listed = {
-            user["pid"]: user.get("bytes")
-            for card in sample.get("gpus") or []
-            for user in card.get("procs") or []
-            if user.get("mapped")
-        }
-        before, self._cpu = self._cpu, {}
+        runs = {}
+        for proc in sample.get("procs") or []:
+            runs[proc["pid"]] = str(proc.get("run") or proc.get("cmd") or "")
+        listed = {}
+        for card in sample.get("gpus") or []:
+            for user in card.get("procs") or []:
+                if user.get("mapped"):
+                    listed[user["pid"]] = user.get("bytes")
+        before = self._cpu
+        self._cpu = {}
         boot = procstat.boot_time()
         found = []
         for pid in _other_pids():
@@ -281,7 +280,8 @@ class ResultWatch:
     """
 
     def __init__(self, jobs: list[str], patterns: list[str]) -> None:
-        self._jobs, self._patterns = jobs, patterns
+        self._jobs = jobs
+        self._patterns = patterns
         self._known: dict[str, int] | None = None
         """Directory → hash of its entries. None until the first full pass: only later changes are
         new."""
@@ -302,7 +302,8 @@ class ResultWatch:
             if self._known is not None and self._known.get(top) != self._now[top]:
                 news = top
         if not self._left:
-            self._known, self._now = self._now, {}
+            self._known = self._now
+            self._now = {}
         return news
 
 
@@ -370,7 +371,10 @@ def newest_change(folders: list[str], deadline: float, until: float = float("inf
         deadline: When to give up (monotonic clock).
         until: Ignore later ctimes (epoch seconds): they were made while the clock was wrong.
     """
-    newest, path, mark, left = 0, "", 0, list(folders)
+    newest = 0
+    path = ""
+    mark = 0
+    left = list(folders)
     while left:
         if time.monotonic() > deadline:
             return NewestChange(newest, path, mark, False)
@@ -379,7 +383,8 @@ def newest_change(folders: list[str], deadline: float, until: float = float("inf
             # XOR does not depend on the order, which scandir does not guarantee.
             mark ^= hash(entry)
             if newest < entry.changed <= until * 1e9:
-                newest, path = entry.changed, entry.path
+                newest = entry.changed
+                path = entry.path
             if entry.folder and entry.path != top:
                 left.append(entry.path)
     return NewestChange(newest, path, mark, True)

@@ -39,7 +39,10 @@ class FileCursor:
     """
 
     def __init__(self, inode: int, offset: int, length: int, digest: str) -> None:
-        self.inode, self.offset, self.length, self.digest = inode, offset, length, digest
+        self.inode = inode
+        self.offset = offset
+        self.length = length
+        self.digest = digest
 
     @classmethod
     def parse(cls, text: str) -> FileCursor:
@@ -50,6 +53,7 @@ class FileCursor:
         """
         inode, offset, length, digest = text.split(":")
         cursor = cls(int(inode), int(offset), int(length), digest)
+        # A cursor comes from the client: unchecked, its length would decide how much is read.
         if cursor.offset < 0 or not 0 <= cursor.length <= min(KEPT, cursor.offset):
             raise ValueError(text)
         return cursor
@@ -106,6 +110,7 @@ class ExactReader:
             if not self._open_moved_file(cursor):
                 raise
             return None
+        # Both: an inode is used again for the next file, and copytruncate keeps it with new text.
         if self.inode == cursor.inode and cursor.matches_file(self._fd):
             self._seek_to(cursor)
             return None
@@ -123,11 +128,13 @@ class ExactReader:
 
     def nth_line(self, number: int) -> None:
         """Seek to the start of a line, counted from 1; to the end if there are fewer lines."""
-        left, at = number - 1, 0
+        left = number - 1
+        at = 0
         while left > 0:
             data = os.pread(self._fd, COUNTED, at)
             if not data:
                 break
+            # Counting a whole block is far cheaper than finding each of its line ends.
             found = data.count(b"\n")
             if found < left:
                 left -= found
@@ -136,8 +143,10 @@ class ExactReader:
             place = -1
             for _ in range(left):
                 place = data.index(b"\n", place + 1)
-            at, left = at + place + 1, 0
-        self.size, self.offset = os.fstat(self._fd).st_size, at
+            at = at + place + 1
+            left = 0
+        self.size = os.fstat(self._fd).st_size
+        self.offset = at
 
     def count_lines(self, until: int) -> int:
         """Return how many lines end before a byte."""
@@ -158,13 +167,15 @@ class ExactReader:
             end = min(limit, os.fstat(self._fd).st_size)
         data = os.pread(self._fd, min(BLOCK, max(0, end - self.offset)), self.offset)
         self.offset += len(data)
+        # Kept to notice a rewrite that leaves the file at least as long as before.
         self._tail = (self._tail + data)[-KEPT:]
         return data
 
     def restarted(self) -> bool:
         """Return whether the file was truncated or rewritten; if so, restart from offset 0."""
         found = os.fstat(self._fd)
-        seen, self._seen = self._seen, (found.st_size, found.st_mtime_ns)
+        seen = self._seen
+        self._seen = (found.st_size, found.st_mtime_ns)
         self.size = found.st_size
         length = len(self._tail)
         # Size and mtime first: comparing the text costs a read at each poll.
@@ -172,7 +183,8 @@ class ExactReader:
             seen == self._seen or os.pread(self._fd, length, self.offset - length) == self._tail
         ):
             return False
-        self.offset, self._tail = 0, b""
+        self.offset = 0
+        self._tail = b""
         return True
 
     def next_file(self) -> str | None:
@@ -193,8 +205,11 @@ class ExactReader:
             return "removed"
         if named.st_ino == mine.st_ino and named.st_dev == mine.st_dev:
             return None
+        # A rotation creates the new file first: until it has text, the writer may still use the old
+        # one.
         if named.st_size == 0 and mine.st_nlink > 0:
             return None
+        # Several rotations may have passed since the last poll: nothing between them is skipped.
         between = successor(self.path, mine)
         try:
             if between is not None:
@@ -215,8 +230,11 @@ class ExactReader:
     def _use_file(self, fd: int) -> None:
         self.close()
         found = os.fstat(fd)
-        self._fd, self.inode, self.size = fd, found.st_ino, found.st_size
-        self.offset, self._tail = 0, b""
+        self._fd = fd
+        self.inode = found.st_ino
+        self.size = found.st_size
+        self.offset = 0
+        self._tail = b""
 
     def _seek_to(self, cursor: FileCursor) -> None:
         self.offset = cursor.offset
@@ -227,6 +245,8 @@ class ExactReader:
         found = list(list_rotated_files(self.path))
         # Minimum hashed bytes that distinguish a copy of the text from another file.
         enough = 16
+        # By content only after every inode was compared: the copy and the original have the same
+        # text.
         for sure in (True, False):
             for candidate, status in found:
                 if (status.st_ino == cursor.inode) is not sure or not (

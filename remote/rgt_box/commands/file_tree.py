@@ -44,9 +44,12 @@ class TreeEntry:
     __slots__ = ("_folder", "_name", "kind", "path", "stat", "text")
 
     def __init__(self, folder: int, name: str, path: bytes) -> None:
-        self._folder, self._name, self.path = folder, name, path
+        self._folder = folder
+        self._name = name
+        self.path = path
         self.stat: os.stat_result | None = None
-        self.kind, self.text = ERROR, ""
+        self.kind = ERROR
+        self.text = ""
         try:
             self.stat = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
@@ -54,7 +57,8 @@ class TreeEntry:
             return
         for test, kind, text in KINDS:
             if test(self.stat.st_mode):
-                self.kind, self.text = kind, text
+                self.kind = kind
+                self.text = text
 
     def open_file(self) -> int:
         """Open a regular file for reading.
@@ -96,7 +100,8 @@ class TreeEntry:
 
     def mark_failed(self, text: str) -> TreeEntry:
         """Turn this entry into an error entry and return it."""
-        self.kind, self.text = ERROR, text
+        self.kind = ERROR
+        self.text = text
         return self
 
 
@@ -147,6 +152,7 @@ def walk_tree(root: str, left_out: frozenset[bytes] = frozenset()) -> Iterator[T
 
 def _list_entries(folder: int, prefix: bytes) -> Iterator[TreeEntry]:
     try:
+        # By descriptor: the directory may have been renamed or replaced since it was opened.
         names = os.listdir(folder)
     except OSError as error:
         # Report the directory itself; its own entry has been yielded already.
@@ -161,7 +167,10 @@ def _list_entries(folder: int, prefix: bytes) -> Iterator[TreeEntry]:
 
 def _error_entry(prefix: bytes, text: str) -> TreeEntry:
     entry = TreeEntry.__new__(TreeEntry)
-    entry.path, entry.stat, entry.kind, entry.text = prefix or b".", None, ERROR, text
+    entry.path = prefix or b"."
+    entry.stat = None
+    entry.kind = ERROR
+    entry.text = text
     return entry
 
 
@@ -187,7 +196,8 @@ def name_fields(path: bytes, key: str = "path") -> JsonObject:
 
 def raw_name(row: JsonObject) -> bytes | None:
     """Return the raw bytes of the ``path`` written by `name_fields`; None without one."""
-    coded, plain = row.get("path_b64"), row.get("path")
+    coded = row.get("path_b64")
+    plain = row.get("path")
     if isinstance(coded, str):
         import base64
 
@@ -223,6 +233,7 @@ def parse_words(
             rest.append(word)
             name, equals, _ = word.partition("=")
             if spec.get(name, "flag") != "flag" and not equals:
+                # The value of an option may begin with a dash, or look like a path.
                 rest += [value for value in [next(words, None)] if value is not None]
         else:
             paths.append(word)

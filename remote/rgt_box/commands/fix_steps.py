@@ -109,9 +109,11 @@ def run_pipeline(
     import subprocess
 
     children: list[subprocess.Popen[bytes]] = []
+    # One pipe for the last program's output and all errors, so that they stay in order.
     reader, writer = os.pipe()
     source: Any = subprocess.DEVNULL
-    output, cut = b"", ""
+    output = b""
+    cut = ""
     try:
         for words in stages:
             target = subprocess.PIPE
@@ -122,7 +124,9 @@ def run_pipeline(
                 stdin=source,
                 stdout=target,
                 stderr=writer,
+                # Its own process group, so that all it starts is ended with it.
                 start_new_session=True,
+                # The client reads the output: it must not be in the box's language.
                 env=dict(os.environ, LC_ALL="C.UTF-8"),
             )
             children.append(child)
@@ -142,7 +146,8 @@ def run_pipeline(
                 break
             output += piece
             if len(output) > most_bytes:
-                output, cut = output[:most_bytes], "more than %d KiB" % (most_bytes >> 10)
+                output = output[:most_bytes]
+                cut = "more than %d KiB" % (most_bytes >> 10)
                 break
     except OSError as error:
         return 127, output + f"{stages[len(children)][0]}: {error_text(error)}".encode(), ""
@@ -197,6 +202,8 @@ class _RemovalCount:
         name = os.path.basename(path).decode("utf-8", "replace")
         key = (found.st_dev, found.st_ino)
         self.seen.add(key)
+        # Size and mtime as well as the inode: a preview must not cover a file that has changed
+        # since.
         self.digest.update(
             b"%s\0%d %d %d\n" % (path, found.st_ino, found.st_size, found.st_mtime_ns)
         )
@@ -261,14 +268,18 @@ def _list_path_objections(name: str, path: str, keep: list[str]) -> list[str]:
         return ["not an absolute path of at least two levels"]
     if not os.path.lexists(path):
         return ["there is no such path"]
+    # A link on the way could be pointed elsewhere between the preview and the removal.
     if os.path.realpath(path) != path:
         return [f"it is reached through a link: it is {os.path.realpath(path)}"]
     if os.path.islink(path):
         return ["it is a link that leads to itself"]
     if os.path.ismount(path):
         return ["a disk is mounted there"]
-    kept = [one for one in (*keep, place.state_dir(), landing.agent_home()) if one.startswith("/")]
+    kept = [*keep, place.state_dir(), landing.agent_home()]
     for one in dict.fromkeys(kept):
+        if not one.startswith("/"):
+            continue
+        # Both spellings: the path of the preview has no links, a path to keep may.
         for spelled in (one, os.path.realpath(one)):
             if files.is_below(spelled, name) or files.is_below(name, spelled):
                 return [f"it is or has to do with {one}, which rgt keeps"]
@@ -280,7 +291,8 @@ def _list_path_objections(name: str, path: str, keep: list[str]) -> list[str]:
 
 def _count_entries(path: str, count: _RemovalCount) -> None:
     """Count everything below a path; add reasons to refuse it."""
-    most_entries, seconds = 1_000_000, 60.0
+    most_entries = 1_000_000
+    seconds = 60.0
     deadline = time.monotonic() + seconds
     top = os.lstat(path)
     if stat.S_ISDIR(top.st_mode):
@@ -325,7 +337,8 @@ def find_open_handles(path: str, seen: set[tuple[int, int]]) -> tuple[list[JsonO
         path: Where they are; for files that are only mapped into memory.
         seen: Device and inode of each file.
     """
-    found, unread = [], 0
+    found = []
+    unread = 0
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -337,12 +350,15 @@ def find_open_handles(path: str, seen: set[tuple[int, int]]) -> tuple[list[JsonO
             continue
         except OSError:
             continue  # it has ended
-        reads, writes = 0, 0
+        reads = 0
+        writes = 0
         for handle in handles:
             if _is_among("/proc/%d/fd/%s" % (pid, handle), seen):
-                reads, writes = reads + 1, writes + _is_writing(pid, handle)
+                reads = reads + 1
+                writes = writes + _is_writing(pid, handle)
         works = _is_among("/proc/%d/cwd" % pid, seen)
         maps = procstat.read_whole("/proc/%d/maps" % pid) or b""
+        # A mapped file needs no open descriptor.
         mapped = b" " + os.fsencode(path) + b"/" in maps
         if reads or works or mapped:
             name = procstat.read_bytes("/proc/%d/comm" % pid) or b"?"
@@ -396,9 +412,12 @@ def remove_previewed(path: str, keep: list[str], digest: str) -> JsonObject:
     except OSError:
         aside = path
     else:
+        # Programs that open files by path do not reach it any more: this count still holds at the
+        # removal.
         again = inspect_removal(aside, keep, path)
         if again["digest"] != digest or again["refused"]:
             why = "a file was added while it was removed: nothing was removed, look again"
+            # The program has created its directory again: moving back would overwrite it.
             if os.path.lexists(path):
                 why += f"; the files are in {aside}"
             else:

@@ -68,7 +68,8 @@ def _check_throttling(gpu: Gpu) -> Verdict:
 
 
 def _check_pcie_width(gpu: Gpu) -> Verdict:
-    width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    width = gpu.get("pcie_width")
+    most = gpu.get("pcie_width_max")
     if width is None or most is None:
         return None, "the driver does not say"
     # The PCIe generation drops while a card idles; missing lanes stay missing.
@@ -84,6 +85,7 @@ def _check_memory_owners(gpu: Gpu) -> Verdict:
     nobody = unexplained(gpu)
     if gpu.get("vram_used") is None:
         return None, "the driver does not say"
+    # The driver itself uses some memory that belongs to no process.
     if nobody < UNEXPLAINED:
         return True, "all memory in use has an owner"
     text = "%.1f GiB are used by no process that the driver lists" % (nobody / 2**30)
@@ -109,6 +111,7 @@ def main(argv: list[str]) -> int:
     sampler = GpuSampler(None, folder)
     gpus, error = sampler.read_raw(WAIT)
     if sampler.has_nvidia_driver:
+        # The recorder remembers where it has read to: this verb must not move that.
         watch = XidWatch(folder, remember=False)
     else:
         watch = None

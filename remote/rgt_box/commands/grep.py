@@ -32,7 +32,9 @@ class ReadBudget:
     """The number of bytes that may still be read."""
 
     def __init__(self, left: int) -> None:
-        self.left, self.read, self.cut = left, 0, False
+        self.left = left
+        self.read = 0
+        self.cut = False
 
 
 def lines_backwards(fd: int, budget: ReadBudget) -> Iterator[tuple[int, bytes]]:
@@ -75,7 +77,8 @@ def lines_backwards(fd: int, budget: ReadBudget) -> Iterator[tuple[int, bytes]]:
         held = data[:stop]
         if len(held) > LONGEST:
             yield end, held
-            held, last = b"", True
+            held = b""
+            last = True
     if held or not last:
         yield 0, held
 
@@ -112,6 +115,7 @@ def regions_backwards(fd: int, end: int, budget: ReadBudget) -> Iterator[tuple[i
             first = data.find(b"\n") + 1
         if end > 0 and not first:
             held = data + held
+            # A line of any length must not be collected without a limit; it is split here.
             if len(held) <= PIECE + LONGEST:
                 continue
         else:
@@ -129,11 +133,13 @@ def quick_search(
 ) -> tuple[bytes, re.Pattern[bytes] | None] | None:
     """Return a (text, bytes regex) that searches many lines at once; None to match line by line."""
     raw = pattern.encode("utf-8", "replace")
+    # Lower case of bytes covers ASCII only.
     if fixed and not (fold and not pattern.isascii()):
         return (raw.lower() if fold else raw), None
     if fixed or not pattern.isascii() or _ALONE.search(raw):
         return None
     try:
+        # MULTILINE: ^ and $ have to match at each line of the piece.
         return b"", re.compile(raw, (re.IGNORECASE if fold else 0) | re.MULTILINE)
     except (re.error, RecursionError, OverflowError):
         return None
@@ -192,13 +198,14 @@ class LogSearch:
         quick: tuple[bytes, re.Pattern[bytes] | None] | None,
         given: JsonObject,
     ) -> None:
-        self._pattern, self._quick, self._fold = pattern, quick, given["ignore-case"]
-        self._most, self._context = (
-            _value_or_default(given["max"], 100),
-            min(50, _value_or_default(given["context"], 0)),
-        )
+        self._pattern = pattern
+        self._quick = quick
+        self._fold = given["ignore-case"]
+        self._most = _value_or_default(given["max"], 100)
+        self._context = min(50, _value_or_default(given["context"], 0))
         self._counts = given["count"]
-        self._cut, self._every = _value_or_default(given["cut"], MAX_LINE), given["progress"]
+        self._cut = _value_or_default(given["cut"], MAX_LINE)
+        self._every = given["progress"]
         self._room = _value_or_default(given["most-kib"], 1 << 40) << 10
         self.budget = ReadBudget(_value_or_default(given["limit-mib"], 256) << 20)
         self.matches = self.files = 0
@@ -256,6 +263,8 @@ class LogSearch:
         """Yield (start, end) of the matching lines, the last one first."""
         bars = b"\r" in region  # a progress bar: each of its states is a line
         assert self._quick is not None
+        # In bytes, "." and character classes match parts of a character, so only ASCII text can be
+        # searched this way.
         if self._quick[1] is not None and (bars or not region.isascii()):
             for left, right in reversed(list(_line_spans(region))):
                 if self._pattern.search(region[left:right].decode("utf-8", "replace")):
@@ -263,10 +272,15 @@ class LogSearch:
             return
         needle, expression = self._quick
         if expression is None:
-            text, stop = region.lower() if self._fold else region, len(region)
+            if self._fold:
+                text = region.lower()
+            else:
+                text = region
+            stop = len(region)
             at = text.rfind(needle, 0, stop)
             while at >= 0:
                 left, right = _row_around(region, at, bars)
+                # A match may not span two states of a progress bar.
                 if at + len(needle) <= right:
                     yield left, right
                     stop = left
@@ -281,6 +295,7 @@ class LogSearch:
             if match is None:
                 break
             left, right = _row_around(region, match.start(), bars)
+            # The match in the piece may span several lines (``\s``): the line itself has to match.
             if left < len(region) and self._pattern.search(region[left:right].decode()):
                 places.append((left, right))
             at = right + 1
@@ -356,6 +371,7 @@ def main(argv: list[str]) -> int:
         os.nice(10)
     search = LogSearch(pattern, quick_search(paths[0], found["fixed"], found["ignore-case"]), found)
     signal.signal(signal.SIGALRM, _raise_timeout)
+    # A regular expression can take exponential time, and only a signal ends a match.
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         for path in list_files_to_search(paths[1:], search):
@@ -411,7 +427,10 @@ def _files_newest_first(folder: str) -> list[str]:
     found: list[tuple[int, str]] = []
     for entry in file_tree.walk_tree(folder):
         if entry.kind == file_tree.FILE and entry.stat is not None:
-            found.append((-entry.stat.st_mtime_ns, os.path.join(folder, os.fsdecode(entry.path))))
+            path = os.path.join(folder, os.fsdecode(entry.path))
+            found.append((-entry.stat.st_mtime_ns, path))
+        # More than are searched, so that the newest are among them; a directory of millions still
+        # ends.
         if len(found) > 10 * MOST_FILES:
             break
     return [path for _, path in sorted(found)]
@@ -419,12 +438,15 @@ def _files_newest_first(folder: str) -> list[str]:
 
 def _row_around(region: bytes, at: int, bars: bool) -> tuple[int, int]:
     """Return (start, end) of the line that contains a byte."""
-    left, right = region.rfind(b"\n", 0, at) + 1, region.find(b"\n", at)
-    right = len(region) if right < 0 else right
+    left = region.rfind(b"\n", 0, at) + 1
+    right = region.find(b"\n", at)
+    if right < 0:
+        right = len(region)
     if bars:
         left = max(left, region.rfind(b"\r", left, at) + 1)
         end = region.find(b"\r", at, right)
-        right = right if end < 0 else end
+        if end >= 0:
+            right = end
     return left, right
 
 

@@ -37,7 +37,8 @@ def hash_open_file(fd: int, into: int | None = None) -> tuple[str, int]:
     Raises:
         OSError: as reading and writing do.
     """
-    found, total = new_sha256(), 0
+    found = new_sha256()
+    total = 0
     buffer = bytearray(CHUNK)
     view = memoryview(buffer)
     os.lseek(fd, 0, os.SEEK_SET)
@@ -153,7 +154,8 @@ class HashCache:
             return  # a user who can write to the file could fake any hash
         for row in (files.read_file(path, 4 * MOST) or b"").splitlines():
             found = jsonline.loads_dict(row) or {}
-            key, digest = found.get("k"), found.get("h")
+            key = found.get("k")
+            digest = found.get("h")
             if isinstance(key, str) and isinstance(digest, str) and len(digest) == 64:
                 self._known[key] = digest
         try:

@@ -126,6 +126,7 @@ def _write_manifest(
 ) -> None:
     for root in roots:
         if cache is None:
+            # `send` refuses a path that leads through a link, so links are resolved here.
             path = os.path.realpath(root)
         else:
             path = os.path.abspath(root)
@@ -146,6 +147,7 @@ def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Manif
             _write_manifest(roots, cache, counts, file.write, omitted)
             file.write(jsonline.encode_line(counts.summary_row()))
             file.flush()
+            # Before the rename: after a power cut, the name must not lead to an empty file.
             os.fsync(file.fileno())
         os.rename(temporary, path)
     except OSError:
@@ -185,6 +187,7 @@ def iterate_rows(
                 for own_path in inside
             ):
                 continue
+            # By inode, so that a hard link or another path to a secret is left out, too.
             if entry.stat is not None and (entry.stat.st_dev, entry.stat.st_ino) in omitted:
                 continue
             row = _entry_row(root, entry, cache, counts)

@@ -109,7 +109,11 @@ def main(argv: list[str]) -> int:
     else:
         index = None
     report: Found = {"at": round(time.time(), 3), "index": index, "route_error": route_error}
-    net: list[Found] = [{"url": url} for url in dict.fromkeys(urls + ([index] if index else []))]
+    wanted = list(urls)
+    if index:
+        wanted.append(index)
+    net: list[Found] = [{"url": url} for url in dict.fromkeys(wanted)]
+    # Daemons: a download that hangs must not keep the verb from ending at its limit.
     asking = [threading.Thread(target=measure_download, args=(row,), daemon=True) for row in net]
     for thread in asking:
         thread.start()
@@ -203,7 +207,8 @@ def run_torch_trial(python: str, seconds: float) -> Found:
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            late, status = True, None
+            late = True
+            status = None
             kill_process_group(child)
         finally:
             if child.poll() is None:
@@ -220,7 +225,9 @@ def run_torch_trial(python: str, seconds: float) -> Found:
     if late:
         told["error"] = told.get("error") or f"not done within {seconds:.0f} s"
     elif status and not told.get("error"):
-        last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+        last = ""
+        for line in text.splitlines():
+            last = line.strip() or last
         told["error"] = f"it ended with {status}: {last[:200]}"
     return told
 
@@ -269,6 +276,7 @@ def measure_disk(folder: str, wanted: int) -> Found:
             fd = file.fileno()
             written, passed = write_random_data(fd, most)
             told["write_mbs"] = round(written / max(passed, 1e-6) / 1e6, 1)
+            # The data was just written, so it would be read from memory.
             evict_from_page_cache(fd)
             os.lseek(fd, 0, os.SEEK_SET)
             read, passed = read_all(fd)
@@ -281,17 +289,21 @@ def measure_disk(folder: str, wanted: int) -> Found:
 
 def write_random_data(fd: int, most: int) -> tuple[int, float]:
     """Write random data for up to `DISK_SECONDS` and fsync it; returns bytes and seconds."""
+    # Random, because a file system that compresses would store zeros at no cost.
     block = os.urandom(BLOCK)
-    begun, written = time.monotonic(), 0
+    begun = time.monotonic()
+    written = 0
     while written + len(block) <= most and time.monotonic() - begun < DISK_SECONDS:
         written += os.write(fd, block)
+    # Otherwise the speed of memory would be measured.
     os.fsync(fd)
     return written, time.monotonic() - begun
 
 
 def read_all(fd: int) -> tuple[int, float]:
     """Read for up to `DISK_SECONDS`; returns bytes and seconds."""
-    begun, read = time.monotonic(), 0
+    begun = time.monotonic()
+    read = 0
     while time.monotonic() - begun < DISK_SECONDS:
         part = os.read(fd, BLOCK)
         if not part:
@@ -344,6 +356,8 @@ def measure_download(row: Found) -> None:
         request = urllib.request.Request(row["url"], headers={"User-Agent": USER_AGENT})
         with urllib.request.urlopen(request, timeout=NET_SECONDS) as answer:
             row["status"] = answer.status
+            # The first byte includes name resolution, TLS and the server's own time; the speed is
+            # measured after it.
             read = len(answer.read(1))
             row["first_byte_s"] = round(time.monotonic() - begun, 3)
             second = time.monotonic()
@@ -359,4 +373,5 @@ def measure_download(row: Found) -> None:
         row["first_byte_s"] = round(time.monotonic() - begun, 3)
     except Exception as error:  # name resolution, TLS and proxies fail in many ways
         reason = getattr(error, "reason", None) or error
-        row["error"] = "%s" % (" ".join(str(reason).split())[:200] or type(error).__name__)
+        words = " ".join(str(reason).split())
+        row["error"] = words[:200] or type(error).__name__

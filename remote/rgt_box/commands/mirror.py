@@ -71,12 +71,14 @@ def _copy_verified(entry: file_tree.TreeEntry, target: bytes, cache: HashCache) 
             found, stat_of = _write_part(entry, part)
             if stat_of is None:
                 continue
+            # Read back from the storage: the page cache was dropped after the write.
             if hashing.hash_path(part) != found:
                 return {"status": "failed", "error": "reads back different from what was written"}
             # Before the rename: the file appears with its final times, as a later run compares
             # them.
             _copy_metadata(part, stat_of)
             os.rename(part, target)
+            # The rename is only durable once the directory is.
             hashing.sync_folder(folder)
             cache.put(stat_of, found)
             return {"status": "copied", "size": stat_of.st_size, "sha256": found}
@@ -121,6 +123,7 @@ def copy_link(entry: file_tree.TreeEntry, target: bytes) -> JsonObject:
         }
     part = os.path.join(os.path.dirname(target), PART)
     files.unlink_if_exists(part)
+    # Under another name first: replacing a link in one step needs a rename.
     os.symlink(wanted, part)
     os.rename(part, target)
     return {"status": "copied"}
@@ -218,6 +221,7 @@ def _lock_target(target: str) -> files.FileLock | None:
     import zlib
 
     ownership.ensure_private_folder(place.state_dir())
+    # The lock is not in the target, which may be a network storage without locks.
     name = f"mirror-{zlib.crc32(os.fsencode(target)):08x}.lock"
     held = files.FileLock(os.path.join(place.state_dir(), name))
     if held.acquire():
@@ -244,7 +248,10 @@ class MirrorRun:
         quiet: bool,
         left_out: frozenset[bytes] = frozenset(),
     ) -> None:
-        self._source, self._target, self._cache, self._quiet = source, target, cache, quiet
+        self._source = source
+        self._target = target
+        self._cache = cache
+        self._quiet = quiet
         self._left_out = left_out
         self._counts = {"verified": 0, "copied": 0, "same": 0, "failed": 0, "bytes": 0}
 
@@ -301,7 +308,9 @@ class MirrorRun:
 
     def _check_room(self) -> None:
         """Refuse before writing if the data cannot fit: a partial copy only fills the disk."""
-        needed, inodes, largest = 0, 0, 0
+        needed = 0
+        inodes = 0
+        largest = 0
         for entry in file_tree.walk_tree(self._source, self._left_out):
             if entry.stat is None or entry.kind not in (
                 file_tree.FILE,
@@ -317,6 +326,7 @@ class MirrorRun:
                 continue
             if entry.kind == file_tree.FILE and there.st_size != entry.stat.st_size:
                 needed += max(0, entry.stat.st_size - there.st_size)
+                # While a file is replaced, its old and its new version are there at the same time.
                 largest = max(largest, min(entry.stat.st_size, there.st_size))
         self._compare_with_free_space(needed + largest, inodes)
 

@@ -78,6 +78,8 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         problems.append(f"{error.filename or place.state_dir()}: {error.strerror or error}")
     sys.stdout.buffer.write(
+        # What a shell's start-up file printed may not have ended its line: the answer begins a new
+        # one.
         b"\n" + jsonline.encode_line(dict(current_settings(), problems=problems))
     )
     if problems:
@@ -158,8 +160,8 @@ def _write_login(login: dict[str, list[str]]) -> None:
         rows += ["# " + kind, *lines]
     files.replace_file(path, "\n".join([*rows, ""]).encode("utf-8", "replace"), sync=True)
     home = os.path.expanduser("~")
-    there = [name for name in START_UP if os.path.isfile(os.path.join(home, name))] or [OTHERWISE]
-    for name in there:
+    there = [name for name in START_UP if os.path.isfile(os.path.join(home, name))]
+    for name in there or [OTHERWISE]:
         _rewrite_file(os.path.join(home, name), lambda data: add_block(data, path))
 
 
@@ -172,6 +174,7 @@ def add_block(data: bytes | None, path: str) -> bytes | None:
         return data
     word = cell_command.quote_for_shell(path)
     body = (f"if [ -r {word} ]; then . {word}; fi").encode("utf-8", "surrogateescape")
+    # The block begins on a line of its own; removing it has to restore the missing line end, too.
     joined = data is not None and data != b"" and not data.endswith(b"\n")
     if data is None:
         how = MADE
@@ -213,6 +216,7 @@ def remove_block(data: bytes | None) -> bytes | None:
 
 def _rewrite_file(path: str, change: Any) -> None:
     """Replace a file atomically, keeping its permissions; leave it alone if unchanged."""
+    # Dotfiles are often links into a repository: replacing the link would cut it off.
     real = os.path.realpath(path)
     try:
         seen = os.stat(real)
@@ -220,6 +224,7 @@ def _rewrite_file(path: str, change: Any) -> None:
         seen = None
     if seen is not None and (not stat.S_ISREG(seen.st_mode) or seen.st_size > MOST):
         raise OSError(22, "no start-up file that rgt would change", path)
+    # As root in a home of another user, a replaced file would belong to root from then on.
     if seen is not None and seen.st_uid != os.geteuid():
         raise OSError(1, f"it belongs to {ownership.user_name(seen.st_uid)}", path)
     if seen is None:
@@ -244,7 +249,8 @@ def _rewrite_file(path: str, change: Any) -> None:
 
 def current_settings() -> JsonObject:
     """Return the current settings."""
-    folder, home = place.state_dir(), os.path.expanduser("~")
+    folder = place.state_dir()
+    home = os.path.expanduser("~")
     login = _dict_or_empty(_read_settings().get("login"))
     sourced = []
     for name in (*START_UP, OTHERWISE):

@@ -107,7 +107,8 @@ class StartHook:
     """
 
     def __init__(self, kinds: list[str], file: str | None, folder: str, jobs: list[str]) -> None:
-        self._file, self._folder = file or "", folder
+        self._file = file or ""
+        self._folder = folder
         self._jobs = list(dict.fromkeys([*jobs, *state_files.known_launched_jobs()]))
         self.kind = next((kind for kind in kinds if self._is_possible(kind)), "")
 
@@ -143,8 +144,10 @@ class StartHook:
         """Return the lines of the hook."""
         start = "/bin/sh " + queue_file.quote_for_shell(self._script_path)
         if self.kind == "file":
+            # In the background, so that the platform's script goes on.
             return [BEGIN, start + " &", END]
         if self.kind == "cron":
+            # cron takes an unescaped percent sign as a line end (crontab(5)).
             return ["@reboot " + start.replace("%", "\\%") + "  # rgt on-start"]
         if self.kind == "systemd":
             target = "multi-user.target"
@@ -226,6 +229,7 @@ class StartHook:
             os.makedirs(os.path.dirname(self._unit_path), exist_ok=True)
             unit = "\n".join([*self.hook_lines(), ""]).encode("utf-8", "surrogateescape")
             files.replace_file(self._unit_path, unit, sync=True, mode=0o644)
+            # Without lingering, a user's units start at the first login, not with the machine.
             if os.geteuid() and not _user_lingers():
                 _run_or_raise(["loginctl", "enable-linger"])
             _run_systemctl("daemon-reload")
@@ -313,6 +317,7 @@ def queue_status(folder: str) -> str:
         return "alive"
     if not job_making.has_begun(job):
         return "never started"
+    # A restart must not continue what a person has ended.
     if state.get("stopped_by") == queue_state.BY_PERSON:
         return "stopped by a person"
     return CONTINUES
@@ -326,6 +331,7 @@ def continue_queues(named: list[str], wait_s: float) -> int:
         wait_s: How long to try a queue again whose disk is not mounted yet, for example.
     """
     print(time.strftime("%Y-%m-%d %H:%M:%S on-start"), flush=True)
+    # The recorder first, so that what the queues do from here on is recorded.
     control.ensure_running(place.state_dir())
     deadline = time.monotonic() + wait_s
     left = list(dict.fromkeys([*named, *state_files.known_launched_jobs()]))
@@ -340,6 +346,7 @@ def continue_queues(named: list[str], wait_s: float) -> int:
             if status == CONTINUES:
                 waits = launch.launch_job(queue_file.Job(folder), asked, 0.0) == launch.USAGE
             else:
+                # Its disk may be mounted later than this hook runs.
                 waits = status == GONE
             if waits:
                 later.append(folder)
@@ -357,8 +364,10 @@ def add_block(text: str, lines: list[str]) -> str:
     text = remove_block(text)
     first = lines[0]
     if not text:
-        text, first = SHEBANG, first + MADE
-    head, rest = "", text
+        text = SHEBANG
+        first = first + MADE
+    head = ""
+    rest = text
     if text.startswith("#!"):
         head, _, rest = text.partition("\n")
         head += "\n"
@@ -395,6 +404,7 @@ def change_file(path: str, change: Any) -> None:
     if os.path.exists(path):
         mode = stat.S_IMODE(os.stat(path).st_mode)
     files.replace_file(path, after.encode("utf-8", "surrogateescape"), sync=True, mode=mode)
+    # The umask has narrowed the mode at creation.
     os.chmod(path, mode)
 
 
@@ -403,8 +413,9 @@ def _read_text(path: str) -> str:
 
 
 def _quote_for_unit(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
     # systemd.syntax(7) and systemd.unit(5): specifiers begin with a percent sign.
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    escaped = escaped.replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 
 

@@ -174,6 +174,7 @@ def list_gpu_holders(
     for pid, cards in sorted(find_card_holders(start).items()):
         who = describe_user(pid, boot)
         words = procstat.read_cmdline(pid)
+        # Monitors such as nvidia-smi keep the card open without using it.
         if who is None or is_onlooker(words):
             continue
         ticks = procstat.start_ticks(pid)

@@ -98,6 +98,8 @@ def verify_copy(folder: str, keep: list[str]) -> JsonObject:
         return dict(_verdict(MISSING, "the durable directory is empty", []), **facts)
     listed = read_listing(folder, sorted(sizes))
     kept = {os.fsencode(path) for path in keep}
+    # A manifest written from an empty file would agree with it: files that the job keeps are
+    # checked without it.
     empty = [
         path
         for path, size in sizes.items()
@@ -116,6 +118,7 @@ def _compare_with_listing(
     folder: str, sizes: dict[bytes, int], listed: ExpectedFiles
 ) -> JsonObject:
     gone = [path for path in listed.entries if path not in sizes]
+    # Missing files are found without hashing the others.
     if gone:
         return _verdict(
             DAMAGED, "%d of %d files are missing" % (len(gone), len(listed.entries)), gone
@@ -186,6 +189,7 @@ def main(argv: list[str]) -> int:
     report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
     jsonline.print_frame(report)
     bad = [status for status in report["counts"] if status != OK]
+    # A known fault counts more than an unknown status.
     if set(bad) - set(UNKNOWN):
         return 1
     if bad or report["problems"]:
@@ -250,6 +254,8 @@ def _unreachable(job: Job, lines: list[QueueLine], durable: str | None) -> str |
         return f"{base}: {error}"
     known = queue_state.load_state(job)["cells"]
     copied = any(cell.get("durable") == "verified" for cell in known)
+    # Before any copy was made, a missing directory is normal; afterwards its disk is probably not
+    # mounted, and "missing" would be a false alarm for every cell.
     if not os.path.isdir(base) and (copied or not known):
         return f"{base} does not exist; is its storage mounted?"
     return None
@@ -286,6 +292,7 @@ def _reconcile_cell(
     if not os.path.lexists(folder):
         return dict(cell, **_missing_copy_status(state, bool(known)))
     found = verify_copy(folder, [str(path) for path in job.settings["keep"]])
+    # A complete copy of a cell that the queue does not call done is that of an earlier run.
     if found["status"] == OK and state is not None and state.get("state") != "done":
         found.update(status="not-done", reason=f"the queue state is {state.get('state')}")
     return dict(cell, **found)

@@ -66,6 +66,7 @@ def find_references(
     doubts: list[str] = []
     for job in jobs:
         found += _batch_script(job, names)
+    # A job that waits has no process yet, and its script is kept by Slurm.
     if background.which("squeue"):
         found += _slurm_references(names, doubts)
     if background.which("kubectl") and _has_cluster():
@@ -213,7 +214,10 @@ def _with_ancestors(pid: int) -> Iterator[int]:
     while pid > 1:
         yield pid
         stat = procstat.read_stat(pid)
-        pid = 0 if stat is None else stat.ppid
+        if stat is None:
+            pid = 0
+        else:
+            pid = stat.ppid
 
 
 def _batch_script(job: str, names: list[str]) -> list[FileReference]:
@@ -238,6 +242,7 @@ def _slurm_references(names: list[str], doubts: list[str]) -> Iterator[FileRefer
     except detach.SlurmRefused as error:
         status, text, words = 1, "", str(error)
     if status:
+        # A box with Slurm's programs but no cluster has no jobs that could refer to anything.
         if UNCONFIGURED not in words:
             doubts.append("Slurm does not list waiting jobs")
         return
@@ -300,6 +305,7 @@ def main(argv: list[str]) -> int:
     sys.dont_write_bytecode = True  # otherwise .pyc files would be written again at the end
     state = place.state_dir()
     packed = list(find_zipapps([landing.agent_home(), *landing.spare_folders()]))
+    # Before the recorder is stopped: a refusal must leave everything as it is.
     naming, doubts = find_references(packed, found["job"])
     if found["old"]:
         refused = []
@@ -466,6 +472,7 @@ def item_row(path: str, what: str, kept: str | None = None) -> JsonObject:
     size = 0
     for one in paths:
         try:
+            # What becomes free: a sparse or compressed file takes less than its length.
             size += os.lstat(one).st_blocks * 512
         except OSError:
             pass
@@ -499,6 +506,7 @@ def _is_own(path: str, kind: Any) -> bool:
         there = os.lstat(path)
     except OSError:
         return False
+    # In a shared directory such as /tmp, another user can put a file of our name there.
     return bool(kind(there.st_mode)) and there.st_uid == os.geteuid()
 
 

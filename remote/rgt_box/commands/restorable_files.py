@@ -90,6 +90,7 @@ class WorkTree:
         if name.startswith(b".git/"):
             return self.published and _INSIDE.fullmatch(name) is not None
         wanted = self._blobs.get(name)
+        # Before reading: a file that is not hashed counts as a result, which is the safe side.
         if wanted is None or seen.st_size > min(LONGEST_FILE, self._left):
             return False
         self._left -= seen.st_size
@@ -104,6 +105,8 @@ class WorkTree:
         folder = os.path.join(os.fsdecode(self.root), ".git")
         refs = dict(_read_refs(folder))
         remotes = [name for name, url in _read_remotes(folder) if _ELSEWHERE.match(url)]
+        # What a remote had at the last fetch or push. A remote on this machine would be lost with
+        # it.
         known = [
             sha
             for ref, sha in refs.items()
@@ -116,6 +119,7 @@ class WorkTree:
         own = [
             sha for ref, sha in refs.items() if not ref.startswith(("refs/remotes/", "refs/tags/"))
         ]
+        # These commits may be on no branch: no ref names them.
         own += _detached_heads(folder)
         own += _STASHED.findall(_read_text(folder, "logs", "refs", "stash"))
         scratch = place.make_folder()
@@ -123,6 +127,8 @@ class WorkTree:
             ask = _IsolatedGit(git, scratch, os.path.join(folder, "objects"))
             new = ask("rev-list", "--max-count=1", head, *own, "--not", *known)
             self.published = new == b""
+            # Other branches may have unpushed commits; the files on disk are those of HEAD, so HEAD
+            # decides for them.
             if new and ask("rev-list", "--max-count=1", head, "--not", *known) != b"":
                 return
             if new is not None:
@@ -134,6 +140,8 @@ class WorkTree:
         for row in (listed or b"").split(b"\0"):
             about, _, name = row.partition(b"\t")
             parts = about.split()
+            # Mode 120000 is a symbolic link, and a "commit" is a submodule: neither is a file with
+            # this content.
             if len(parts) == 3 and parts[1] == b"blob" and parts[0] != b"120000":
                 self._blobs[name] = parts[2].decode("ascii", "replace")
 
@@ -180,6 +188,7 @@ class _IsolatedGit:
 
     def __init__(self, program: str, place: str, objects: str) -> None:
         self._program = program
+        # The least by which git accepts a directory as a repository.
         for name in ("refs", "objects"):
             os.mkdir(os.path.join(place, name))
         for name, text in (
@@ -254,7 +263,10 @@ def _read_remotes(folder: str) -> Iterator[tuple[str, str]]:
     for line in _read_text(folder, "config").splitlines():
         section = _REMOTE.match(line)
         if section or line.lstrip().startswith("["):
-            name = section[1] if section else None
+            if section:
+                name = section[1]
+            else:
+                name = None
         url = _URL.match(line)
         if name is not None and url:
             yield name, url[1]
@@ -330,6 +342,7 @@ def _system_paths(root: str) -> Iterator[bytes]:
             yield b"/" + os.path.join(folder, row[2:])
     for name in glob.iglob(os.path.join(glob.escape(root), "var/lib/pacman/local/*/files")):
         yield from (b"/" + row for row in (files.read_file(name, MOST_BYTES) or b"").splitlines())
+    # Newer distributions link the old place to the new one: one database, read once.
     for database in {os.path.realpath(os.path.join(root, name)) for name in RPM_FOLDERS}:
         # In a directory without a database, rpm would create one.
         if any(os.path.exists(os.path.join(database, name)) for name in RPM_DATABASES):
@@ -368,6 +381,8 @@ def _python_paths(prefix: bytes) -> Iterator[bytes]:
             packages = os.path.dirname(os.path.dirname(record))
             for path in record_files(files.read_file(os.fsdecode(record), MOST_BYTES) or b""):
                 found = os.path.join(packages, path)
+                # pip records scripts as "../../../bin/x"; for all other paths the join is enough,
+                # and a box has several hundred thousand.
                 if b".." in path:
                     found = os.path.normpath(found)
                 if found.startswith(inside):

@@ -229,6 +229,7 @@ def folder_rule(
         above: The rule of its parent directory.
         at_home: The parent is a home directory.
     """
+    # Everything below has the same rule.
     if above is not None and above.hides:
         return above
     if path in BEYOND:
@@ -237,6 +238,7 @@ def folder_rule(
     found = _PATHS.get(path) or _NAMES.get(name) or (_AT_HOME.get(name) if at_home else None)
     if found is None:
         found = next((rule for pattern, rule in _PATTERNS if pattern.search(path)), None)
+    # A package inside a cache is a package.
     if found is None or above is None or found.hides or found is UNLISTED:
         return found or above
     return above  # a system cache belongs to the system's rule

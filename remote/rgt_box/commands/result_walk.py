@@ -66,6 +66,7 @@ class FileGroup:
         self.files += 1
         self.bytes += seen.st_size
         self.digests = (self.digests + file_digest(path, seen)) & _MASK
+        # The ctime, because a program can set the mtime, and archives do.
         self.newest = max(self.newest, (seen.st_ctime_ns, path))
 
     def merge_group(self, other: FileGroup) -> None:
@@ -119,6 +120,7 @@ class FolderOwners:
             return
         real = os.fsencode(os.path.realpath(path))
         if os.path.isdir(real):
+            # Owning /tmp or a home directory would give one run the files of all others.
             if real not in COMMON:
                 if shared and real not in self.whole:
                     self.shared.add(real)
@@ -151,6 +153,8 @@ class MountTable:
         self.rows: dict[bytes, tuple[str, str]] = {}
         for row in table.decode("utf-8", "surrogateescape").splitlines():
             fields = row.split(" ")
+            # Optional fields come before the dash, so the type and the device have no fixed place
+            # (proc(5)).
             if "-" not in fields[6:] or len(fields) < fields.index("-", 6) + 4:
                 continue
             kind, source, superblock = fields[fields.index("-", 6) + 1 :][:3]
@@ -162,7 +166,10 @@ class MountTable:
             self.read_only.discard(point)
             self.disks.discard(point)
             self.rows.pop(point, None)
-            here, below = fields[5].split(","), superblock.split(",")
+            # Options of this mount, and of the file system: only the first is this box's own
+            # restriction.
+            here = fields[5].split(",")
+            below = superblock.split(",")
             if kind in result_rules.PSEUDO:
                 self.pseudo.add(point)
             elif "ro" in here and "ro" not in below:
@@ -223,7 +230,8 @@ class WalkLevel:
     )  # fmt: skip
 
     def __init__(self, path: bytes, above: WalkLevel | None) -> None:
-        self.path, self.fd = path, -1
+        self.path = path
+        self.fd = -1
         self.names: Iterator[str] = iter(())
         self.owner: str = above.owner if above is not None else ""
         self.root: bytes = above.root if above is not None else path
@@ -320,18 +328,21 @@ class ResultWalk:
             self._walk_tree(path)
             for point in self._within_survivors(path):
                 self._walk_tree(point, path)
+        # Only now are all siblings known.
         self._merge_unowned()
         if self._more_problems:
             self.problems.append("and %d more that cannot be read" % self._more_problems)
 
     def _within_survivors(self, root: bytes) -> list[bytes]:
         """Return other disks mounted inside skipped durable directories: they may not survive."""
-        rows, kept = self.mounts.rows, set(self._survives)
+        rows = self.mounts.rows
+        kept = set(self._survives)
         found: list[bytes] = []
         for point in sorted(rows.keys() - kept, key=len):
             around = next((at for at in parent_folders(point) if at in rows), b"")
             if around not in kept or not point.startswith(root.rstrip(b"/") + b"/"):
                 continue
+            # A bind mount of the durable disk itself survives with it.
             if rows[point][1] == rows[around][1]:
                 kept.add(point)
             elif os.path.isdir(point):
@@ -369,6 +380,7 @@ class ResultWalk:
 
     def _enter_folder(self, path: bytes, above: WalkLevel | None) -> WalkLevel | None:
         """Open a directory and count its files; returns None if it is skipped or unreadable."""
+        # Not at the root of a walk, which the caller named on purpose.
         if path in self.mounts.pseudo and above is not None:
             return None
         if path in self._survives:
@@ -377,6 +389,7 @@ class ResultWalk:
         level = WalkLevel(path, above)
         self._decide_owner_and_rule(level, above)
         if above is None:
+            # Package lists of the system have absolute paths, so they are read once, at the root.
             level.listed = (restorable_files.system_packages(os.fsdecode(path)),)
         try:
             if above is None:
@@ -398,12 +411,17 @@ class ResultWalk:
         is_top = path.rstrip(b"/") == self._top
         owner = self._owners.whole.get(path)
         if level.owner and not level.all_count and self._is_disowned(path):
-            level.owner, level.root = "", path
+            level.owner = ""
+            level.root = path
         if owner is not None:
-            level.owner, level.root, level.rule = owner, path, None
+            level.owner = owner
+            level.root = path
+            level.rule = None
             level.all_count = path not in self._owners.shared
+        # A mounted disk has a life of its own: it is not counted with the directory around it.
         elif path in self.mounts.points:
-            level.root, level.bundle = path, b""
+            level.root = path
+            level.bundle = b""
             self.pinned.add(path)
             # A disk mounted inside a package or system directory holds neither packages nor system
             # files.
@@ -432,8 +450,10 @@ class ResultWalk:
             part = above.part + os.fsdecode(os.path.basename(level.path))
             if part in above.parts:
                 found = result_rules.ENVIRONMENTS
+            # Such as "share", of which only "share/man" belongs to the environment.
             elif any(known.startswith(part + "/") for known in above.parts):
-                level.parts, level.part = above.parts, part + "/"
+                level.parts = above.parts
+                level.part = part + "/"
         if found is result_rules.OBJECTS and level.tree is not None and not level.tree.published:
             found = None  # these objects may hold commits that no remote has
         # In a run's directory, nothing counts as a cache by name alone.
@@ -468,8 +488,10 @@ class ResultWalk:
                     self._record_problem(
                         os.path.join(level.path, os.fsencode(entry.name)), error_text(error), level
                     )
+        # Under a rule it is skipped already, and a run's own directory counts completely.
         if ".git" in folders and level.rule is None and not level.all_count:
-            level.tree, level.bundle = restorable_files.WorkTree(level.path), level.path
+            level.tree = restorable_files.WorkTree(level.path)
+            level.bundle = level.path
         if not level.all_count and not level.parts:
             has_config = _is_file(level.fd, result_rules.VENV)
             level.parts = result_rules.environment_parts(
@@ -499,6 +521,7 @@ class ResultWalk:
                         os.path.join(level.path, os.fsencode(entry.name)), error_text(error), level
                     )
         self._count_files(level, files)
+        # In the same order in every walk: which directories are merged depends on it.
         folders.sort()
         level.names = iter(folders)
 
@@ -512,6 +535,7 @@ class ResultWalk:
                 )
             else:
                 rule = self._rule_of_file(level, name, path, seen)
+            # A path is weak evidence: a checkpoint in a cache directory still counts.
             if rule is not None and (rule.hides or not result_rules.looks_like_result(name)):
                 self.skips.count_file(rule, path, seen)
             else:
@@ -563,12 +587,16 @@ class ResultWalk:
         return next((glob for glob, pattern in self._ignore if pattern.match(path)), None)
 
     def _group_of(self, level: WalkLevel) -> FileGroup:
+        # Files of a directory come in a row, so the group is looked up once, unless a merge has
+        # replaced it.
         if level.group is not None and level.folds == self.folds:
             return level.group
         if level.owner:
-            key, owner = level.root, level.owner
+            key = level.root
+            owner = level.owner
         else:
-            key, owner = level.path, self._owners.alone.get(level.path, "")
+            key = level.path
+            owner = self._owners.alone.get(level.path, "")
             if not owner and level.bundle:
                 key = level.bundle
             while len(key) > LONGEST:
@@ -577,16 +605,20 @@ class ResultWalk:
             self.pinned.add(key)
         if key not in self.groups:
             self.groups[key] = FileGroup(owner)
+            # Half of them at once: merging a single one at each new directory would take a scan
+            # each time.
             if len(self.groups) - len(self.pinned) > HELD_GROUPS:
                 self._fold_deepest(HELD_GROUPS // 2, into_root=True)
         while key not in self.groups:
             key = os.path.dirname(key)
-        level.group, level.folds = self.groups[key], self.folds
+        level.group = self.groups[key]
+        level.folds = self.folds
         return level.group
 
     def _record_problem(self, path: bytes, text: str, level: WalkLevel) -> None:
         words = f"{path_text(path)}: {text}"
         group = self._group_of(level)
+        # A group that could not be read completely must not pass for a small one.
         group.problem = group.problem or words
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(words)
@@ -628,6 +660,7 @@ class ResultWalk:
                 return
             for path in [path for path in free if _path_depth(path) == deepest]:
                 above = os.path.dirname(path)
+                # Files without an owner must not be counted as an owner's.
                 while self._is_owned(above):
                     above = os.path.dirname(above)
                 self._merge_into(path, above)

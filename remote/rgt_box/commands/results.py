@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
     if why:
         print(f"{why} (see --help)", file=sys.stderr)
         return 2
+    # A walk over the whole disk must not slow down a training.
     os.nice(NICE)
     looked = ResultSearch(found)
     line = jsonline.encode_line(looked.answer)
@@ -114,7 +115,9 @@ class ResultSearch:
 
     def __init__(self, found: JsonObject) -> None:
         at = time.time()
-        self._found, self._since, no_since = found, found["since"], ""
+        self._found = found
+        self._since = found["since"]
+        no_since = ""
         if self._since is not None:
             no_since = why_machine_is_older(self._since, at, folders_to_walk()[:1], found["job"])
             if no_since:
@@ -206,6 +209,8 @@ def build_owners(
                 owners.claim_path(path, f"results {pattern}")
                 if os.path.isdir(path):
                     inside = path.rstrip("/") + "/"
+    # Last: the first claim of a directory wins, and a job's working directory is the least specific
+    # one.
     work_folders.claim_work_folders(owners, loaded)
     if outputs:
         # Of a job's run, the queue knows the directories.
@@ -222,7 +227,9 @@ def _expand_glob(pattern: str) -> list[str]:
 
 def _claim_job(owners: result_walk.FolderOwners, job: queue_file.Job) -> None:
     known = queue_state.load_state(job)["cells"]
-    places = {str(cell["name"]): [cell.get("out"), cell.get("durable_path")] for cell in known}
+    places = {}
+    for cell in known:
+        places[str(cell["name"])] = [cell.get("out"), cell.get("durable_path")]
     for line in job.read_lines()[0]:
         places.setdefault(line.name, []).extend(
             [job.run_folder(line.name), job.durable_folder(line.name)]
@@ -258,6 +265,7 @@ def own_places(jobs: list[str]) -> tuple[str, ...]:
     for folder in jobs:
         job = queue_file.Job(folder)
         for where in (job.folder, queue_state.lanes_folder(job)):
+            # Locks are written at every start of a queue: they would change the fingerprint.
             found += glob.glob(os.path.join(glob.escape(where), "*.lock"))
     return tuple(found)
 
@@ -382,6 +390,8 @@ class FileListingWalk(result_walk.ResultWalk):
         self.counts = {"files": 0, "bytes": 0, "links": 0, "problems": 0}
 
     def _enter_folder(self, path: bytes, above: WalkLevel | None) -> WalkLevel | None:
+        # Only the way to the chosen directories and their contents: the second walk need not see
+        # the whole disk.
         if path in self._above or _deepest_containing(path, self.chosen) is not None:
             return super()._enter_folder(path, above)
         return None
@@ -410,7 +420,9 @@ class FileListingWalk(result_walk.ResultWalk):
 
     def _write_row(self, level: WalkLevel, path: bytes, row: JsonObject) -> bool:
         """Write the line of an entry if its directory is chosen."""
-        root = level.root if level.owner else _deepest_containing(level.path, self.known)
+        root: bytes | None = level.root
+        if not level.owner:
+            root = _deepest_containing(level.path, self.known)
         if root is None or root not in self.chosen:
             return False
         if root != self._root:

@@ -91,6 +91,7 @@ def main(argv: list[str]) -> int:
         if not own.acquire():
             print(sealed_text(files.lock_holder(own.path)), file=sys.stderr)
             return HELD
+        # The locks before the check: a cell that started in between would be missed.
         locks, busy = acquire_queues(found["job"])
     except OSError as error:
         print(
@@ -133,7 +134,8 @@ def acquire_queues(jobs: list[str]) -> tuple[list[files.FileLock], list[str]]:
     Raises:
         OSError: when a lock file is unusable, so that a runner could start.
     """
-    locks, busy = [], []
+    locks = []
+    busy = []
     for folder in dict.fromkeys(os.path.realpath(os.path.expanduser(folder)) for folder in jobs):
         job = queue_file.Job(folder)
         if not os.path.isdir(job.folder):
@@ -160,6 +162,7 @@ def describe_activity(found: JsonObject) -> list[str]:
     sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
     fields, events = sampler.read(wait=reading_timeout(LOOK))
     blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
+    # What cannot be checked counts as busy: the seal precedes a call that may destroy the box.
     busy = [f"cannot be checked: {text}" for text in blind]
     known = set()
     for proc in fields.get("procs", []):
@@ -169,7 +172,8 @@ def describe_activity(found: JsonObject) -> list[str]:
             % (proc["pid"], proc.get("run") or proc["cmd"])
         )
     for raw in state_files.read_found(state):
-        pid, ticks = raw.get("pid"), raw.get("ticks")
+        pid = raw.get("pid")
+        ticks = raw.get("ticks")
         if (
             isinstance(pid, int)
             and pid not in known
@@ -196,7 +200,8 @@ def find_unexplained_gpus(gpus: list[JsonObject], known: set[int]) -> Iterator[s
         known: Training processes that are already reported.
     """
     for card in gpus:
-        used, users = card.get("vram_used"), card.get("procs") or []
+        used = card.get("vram_used")
+        users = card.get("procs") or []
         if card.get("error"):
             yield "GPU %d does not answer: %s" % (card["index"], card["error"])
             continue
@@ -244,14 +249,19 @@ def hold_locks_in_child(locks: list[files.FileLock], nonce: str, seconds: float)
             raise OSError(errno.ECHILD, "the process that holds the seal ended at once")
         return
     try:
+        # Blocked before the parent learns that the seal is ready: a signal right after that is
+        # taken by sigtimedwait and not lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+        # Apart from the session of the SSH connection, which ends with a SIGHUP.
         os.setsid()
         os.close(read)
         if os.fork():
             os._exit(0)
+        # Open standard streams would keep the SSH connection from closing.
         null = os.open(os.devnull, os.O_RDWR)
         for target in (0, 1, 2):
             os.dup2(null, target)
+        # A working directory on a disk would keep that disk from being unmounted.
         os.chdir("/")
         until = time.time() + seconds
         value = {
@@ -290,7 +300,8 @@ def unseal(argv: list[str]) -> int:
         holder = files.lock_holder(path)
     else:
         holder = {}
-    pid, ticks = holder.get("pid"), holder.get("ticks")
+    pid = holder.get("pid")
+    ticks = holder.get("ticks")
     opened = (
         holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)
     )

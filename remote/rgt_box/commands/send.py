@@ -144,7 +144,8 @@ class RequestServer:
         self._out = out
         self._packer = packer
         self._buffer = bytearray(BLOCK)
-        self._gathered, self._filled = bytearray(BLOCK), 0
+        self._gathered = bytearray(BLOCK)
+        self._filled = 0
         self._opener = files.CachedOpener()
         self._cache: hashing.HashCache | None = None
         self._running: RunningHash | None = None
@@ -206,7 +207,8 @@ class RequestServer:
         longest_answer = 512
         if self._filled + size + 2 * len(head) + longest_answer > BLOCK:
             self.flush_batch()
-        view, at = memoryview(self._gathered), self._filled + len(head)
+        view = memoryview(self._gathered)
+        at = self._filled + len(head)
         view[self._filled : at] = head
         end = at + size
         part = view[at:end]
@@ -235,7 +237,8 @@ class RequestServer:
             BrokenPipeError: the reader has disconnected.
         """
         if self._filled:
-            data, self._filled = memoryview(self._gathered)[: self._filled], 0
+            data = memoryview(self._gathered)[: self._filled]
+            self._filled = 0
             self._write_all([data])
 
     def _send_and_hash(
@@ -246,10 +249,12 @@ class RequestServer:
         if start == 0:
             self._running = RunningHash(seen)
         running = self._running
+        # A gap or a change: the hash would be that of no version of the file.
         if running is None or running.stamp != seen or running.at != start:
             running = self._running = None
         thread = None
         if running is not None:
+            # hashlib and sendfile both release the interpreter's lock, so two cores work.
             thread = threading.Thread(target=running.hash_up_to, args=(fd, end))
             thread.start()
         try:
@@ -293,7 +298,9 @@ class RequestServer:
         else:
             known = None
         if known is None:
-            digest, at, view = hashing.new_sha256(), start, memoryview(self._buffer)
+            digest = hashing.new_sha256()
+            at = start
+            view = memoryview(self._buffer)
             spoken = time.monotonic()
             busy_seconds = 2.0
             while at < end:
@@ -304,6 +311,7 @@ class RequestServer:
                 at += count
                 if time.monotonic() - spoken > busy_seconds:
                     spoken = time.monotonic()
+                    # The client would take a long silence for a dead connection.
                     self._write_row({"id": number, "busy": at - start})
             known = str(digest.hexdigest())
             after = os.fstat(fd)
@@ -334,9 +342,11 @@ class RequestServer:
         if len(block) >= shortest:
             packed = self._packer.pack_block(block)
         if packed is None:
-            head, body = b"r", block
+            head = b"r"
+            body = block
         else:
-            head, body = b"z", packed
+            head = b"z"
+            body = packed
         began = time.monotonic()
         self._write_parts([head + len(body).to_bytes(4, "big"), body])
         self._packer.count_line(len(body), time.monotonic() - began)
@@ -345,6 +355,7 @@ class RequestServer:
     def _write_parts(self, parts: list[Any]) -> None:
         while parts:
             count = os.writev(self._out, parts)
+            # writev may take any part of the buffers.
             while parts and count >= len(parts[0]):
                 count -= len(parts.pop(0))
             if count:
@@ -362,6 +373,7 @@ def _stamp_text(found: os.stat_result) -> bytes:
 
 
 def _int_or_default(value: Any, default: int) -> int:
+    # A bool is an int in Python.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return default

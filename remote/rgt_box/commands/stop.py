@@ -72,7 +72,10 @@ class StopTarget:
     """
 
     def __init__(self, names: list[str], pid: int, ticks: int, works: int) -> None:
-        self.names, self.pid, self.ticks, self.works = names, pid, ticks, works
+        self.names = names
+        self.pid = pid
+        self.ticks = ticks
+        self.works = works
         self.job: Job | None = None
         self.cell = self.command = ""
         self.waiting: list[str] = []
@@ -87,7 +90,8 @@ class StopTarget:
             again: Start a new search: a continued search rescans large trees only occasionally.
         """
         if self._watch is None or again:
-            self._watch, self._items = self.search(), []
+            self._watch = self.search()
+            self._items = []
         frame = self._watch.poll_frame()
         if frame is not None:
             self._items = frame.get("items", [])
@@ -126,12 +130,14 @@ def main(argv: list[str]) -> int:
         return _print_usage_error(str(problem))
     targets = find_targets(found["job"])
     mine = [target for target in targets if _is_called(target, found["run"])]
+    # Ending the wrong run cannot be undone: an ambiguous name ends nothing.
     if len(mine) != 1:
         return _print_usage_error(_why_no_single_target(found["run"], mine, targets))
     target = mine[0]
     jsonline.print_frame(target.to_row())
     if wanted is None:
         return OK
+    # The user confirmed a process, not a name: a queue may have started its next cell since.
     if wanted != (target.pid, target.ticks):
         return _print_usage_error(
             "%s is now another process, %d:%d; nothing was sent"
@@ -179,22 +185,29 @@ def _target_of_job(folder: str, found: list[str]) -> StopTarget | None:
         holder = files.lock_holder(job.path("runner.lock"))
     else:
         holder = {}
-    pid, ticks = holder.get("pid"), holder.get("ticks")
+    pid = holder.get("pid")
+    ticks = holder.get("ticks")
     works, cell = next(iter(cells.items()), (0, ""))
+    # Without a live runner, the cell itself is ended.
     if not (isinstance(pid, int) and procstat.is_alive(pid, ticks)):
         if not works:
             return None
-        pid, ticks = works, procstat.start_ticks(works)
+        pid = works
+        ticks = procstat.start_ticks(works)
     name = os.path.basename(folder)
     names = [name, folder, *cells.values(), *(f"{name}/{one}" for one in cells.values()), *found]
     target = StopTarget(names, pid, int(ticks or 0), works or pid)
     watch = JobWatch(folder)
     frame = watch.poll_frame() or {}
-    target.job, target.cell = job, cell
+    target.job = job
+    target.cell = cell
     target.waiting = [
         one["name"] for one in frame.get("cells", []) if one.get("state") == "waiting"
     ]
-    out = job.run_folder(cell) if cell else None
+    if cell:
+        out = job.run_folder(cell)
+    else:
+        out = None
     if out:
         target.search = lambda: watch.checkpoints(cell, out)
     return target
@@ -203,9 +216,10 @@ def _target_of_job(folder: str, found: list[str]) -> StopTarget | None:
 def _target_of_found_run(run: found_run.FoundRun) -> StopTarget:
     target = StopTarget([run.name], run.pid, run.ticks, run.pid)
     target.command = run.command
-    roots = dict.fromkeys(
-        [*run.dirs, *map(os.path.dirname, run.files), *([run.cwd] if run.cwd else [])]
-    )
+    folders = [*run.dirs, *map(os.path.dirname, run.files)]
+    if run.cwd:
+        folders.append(run.cwd)
+    roots = dict.fromkeys(folders)
     target.search = lambda: CheckpointWatch(
         run.name, *(CheckpointSearch(root, run.first_start) for root in roots)
     )
@@ -238,7 +252,8 @@ def _why_no_single_target(name: str, mine: list[StopTarget], targets: list[StopT
 
 def _wait_for_save(target: StopTarget, seconds: float) -> bool:
     """Wait for the next checkpoint; returns True if one was saved or the run has ended."""
-    before, began = target.newest_checkpoint(), time.monotonic()
+    before = target.newest_checkpoint()
+    began = time.monotonic()
     since = 0.0
     if before is not None:
         since = before["at"]
@@ -259,13 +274,16 @@ def _wait_for_save(target: StopTarget, seconds: float) -> bool:
 
 def _stop_and_report(target: StopTarget, seconds: float) -> int:
     """Send SIGTERM, wait for the exit, and report the saved checkpoint."""
-    before, asked = target.newest_checkpoint(), time.time()
+    before = target.newest_checkpoint()
+    asked = time.time()
     # A pidfd before the check: from then on the number cannot come to mean another process.
     fd = open_process(target.pid)
     try:
         # The PID may have been reused meanwhile; the pidfd still refers to the original process.
         if procstat.is_alive(target.pid, target.ticks):
             if target.job is not None:
+                # Before the signal: the runner must know that a person stopped it, or a restart of
+                # the box would continue the queue.
                 queue_state.note_stop(target.job, target.pid, target.ticks)
             send_to_process(fd, target.pid, signal.SIGTERM)
             jsonline.print_frame({"phase": "asked", "at": round(asked, 3), "seconds": seconds})
@@ -282,10 +300,14 @@ def _stop_and_report(target: StopTarget, seconds: float) -> int:
     newest = target.newest_checkpoint(again=True)
     saved = newest is not None and newest != before
     row: JsonObject = {"phase": "ended", "ended": ended, "newest": newest, "saved": saved}
-    row.update(took=round(time.time() - asked, 1), at=round(time.time(), 3))
+    row["took"] = round(time.time() - asked, 1)
+    row["at"] = round(time.time(), 3)
     if target.job is not None and target.cell:
         cells = queue_state.queue_frame(target.job, target.job.folder)["cells"]
-        cell: JsonObject = next((one for one in cells if one["name"] == target.cell), {})
+        own = [one for one in cells if one["name"] == target.cell]
+        cell: JsonObject = {}
+        if own:
+            cell = own[0]
         row.update({key: cell.get(key) for key in ("state", "exit_code", "reason")})
     jsonline.print_frame(jsonline.drop_empty(row))
     if ended:

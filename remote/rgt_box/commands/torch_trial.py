@@ -79,6 +79,7 @@ def try_gpu(torch: Any, index: int) -> dict[str, object]:
     # Half precision gives about three digits for sums of this size.
     if not wrong <= 0.02 * float(part.abs().max()):
         told["error"] = f"the product of two matrices is wrong by {wrong:g}"
+    # Pageable memory is copied twice, and would measure the processor.
     host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
     there = torch.empty(COPY_BYTES, dtype=torch.uint8, device=place)
     for name, copy in (
@@ -92,9 +93,11 @@ def try_gpu(torch: Any, index: int) -> dict[str, object]:
 
 def repeat_and_time(work: Callable[[], object], wait: Callable[[], object]) -> tuple[int, float]:
     """Repeat `work` for `SECONDS`; returns the number of calls and the seconds they took."""
+    # The first call loads kernels and allocates memory: it is not timed.
     work()
     wait()
-    begun, rounds = time.monotonic(), 0
+    begun = time.monotonic()
+    rounds = 0
     while True:
         for _ in range(4):
             work()

@@ -345,7 +345,8 @@ class TrainingFinder:
     def _new_run(
         self, root: int, positive: int, nodes: Mapping[int, ProcessNode]
     ) -> FoundRun | None:
-        known, other = self._table.find_process(root), self._table.find_process(positive)
+        known = self._table.find_process(root)
+        other = self._table.find_process(positive)
         if known is None or other is None:
             return None
         try:
@@ -364,7 +365,8 @@ class TrainingFinder:
             round(started, 2),
         )
         run.command = " ".join(masking.mask_words(known.words))[:MAX_COMMAND]
-        run.why, run.cwd = known.why or other.why, cwd
+        run.why = known.why or other.why
+        run.cwd = cwd
         run.user = ownership.process_user_name(root)
         if cwd is None:
             run.notes.append(
@@ -402,7 +404,8 @@ class TrainingFinder:
 
     def _read_script(self, run: FoundRun) -> None:
         """Scan the script once in a thread; afterwards `marks` is a list."""
-        known, key = self._table.find_process(run.pid), (run.pid, run.ticks)
+        known = self._table.find_process(run.pid)
+        key = (run.pid, run.ticks)
         if known is None:
             return
         # Seconds to wait for a script. It may be on a mount that hangs; the result is then used at
@@ -413,10 +416,8 @@ class TrainingFinder:
         else:
             wait = script_wait
         if wait:
-            env, inside = (
-                found_run.read_environment(run.pid) or {},
-                procstat.process_root_prefix(run.pid),
-            )
+            env = found_run.read_environment(run.pid) or {}
+            inside = procstat.process_root_prefix(run.pid)
             given = run.pid, known.words, run.cwd, env, inside
             # Never again: a script is read once per process.
             once = float("inf")
@@ -486,7 +487,8 @@ class TrainingFinder:
 
         A later `TrainingFinder` resumes from it.
         """
-        self._said, self.changed = time.monotonic(), False
+        self._said = time.monotonic()
+        self.changed = False
         return {"boot": self._boot, "runs": [run.as_dict() for run in self._runs.values()]}
 
 

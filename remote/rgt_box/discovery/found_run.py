@@ -84,7 +84,11 @@ class FoundRun:
     __slots__ = FIELDS
 
     def __init__(self, name: str, key: int, pid: int, ticks: int, started: float) -> None:
-        self.name, self.key, self.pid, self.ticks, self.started = name, key, pid, ticks, started
+        self.name = name
+        self.key = key
+        self.pid = pid
+        self.ticks = ticks
+        self.started = started
         self.command = self.why = self.silent = self.job = self.cell = ""
         self.session = "unknown"
         self.cwd: str | None = None
@@ -112,9 +116,10 @@ class FoundRun:
     def copy_history(self, old: FoundRun) -> None:
         """Copy the history of the same training from before it was restarted."""
         most_lives = 20
-        self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[
-            -most_lives:
-        ]
+        ended = old.ended
+        if ended is None:
+            ended = old.seen
+        self.lives = [*old.lives, [old.started, ended]][-most_lives:]
         self.files = list(old.files)
         self.world_before = old.world or old.world_before
 
@@ -173,7 +178,8 @@ def load_run(raw: Any) -> FoundRun | None:
         raw["name"], key, pid, ticks, float(started) if isinstance(started, (int, float)) else 0.0
     )
     for field in FIELDS:
-        have, value = getattr(run, field), raw.get(field)
+        have = getattr(run, field)
+        value = raw.get(field)
         # The file may be of another version: a value of another type is left out.
         if value is not None and (
             have is None or isinstance(value, type(have)) or isinstance(have, float)
@@ -184,7 +190,9 @@ def load_run(raw: Any) -> FoundRun | None:
 
 def describe_run(run: FoundRun) -> str:
     """Return a one-line description of a run for an event."""
-    where = f" in {run.cwd}" if run.cwd else ""
+    where = ""
+    if run.cwd:
+        where = f" in {run.cwd}"
     lives = run.session + (" " + run.place if run.place else "")
     text = "%s: pid %d (%s)%s: %s; found because %s" % (
         run.name,
@@ -259,7 +267,10 @@ def find_session(pid: int, chain: list[list[str]]) -> ProcessSession:
 def _in_tmux(pid: int, own: dict[str, str]) -> ProcessSession:
     """Return the pane of a process; another user's or a container's tmux is not queried."""
     found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
-    pane = found.group() if found else None
+    if found:
+        pane = found.group()
+    else:
+        pane = None
     socket = own.get("TMUX", "").split(",")[0] or None
     if not ownership.is_own_process(pid) or procstat.process_root_prefix(pid):
         return ProcessSession("tmux", pane)
@@ -290,7 +301,8 @@ def _session_without_manager(pid: int) -> ProcessSession:
 
 def _terminal_name(number: int) -> str | None:
     """Return the name of a pseudo terminal (majors 136 to 143) by its device number."""
-    major, minor = os.major(number), os.minor(number)
+    major = os.major(number)
+    minor = os.minor(number)
     # The majors of Unix98 pseudo terminals, 256 minors each (Linux, devices.txt).
     if 136 <= major <= 143:
         return "pts/%d" % (minor + 256 * (major - 136))
@@ -348,7 +360,8 @@ class TmuxPanes:
             return
         asked = run.socket in self._servers
         if not asked:
-            socket, words = run.socket, ["list-panes", "-a", "-F", PANE_FORMAT]
+            socket = run.socket
+            words = ["list-panes", "-a", "-F", PANE_FORMAT]
             self._servers[socket] = Background(
                 lambda: parse_panes(query_tmux(socket, words, TIMEOUT)), self._seconds, TIMEOUT * 2
             )
@@ -439,7 +452,8 @@ class SlurmJobs:
             return
         path = expand_slurm_log(self._query_job(run.place).get("StdOut", ""), run.place)
         if path.startswith("/") and path != "/dev/null":
-            run.logs, run.silent = [path], ""
+            run.logs = [path]
+            run.silent = ""
 
     def record_job_end(self, run: FoundRun) -> bool:
         """Record how an ended run's job ended; returns True if there is nothing more to query.
@@ -450,7 +464,8 @@ class SlurmJobs:
         if run.session != "slurm" or not run.place:
             return True
         told = self._query_job(run.place)
-        state, code = told.get("JobState", ""), told.get("ExitCode", "")
+        state = told.get("JobState", "")
+        code = told.get("ExitCode", "")
         if not state or state in NOT_ENDED:
             return False
         self._jobs.pop(run.place, None)

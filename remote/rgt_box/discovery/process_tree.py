@@ -49,7 +49,8 @@ DEEP = 64
 
 def find_root(pid: int, nodes: Mapping[int, ProcessNode]) -> int:
     """Return the topmost training or launcher process above `pid`, skipping wrappers."""
-    root, at = pid, nodes[pid].ppid
+    root = pid
+    at = nodes[pid].ppid
     step = pid
     for _ in range(DEEP):
         node = nodes.get(at)
@@ -60,7 +61,8 @@ def find_root(pid: int, nodes: Mapping[int, ProcessNode]) -> int:
             root = at
         elif node.kind != "wrapper":
             break
-        step, at = at, node.ppid
+        step = at
+        at = node.ppid
     return _first_task(root, step, nodes)
 
 
@@ -104,7 +106,8 @@ def run_members(
             for pid in sorted(below.get(parent.pid, ()))
             if pid != root and nodes[pid].words == nodes[root].words
         ]
-    found, seen = list(tops), set(tops)
+    found = list(tops)
+    seen = set(tops)
     for pid in found:
         # By number: usually the order in which they were started.
         for child in sorted(below.get(pid, ())):
@@ -148,7 +151,9 @@ class KnownProcess:
     def __init__(
         self, stat: procstat.ProcessStat, words: list[str], command: training_commands.ParsedCommand
     ) -> None:
-        self.stat, self.words, self.command = stat, words, command
+        self.stat = stat
+        self.words = words
+        self.command = command
         self.looks = self.due = 0
         self.why = ""
 

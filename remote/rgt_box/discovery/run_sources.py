@@ -93,22 +93,24 @@ class FileClaims:
         opened = [run.name for run in self._runs if path in run.files]
         if opened:
             return opened[-1]  # a restart that continues in the same file
-        told = [
-            (len(folder), run.name)
-            for run in self._runs
-            for folder in run.dirs
-            if is_below(path, folder)
-        ]
-        longest = max((length for length, _ in told), default=0)
-        names = {name for length, name in told if length == longest}
+        longest = 0
+        names: set[str] = set()
+        for run in self._runs:
+            for given in run.dirs:
+                if not is_below(path, given) or len(given) < longest:
+                    continue
+                if len(given) > longest:
+                    longest = len(given)
+                    names = set()
+                names.add(run.name)
         if len(names) == 1:
             return names.pop()
-        beside = {
-            run.name
-            for run in self._runs
-            for file in run.files
-            if os.path.dirname(file) == os.path.dirname(path) != run.cwd
-        }
+        folder = os.path.dirname(path)
+        beside = set()
+        for run in self._runs:
+            folders = map(os.path.dirname, run.files)
+            if folder != run.cwd and folder in folders:
+                beside.add(run.name)
         if not names and len(beside) == 1:
             return beside.pop()
         return None
@@ -149,7 +151,8 @@ class RunSources:
     """
 
     def __init__(self, run: FoundRun, claims: FileClaims) -> None:
-        self._run, self._claims = run, claims
+        self._run = run
+        self._claims = claims
         self._walks: dict[str, tuple[SourceFinder, float, list[MetricSource]]] = {}
         self._kinds: dict[str, tuple[tuple[int, int], str | None]] = {}
         self.consoles: list[str] = []
@@ -165,7 +168,8 @@ class RunSources:
             run: The run.
             consoles: Files with its console output.
         """
-        self._run, self.consoles = run, consoles
+        self._run = run
+        self.consoles = consoles
 
     def scan(self) -> list[MetricSource]:
         """Return the run's sources, without those of other runs or of unknown origin."""

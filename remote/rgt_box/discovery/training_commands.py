@@ -393,7 +393,8 @@ def script_label(command: ParsedCommand, cwd: str | None) -> str:
 
 def training_key(command: ParsedCommand, cwd: str | None) -> int:
     """Return a number that stays the same when the same training is restarted or resumed."""
-    text = "\0".join([cwd or "", os.path.basename(command.script), *identifying_args(command.args)])
+    script = os.path.basename(command.script)
+    text = "\0".join([cwd or "", script, *identifying_args(command.args)])
     return zlib.crc32(text.encode("utf-8", "replace"))
 
 

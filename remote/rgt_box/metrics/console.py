@@ -73,9 +73,10 @@ class FormatChooser:
 
     def pack_state(self) -> JsonObject:
         """Return the state as JSON-compatible values, without empty parts."""
-        ranks = {
-            rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()
-        }
+        # Empty parts are left out, because a cursor is kept and sent as JSON.
+        ranks = {}
+        for rank, states in self._ranks.items():
+            ranks[rank] = {name: value for name, value in states.items() if value}
         state = {
             "chosen": self.chosen,
             "ranks": {rank: states for rank, states in ranks.items() if states},
@@ -123,6 +124,8 @@ class FormatChooser:
             rows = each.parse(text, states.setdefault(each.name, {}))
             if rows:
                 return each, rows
+            # The line belongs to this format, although it gives no row yet: a fallback would
+            # misread it.
             if rows is TAKEN:
                 break
         return None
@@ -130,6 +133,8 @@ class FormatChooser:
     def _states_of_rank(self, rank: str) -> dict[str, JsonObject]:
         states = self._ranks.get(rank)
         if states is None:
+            # Prefixes of ranks are text of the program, so their number is not limited by the
+            # cluster.
             ranks_limit = 64
             while len(self._ranks) >= ranks_limit:
                 del self._ranks[next(iter(self._ranks))]
@@ -139,6 +144,8 @@ class FormatChooser:
     def _count_match(self, key: str, rows: list[ConsoleRow]) -> tuple[list[ConsoleRow], bool]:
         if key == self.chosen:
             self._misses = 0
+            # Challengers have to match in a row: a stray line of another format now and then never
+            # adds up.
             self._drop_challengers()
             return rows, False
         held = self._held.get(key)
@@ -147,6 +154,8 @@ class FormatChooser:
             if len(self._held) >= challengers:
                 self._drop_candidate(next(iter(self._held)))
             held = self._held[key] = []
+        # The general format would find rising numbers in prose as well, so only rising positions
+        # vote.
         if _format_tier(key) == GENERIC and held:
             rows = self._merge_generic_rows(key, held, rows)
         held.extend(rows)
@@ -162,12 +171,14 @@ class FormatChooser:
         self, key: str, held: list[ConsoleRow], rows: list[ConsoleRow]
     ) -> list[ConsoleRow]:
         """Return the rows at a new position; the lines of one block vote once, and no fall votes."""
-        last, position = held[-1], _row_position(rows[0])
+        last = held[-1]
+        position = _row_position(rows[0])
         if position < _row_position(last):
             self._votes[key] = 0
             del held[:]
         elif position == _row_position(last) and len(rows) == 1:
-            self._votes[key] = self._votes.get(key, 0) + (last.weak and not rows[0].weak)
+            firmer = last.weak and not rows[0].weak
+            self._votes[key] = self._votes.get(key, 0) + firmer
             last.values.update(rows[0].values)
             last.weak = last.weak and rows[0].weak
             return []
@@ -176,15 +187,22 @@ class FormatChooser:
     def _votes_needed(self, key: str) -> int:
         if not self.chosen or _format_tier(key) > _format_tier(self.chosen):
             return FIRST
-        (name, _, stream), (chosen, _, now) = key.split(JOINT), self.chosen.split(JOINT)
+        name, _, stream = key.split(JOINT)
+        chosen, _, now = self.chosen.split(JOINT)
+        # Only the rank differs.
         if (name, stream) == (chosen, now):
             return OTHER_RANK
         return OTHER
 
     def _choose_key(self, key: str) -> tuple[list[ConsoleRow], bool]:
-        rows, over = self._held[key], bool(self.chosen)
+        # The rows held while this format was a challenger are points, too: none is lost by the
+        # choice.
+        rows = self._held[key]
+        over = bool(self.chosen)
         self.chosen = key
-        self._held, self._votes, self._misses = {}, {}, 0
+        self._held = {}
+        self._votes = {}
+        self._misses = 0
         return rows, over
 
     def _drop_challengers(self) -> None:
@@ -200,6 +218,8 @@ class FormatChooser:
         """Choose a format at the end of the text from the matches so far, if none is chosen."""
         if self.chosen:
             return []
+        # A short log may end before the third match. A bar or a named format counts with one, the
+        # general format only if the line is plainly that of a training.
         best = [
             key
             for key, rows in self._held.items()
@@ -318,6 +338,7 @@ class ConsoleReader(AppendedFileReader):
         limit: int,
     ) -> int:
         """Process the pieces of `data`; returns the number of bytes processed."""
+        # The rest of the overlong piece was empty: the next piece is a new one.
         if state.get("skip") and data[0] in b"\r\n":
             del state["skip"]
         for found in PIECE.finditer(data):
@@ -336,9 +357,13 @@ class ConsoleReader(AppendedFileReader):
         rows, over = chooser.parse_piece(rank, text)
         if rows:
             state.pop("unread", None)
+        # A log that grows by lines of progress without a readable step makes the step unknown, so
+        # that no alert calls the run stuck (docs/scalars.md).
         elif chooser.chosen and _PROGRESS.search(text):
             state["unread"] = state.get("unread", 0) + 1
         if over:
+            # The points of the replaced format from there on are hidden, and the planned number of
+            # steps is sent again.
             place = rows[0].x_position()
         else:
             place = None

@@ -60,6 +60,9 @@ else:
     NumberSlot = namedtuple("NumberSlot", "tag kind rank")
     LinePlan = namedtuple("LinePlan", "slots split measures is_row")
 
+# Every repetition is bounded, so no line makes the search slow. The first part skips the "683-" of
+# a range: ESPnet prints "683-1364batch" (its issue 2183). "nan" and "inf" before another word are
+# prose.
 _TOKEN = re.compile(
     r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
@@ -122,13 +125,17 @@ _PLANS: dict[str, LinePlan] = {}
 
 def _cut_name(text: str) -> tuple[str, str, bool]:
     """Return (name, text before it, whether a separator follows it) of the number after `text`."""
+    # "training's auc" (LightGBM) becomes "training/auc": the word of the split stays a prefix.
     text = _OPENS.sub("", text).replace("'s ", "/")
     marked = text[-1:] in (":", "=", "|")
     if marked:
         text = text[:-1].rstrip()
     text = text.rstrip("'\"\\ ")
     unit = _UNIT_END.search(text)
-    base = text[: unit.start()] if unit else text
+    if unit:
+        base = text[: unit.start()]
+    else:
+        base = text
     start = 0
     for cut in _CUT.finditer(base):
         start = cut.end()
@@ -137,32 +144,47 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
         words.pop(0)
     while words and words[-1].lower() in FILLER:
         words.pop()
-    most_words = 5 if marked else 4
+    most_words = 4
+    if marked:
+        most_words = 5
     if len(words) > most_words:
         known = " ".join(words[-2:])
-        words = words[-2:] if role_of(known) in MEASURES or not marked else words[-3:]
+        if role_of(known) in MEASURES or not marked:
+            words = words[-2:]
+        else:
+            words = words[-3:]
         if not marked and role_of(known) not in MEASURES and position_of(words[-1]) is None:
             words = []
     if not words or not all(_WORD.match(word.strip("'\"")) for word in words):
         words = [word for word in words[-1:] if _WORD.match(word)]
     name = " ".join(words)
+    # "train.py:128" is where a logger was called: neither a value nor a bare position.
     if name.endswith((".py", ".cc", ".cpp", ".rs", ".go", ".h", ".c")):
-        name, marked = "", True
+        name = ""
+        marked = True
     return name, base[:start], marked
 
 
 def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     """Understand the texts between the numbers of a line."""
     slots: list[NumberSlot] = []
-    split, measured, measures = "", False, False
+    # A word such as "val" counts only before the first value: after it, it is part of another
+    # name.
+    split = ""
+    measured = False
+    measures = False
     for place, total in enumerate(totals):
-        text, after = texts[place], texts[place + 1]
+        text = texts[place]
+        after = texts[place + 1]
         if place:
             text = re.sub(r"^[A-Za-z%µ][\w%/]{0,15}", "", text)  # the unit of the number before
         name, before, marked = _cut_name(text)
         if not split and not any(slot.tag for slot in slots):
             split = _split_word(before if name else text)
-        position = position_of(name) if name else None
+        if name:
+            position = position_of(name)
+        else:
+            position = None
         unit = _UNIT.match(after)
         if position is not None:
             split = split or _split_word(name)
@@ -177,7 +199,9 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             phrase = _PHRASE.match(after)
             if phrase is not None and role_of(phrase.group(1)) in (*MEASURES, RATE):
                 name = phrase.group(1)
-        tag, kind, rank = "", "", 9
+        tag = ""
+        kind = ""
+        rank = 9
         if (after == ":" and place + 1 < len(totals)) or text == ":":
             pass  # a time of day
         elif position is not None and after[:1] != "%":
@@ -188,7 +212,9 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             if total is not None:
                 # PyTorch's MNIST example and open_clip count samples within "Train Epoch: 3".
                 by_samples = place == 1 and "train epoch" in texts[0].lower()
-                kind = "samples_within" if by_samples else "within"
+                kind = "within"
+                if by_samples:
+                    kind = "samples_within"
             elif not marked and unit is None and after[:1] not in ("%", ".") and not measured:
                 kind = "bare"
         elif text.endswith("[") and after.strip() == ",":
@@ -275,8 +301,11 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
                 break
         else:
             return []
+    # What a bar shows of itself (count, total, remaining time) is no value of the training.
     if "%|" in line:
         line = _BAR.sub("  ", line)
+    # Programs pad their columns, and the padding changes with the width of a number: with gaps of
+    # one width, more lines share a plan.
     if "   " in line:
         line = _GAPS.sub("  ", line)
     cut = _TOKEN.split(line)
@@ -287,13 +316,17 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         if rows:
             return rows
     key = "\0".join(cut[0::4])
+    # The same text with a total and without one ("3/10", "3") needs two plans: a total makes a
+    # position.
     if any(cut[3::4]):
         key += "\1" + "".join("1" if total else "0" for total in cut[3::4])
     plan = _PLANS.get(key)
     if plan is None:
+        # Text that never repeats, such as names with a random part, must not fill the memory.
         most_plans = 1024
         if len(_PLANS) >= most_plans:
             _PLANS.clear()
+        # A line with more numbers is a printed array.
         most_numbers = 200
         if len(cut) > 4 * most_numbers:
             return []
@@ -316,7 +349,8 @@ def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
     depth = state["object"]
     found = _MEMBER.match(text)
     if found is not None:
-        name, y = found.group(1), float(found.group(2))
+        name = found.group(1)
+        y = float(found.group(2))
         position = position_of(name)
         if depth != 1:
             return []
@@ -329,6 +363,7 @@ def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
         depth -= 1
     rows: list[ConsoleRow] = []
     if depth < 1:
+        # Programs print their settings as such an object, too: only one with a measure is a row.
         if any(role_of(tag) in MEASURES for tag in state.get("block", {})):
             rows = _close_block(state)
         _drop_object(state)
@@ -347,7 +382,9 @@ def _drop_object(state: JsonObject) -> None:
 
 def _number(text: str, scale: str | None) -> float:
     value = float(text.replace(",", ""))
-    return value * _SCALE[scale] if scale else value
+    if scale:
+        return value * _SCALE[scale]
+    return value
 
 
 def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[ConsoleRow]:
@@ -364,9 +401,12 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
                 values.setdefault(slot.tag, y)
         elif 0 <= y < 1e15 and not (slot.kind == "step" and y != int(y)):
             total = cut[4 * at + 3]
-            whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0) if total else 0.0
+            whole = 0.0
+            if total:
+                whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0)
             places.append((slot.rank, slot.kind, y, whole))
     used = state.get("rank", 9)
+    # Only VITS and its relatives print the step as a list without a name (RVC issue 507).
     if any(place[1] == "listed" for place in places):
         places = _find_listed_step(plan, cut, state)
     places = [
@@ -381,6 +421,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
     named = [place for place in places if place[1] not in ("within", "bare", "samples_within")]
     if plan.is_row and (named or values):
         return _add_to_block(values, named, state)
+    # Another kind of line ends a table that has no closing rule.
     if state.get("block"):
         late = _close_block(state)
         if late:
@@ -393,7 +434,9 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
     row.weak = not plan.measures
     state["seen"] = 0 if not plan.measures else -1
     state["headed"] = not values and row.total is not None
-    return [row] if values else []
+    if values:
+        return [row]
+    return []
 
 
 def _find_listed_step(
@@ -409,8 +452,12 @@ def _find_listed_step(
         if slot.kind == "listed" and cut[4 * at + 1].isdigit()
     ]
     step, epoch, _, _ = state.get("at") or (None, None, None, None)
-    if len(whole) != 1 or epoch is None or state.get("seen", -1) < 0 or state.get("unlisted"):
+    if len(whole) != 1 or epoch is None:
         return []
+    if state.get("seen", -1) < 0 or state.get("unlisted"):
+        return []
+    # Such as the batch size. The rank returns to 9 (no position known), so that the epoch is the
+    # axis again.
     if whole[0] == step and state.get("rank") == 6:
         state.update(unlisted=True, rank=9, at=[None, state.get("epoch"), None, None])
         return []
@@ -445,23 +492,30 @@ def _place_row(
     by: dict[str, tuple[int, str, float, float]] = {}
     for place in sorted(places, key=lambda each: (each[0], not each[3])):
         by.setdefault(place[1], place)
-    step, epoch = by.get("step"), by.get("epoch")
+    step = by.get("step")
+    epoch = by.get("epoch")
     within = by.get("samples_within", by.get("within"))
+    # "Epoch: [2] [1800/1831]" (PaddleDetection issue 4496) has no word for the step: the count of a
+    # total is the step within the epoch.
     if epoch is not None and within is not None and (step is None or step[0] >= 5):
         step = (5, "step", within[2], within[3])
     used = state.get("rank", 9)
     known = (state.get("at") or [None])[0]
-    below = step is not None and known is not None and step[2] < known
-    if step is not None and used < step[0] and used < 4 and below and not (step[3] and step[0] < 5):
-        state["seen"] = -1
-        state["at"] = None
-        return None  # counts something else: the batches of an evaluation
+    if step is not None and known is not None and step[2] < known:
+        less_certain = used < step[0] and used < 4
+        of_total = step[3] and step[0] < 5
+        if less_certain and not of_total:
+            state["seen"] = -1
+            state["at"] = None
+            return None  # counts something else: the batches of an evaluation
+    # An evaluation counts its own batches: its values belong to the last training step.
     if plan.split and step is not None and step[0] == 5 and state.get("at"):
         at = state["at"]
         return ConsoleRow(values, at[0], at[1], at[2])
-    number = epoch[2] if epoch is not None else state.get("epoch")
+    number: Any = state.get("epoch")
     if epoch is not None:
-        state["epoch"] = epoch[2]
+        number = epoch[2]
+        state["epoch"] = number
     if step is None:
         return _place_without_step(values, by, plan, state, used)
     state["rank"] = min(used, step[0])
@@ -484,7 +538,9 @@ def _place_without_step(
     state: JsonObject,
     used: int,
 ) -> ConsoleRow | None:
-    epoch, samples, bare = by.get("epoch"), by.get("samples"), by.get("bare") or by.get("within")
+    epoch = by.get("epoch")
+    samples = by.get("samples")
+    bare = by.get("bare") or by.get("within")
     last = state.get("at")
     if epoch is not None:
         if last is not None and last[0] is not None and used < 9:
@@ -500,6 +556,7 @@ def _place_without_step(
             return ConsoleRow(values, last[0], epoch[2])
         state["at"] = [None, epoch[2], None, None]
         return ConsoleRow(values, epoch=epoch[2])
+    # This log has printed a better position before. Axes are never mixed in one curve.
     if used < 9:
         return None
     if samples is not None:
@@ -520,27 +577,38 @@ def _count_steps(
 ) -> tuple[float, float | None]:
     """Return (step of the run, planned steps; 0 if unknown, None if the line does not say)."""
     rank, _, x, steps = step
-    last, before = state.get("last", 0.0), state.get("number")
+    last = state.get("last", 0.0)
+    before = state.get("number")
     state["last"], state["number"] = x, number
+    # ``global_step`` and its like count over the whole run: no epoch is added. The total may be on
+    # another number of the line, if that one has the same count.
     if rank == 0:
         other = by.get("within") or next(
             (each for each in by.values() if each[1] == "step" and each[3]), None
         )
         return x, steps or (other[3] if other and other[2] == x else None) or None
     if steps and x <= steps and number is not None and number == int(number):
+        # Epochs count from 1 unless a 0 was seen: a log that begins with epoch 5 is that of a
+        # resume.
         state["from"] = first = min(number, state.get("from", 1))
         if before is not None and number > before and x > last and x != steps:
             state["whole"] = True  # the count goes on over epochs
         if state.get("whole"):
             return x, steps
-        epochs = epoch[3] if epoch is not None else 0.0
+        epochs = 0.0
+        if epoch is not None:
+            epochs = epoch[3]
         x += (number - first) * steps
         return x, epochs * steps if x <= epochs * steps < 1e15 else 0
     if steps:
+        # A count that has started over counts within an epoch or something like it: its total is
+        # not that of the run.
         state["anew"] = state.get("anew", False) or x < last
         return x, steps if x <= steps and not state["anew"] else 0
     if number is not None and before is not None and x < last and number == before + 1:
+        # Without a total, the last step before the next epoch is the length of the epochs so far.
         state["base"] = state.get("base", 0.0) + last
+    # Not the next epoch: a restart, which prints its step without the epoch added here.
     elif x < last and (number is None or number != before):
         state.pop("base", None)
     return x + state.get("base", 0.0), None
@@ -557,6 +625,8 @@ def _add_to_block(
         if group + tag in block:
             rows = _close_block(state)
             block = state.setdefault("block", {})
+        # The state travels as JSON, which has no NaN and no infinities: `_close_block` reads the
+        # text.
         most_values = 500
         if len(block) < most_values:
             block[group + tag] = y if y == y and abs(y) != float("inf") else repr(y)
@@ -565,7 +635,8 @@ def _add_to_block(
 
 
 def _close_block(state: JsonObject) -> list[ConsoleRow]:
-    block, places = state.pop("block", {}), state.pop("places", [])
+    block = state.pop("block", {})
+    places = state.pop("places", [])
     state.pop("group", None)
     if not block:
         return []
@@ -593,8 +664,10 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
     if comment:
         head = head.lstrip("# ")
     cells = [cell.strip(" '\"") for cell in _CELL.split(head) if cell.strip()]
+    # "# step rmse_val lr": after a comment mark, one blank may be all that divides the names.
     if comment and len(cells) == 1 and column_position(head.split()[0]):
         cells = head.split()
+    # Stable-Baselines3 prints the group of the rows below as a row of its own: "| rollout/ |".
     if line.lstrip()[:1] == "|" and len(cells) == 1 and cells[0].endswith("/"):
         if "block" not in state:
             state["block"] = {}
@@ -625,6 +698,7 @@ def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
     places: list[tuple[int, str, float, float]] = []
     for name, cell in zip(names, cells):
         found = _TOKEN.match(cell.strip())
+        # "00:12" (fastai's column "time") begins with a number, but is a duration.
         if found is None or (found.end() != len(cell.strip()) and ":" in cell):
             continue
         position = column_position(name)
@@ -637,7 +711,9 @@ def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
     if not places or not measures:
         return []
     row = _place_row(values, places, LinePlan((), "", True, False), state)
-    return [row] if row is not None else []
+    if row is not None:
+        return [row]
+    return []
 
 
 def flush_block(state: JsonObject) -> list[ConsoleRow]:

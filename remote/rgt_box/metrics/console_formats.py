@@ -45,6 +45,8 @@ def _parse_megatron(line: str, _: JsonObject) -> list[ConsoleRow]:
         if row is None:
             return []
         return [row]
+    # Megatron-LM prints no loss for an iteration whose loss is NaN: without this, the curve would
+    # end with its last good value.
     if row.values.get(_MEGATRON_NAN, 0.0) > 0.0 and "lm loss" not in row.values:
         row.values["lm loss"] = float("nan")
     return [row]
@@ -120,7 +122,8 @@ def _parse_fairseq_json(line: str) -> ConsoleRow | None:
         value = to_number(text)
         if value is not None:
             values[key.partition("_")[2] if key.startswith(("train_", "valid_")) else key] = value
-    updates, epoch = values.pop("num_updates", None), values.pop("epoch", None)
+    updates = values.pop("num_updates", None)
+    epoch = values.pop("epoch", None)
     if split == "valid":
         values = {"valid_" + tag: y for tag, y in values.items()}
     row = ConsoleRow(values, None if updates is None else parse_step(repr(updates)), epoch)
@@ -155,7 +158,10 @@ def _parse_rgt(line: str, _: JsonObject) -> list[ConsoleRow]:
         return []
     step, epoch, pairs, rate, scale, unit = found.groups()
     values = {tag: float(text.replace(",", "")) for tag, text in _RGT_PAIR.findall(pairs)}
-    speed = to_number(rate) if rate else None
+    if rate:
+        speed = to_number(rate)
+    else:
+        speed = None
     if speed is not None:
         values[unit.lower() + "_s"] = speed * _UNITS[scale]
     return [ConsoleRow(values, int(step), float(epoch))]
@@ -186,19 +192,26 @@ def _parse_mmengine(line: str, state: JsonObject) -> list[ConsoleRow]:
     unit, split, a, _, c, d, rest = found.groups()
     values = {tag: parse_decimal(text) for tag, text in colons(rest) if tag not in _MM_DROP}
     if split in ("val", "test"):
+        # mmengine prints the loss of a validation under the name of the training's.
         values = {(f"{split}/{tag}" if "loss" in tag else tag): y for tag, y in values.items()}
+        # The lines within a validation have only times: its results come with the last one.
         if all(tag in _MM_IDLE for tag in values):
             return []
-        epoch = float(a) if unit == "Epoch" else None
+        if unit == "Epoch":
+            epoch = float(a)
+        else:
+            epoch = None
         rows = [ConsoleRow(values, state.get("step"), epoch)]
         return [row for row in rows if row.x_position()]
     if not any("loss" in tag for tag in values):
         return []
+    # The summary of an epoch, without a batch: it has no step.
     if unit == "Epoch" and d is None:
         return []
     if unit == "Iter":
         step = int(a)
     else:
+        # Epochs count from 1, iterations within an epoch too.
         step = max(0, int(a) - 1) * int(d) + int(c)
     if step >= 10**15:
         return []
@@ -236,9 +249,13 @@ def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
         state["names"] = [f"{name}_loss" if name in _YOLO_LOSSES else name for name in names]
         return TAKEN
     names = state.get("names", [])
-    found = _YOLO.match(line) if names else None
+    if names:
+        found = _YOLO.match(line)
+    else:
+        found = None
     if found is None:
         return []
+    # YOLO prints the parts of its loss, not their sum.
     losses = {
         "train/" + name: parse_decimal(text)
         for name, text in zip(names, _YOLO_NUMBER.findall(found.group(3)))

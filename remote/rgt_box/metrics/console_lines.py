@@ -52,8 +52,13 @@ class ConsoleRow:
         stream: str = "",
         total: float | None = None,
     ) -> None:
-        self.values, self.step, self.epoch, self.samples = values, step, epoch, samples
-        self.weak, self.stream, self.total = weak, stream, total
+        self.values = values
+        self.step = step
+        self.epoch = epoch
+        self.samples = samples
+        self.weak = weak
+        self.stream = stream
+        self.total = total
 
     def x_position(self) -> tuple[str, float] | None:
         """Return (x kind, x): the first known of step, epoch and samples; or None."""
@@ -115,8 +120,13 @@ class LineFormat:
         tier: int = NAMED,
         flush: Flush | None = None,
     ) -> None:
-        self.name, self.seen, self.hints, self.sample = name, seen, hints, sample
-        self.parse, self.tier, self.flush = parse, tier, flush
+        self.name = name
+        self.seen = seen
+        self.hints = hints
+        self.sample = sample
+        self.parse = parse
+        self.tier = tier
+        self.flush = flush
 
 
 NUM = (
@@ -140,7 +150,10 @@ def parse_piped_pairs(rest: str) -> list[tuple[str, str]]:
     found = []
     for cell in rest.split("|")[:200]:
         name, colon, text = cell.partition(":")
-        value = _ALONE.match(text) if colon else None
+        if colon:
+            value = _ALONE.match(text)
+        else:
+            value = None
         if value is not None:
             found.append((name.strip()[:100], value.group(1)))
     return found
@@ -186,8 +199,11 @@ class LineShape:
         weak: bool = False,
     ) -> None:
         self._search = re.compile(pattern.replace("{N}", NUM), re.I).search
-        self._pairs, self._names, self._prefix = pairs, names or {}, prefix
-        self._step_key, self._weak = step_key, weak
+        self._pairs = pairs
+        self._names = names or {}
+        self._prefix = prefix
+        self._step_key = step_key
+        self._weak = weak
 
     def parse_line(self, line: str) -> ConsoleRow | None:
         """Return the row of a line; None if the line is of another kind or has no number."""
@@ -200,7 +216,8 @@ class LineShape:
             pairs[pairs.pop("name")] = pairs.pop("value")
         if self._pairs is not None and groups.get("rest"):
             pairs.update(self._pairs(groups["rest"]))
-        step, epoch = groups.get("step"), groups.get("epoch")
+        step = groups.get("step")
+        epoch = groups.get("epoch")
         if self._step_key:
             step = pairs.pop(self._step_key, step)
         if epoch is None:
@@ -295,6 +312,8 @@ _PAIR = re.compile(
     re.I,
 )
 _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+# Bars of data sets, downloads and evaluations show totals and sometimes a loss, but no training
+# step.
 _NOT_TRAINING = re.compile(
     r"^\W*(?:val|test|eval|predict|sanity|map|filter|download|load|writ|generat|tokeni|sav|fetch|convert|shard|sampl)",
     re.I,
@@ -306,6 +325,7 @@ _EPOCH = re.compile(
 _TUNE = re.compile(rf"^(\d{{1,9}})\|(\d{{1,15}})\|Loss: ({NUM})", re.I)
 _NUMBER = re.compile(NUM, re.I)
 _WORDLESS = re.compile(r"[\W\d_]+")
+# No values: the version of Lightning's log directory, and positions.
 _DROP = ("v_num", "step", "epoch")
 
 
@@ -317,16 +337,21 @@ def parse_bar(line: str) -> ProgressBarState | None:
         pattern = _BARE
     else:
         return None
-    found, before = None, 0
+    found = None
+    before = 0
     for match in pattern.finditer(line):
-        before = 0 if found is None else found.end()
+        if found is None:
+            before = 0
+        else:
+            before = found.end()
         found = match
     if found is None:
         return None
-    n, total = (
-        _parse_count(found.group("n")),
-        _parse_count(found.group("total")) if pattern is _BAR else 0.0,
-    )
+    n = _parse_count(found.group("n"))
+    if pattern is _BAR:
+        total = _parse_count(found.group("total"))
+    else:
+        total = 0.0
     if n is None or total is None:
         return None
     desc = line[before : found.start()].strip().rstrip(":").strip()[-200:]
@@ -356,6 +381,7 @@ def _training_values(bar: ProgressBarState, state: JsonObject) -> dict[str, floa
             tag = tag.strip()
             if tag.lower() not in _DROP:
                 values[tag] = parse_decimal(text)
+    # Any program may draw a bar: only one that shows a loss is that of a training.
     if not any("loss" in tag.lower() for tag in values):
         return {}
     return _drop_repeated_evaluation(values, state)
@@ -368,6 +394,8 @@ def _drop_repeated_evaluation(values: dict[str, float], state: JsonObject) -> di
     for tag, value in values.items():
         if tag.lower().startswith(("val", "eval", "test")):
             text = repr(value)
+            # Lightning keeps val_loss in the bar until the next validation: it would be one value
+            # on every step.
             if last.get(tag) == text or len(last) > 100:
                 continue
             last[tag] = text
@@ -386,10 +414,12 @@ def _parse_lightning(line: str, state: JsonObject) -> list[ConsoleRow]:
         return []
     if not bar.total:
         return []
-    epoch, epochs = int(found.group(1)), found.group(2)
+    epoch = int(found.group(1))
+    epochs = found.group(2)
     values = _training_values(bar, state)
     if not values or bar.n < 1:
         return []
+    # "Epoch 1/3" counts from 1, Lightning's "Epoch 0" from 0; its bar shows v_num.
     first = _first_epoch_number(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
     total = 0.0
@@ -422,9 +452,11 @@ def _parse_tqdm(line: str, state: JsonObject) -> list[ConsoleRow]:
     values = _training_values(bar, state)
     if not values:
         return []
+    # The title without its numbers: "Epoch 3 step" and "Epoch 4 step" are one series of bars.
     stream = _WORDLESS.sub(" ", _NUMBER.sub(" ", bar.desc)).strip()[:60]
     bars = state.setdefault("bars", {})
     last, total, base = bars.pop(stream, (0.0, bar.total, 0.0))
+    # Full before it fell: the next epoch. Not full: a restart, which counts from 0 again.
     if bar.n < last and total == bar.total:
         if total and last >= total:
             base = base + total
@@ -500,6 +532,8 @@ def _parse_trainer(line: str, state: JsonObject) -> list[ConsoleRow]:
     row = _scalar_dict_row(found)
     bar = parse_bar(line)
     rows: list[ConsoleRow] = []
+    # A bar in front of the dictionary on the same piece was drawn before it, so it does not show
+    # its step.
     if bar is not None and (row is None or found is None or bar.start < found.start()):
         rows += _apply_bar(bar.n, bar.total, bar.desc, state)
         bar = None

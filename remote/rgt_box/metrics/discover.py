@@ -109,6 +109,7 @@ def run_name(root: str, path: str, kind: str) -> str:
         and parts[-1] in ("train", "validation")
     ):
         parts.pop()
+    # Only from the end: a user's own directory below ``runs`` keeps its name.
     while parts and _MADE.fullmatch(parts[-1]):
         parts.pop()
     return "/".join(parts) or os.path.basename(os.path.realpath(root))
@@ -120,7 +121,8 @@ class _FolderEntries:
     __slots__ = ("files", "folders", "links", "mtime_ns", "sure")
 
     def __init__(self) -> None:
-        self.mtime_ns, self.sure = -1, False
+        self.mtime_ns = -1
+        self.sure = False
         self.files: list[str] = []
         self.folders: list[str] = []
         self.links: list[str] = []
@@ -147,7 +149,10 @@ class SourceFinder:
         limits: WalkLimits = WHOLE,
         since: float = math.inf,
     ) -> None:
-        self.root, self._clock, self._limits, self._since = root, clock, limits, since
+        self.root = root
+        self._clock = clock
+        self._limits = limits
+        self._since = since
         self.cut = ""
         self._folders: dict[str, _FolderEntries] = {}
         self._kinds: dict[str, tuple[tuple[int, int, int], str | None]] = {}
@@ -161,7 +166,8 @@ class SourceFinder:
         A directory with an unchanged mtime is not listed again. A file's content is checked once,
         and again if its kind is unknown and it has changed.
         """
-        self.cut, self._entries = "", 0
+        self.cut = ""
+        self._entries = 0
         self._deadline = self._clock() + self._limits.seconds
         found = []
         for path in self._list_candidates():
@@ -172,6 +178,8 @@ class SourceFinder:
             if source is not None:
                 found.append(source)
         found = _keep_newest(_latest_state(_event_dirs(self.root, found)))
+        # Known sources keep their place, because the order decides which of two files of one kind
+        # continues the other.
         found.sort(
             key=lambda source: (
                 self._order.get(source.path, len(self._order)),
@@ -188,7 +196,8 @@ class SourceFinder:
         hits: list[str] = []
         seen: set[tuple[int, int]] = set()
         known: dict[str, _FolderEntries] = {}
-        level, links = [(self.root, 0, -1)], []
+        level = [(self.root, 0, -1)]
+        links = []
         # Files with a matching name whose kind is checked.
         hits_limit = 2000
         while level:
@@ -209,6 +218,8 @@ class SourceFinder:
                     status = os.stat(path)
                 except OSError:
                     continue
+                # A linked directory may lead back up. Another file system below the run is a mount:
+                # a data set or a network disk, on which a walk can take minutes.
                 if (status.st_dev, status.st_ino) in seen or device not in (-1, status.st_dev):
                     continue
                 seen.add((status.st_dev, status.st_ino))
@@ -222,8 +233,11 @@ class SourceFinder:
                     ]
                     links += [(os.path.join(path, name), depth + 1, -1) for name in folder.links]
             level = below
+            # Links last: a directory that is reached by both keeps its own path, and so its run's
+            # name.
             if not level:
-                level, links = links, []
+                level = links
+                links = []
         self._folders = known
         return hits[:hits_limit]
 
@@ -245,7 +259,8 @@ class SourceFinder:
                         break
                     if count >= self._limits.folder:
                         # Many similar entries: a dataset or part of one.
-                        folder.folders, folder.links = [], []
+                        folder.folders = []
+                        folder.links = []
                         break
                     _sort_entry(folder, path, entry, self._limits)
         except OSError:
@@ -261,6 +276,7 @@ class SourceFinder:
             if not stat.S_ISREG(status.st_mode):
                 return None
             version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            # A new file is empty until its program flushes, so an unknown kind is not final.
             known = self._kinds.get(path)
             if (
                 known is None
@@ -326,6 +342,11 @@ def _keep_newest(sources: list[MetricSource]) -> list[MetricSource]:
     """Keep the newest `PER_KIND` (or `PER_METRIC`) sources of each kind."""
     kept: list[MetricSource] = []
     for kind in {source.kind for source in sources}:
-        same = sorted((s for s in sources if s.kind == kind), key=lambda s: (s.mtime, s.path))
-        kept += same[-(PER_METRIC if kind in ("mlflow_files", "deepspeed") else PER_KIND) :]
+        same = [source for source in sources if source.kind == kind]
+        same.sort(key=lambda source: (source.mtime, source.path))
+        # Their files have one metric each.
+        if kind in ("mlflow_files", "deepspeed"):
+            kept += same[-PER_METRIC:]
+        else:
+            kept += same[-PER_KIND:]
     return kept

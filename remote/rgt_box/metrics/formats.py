@@ -44,6 +44,7 @@ else:
 SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
+# A line of MLflow's file store: milliseconds and a value; all but old versions add the step.
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 _PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W*(?:\r.*)?", re.S)
 """A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame."""
@@ -53,6 +54,7 @@ _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 def _is_tensorboard(path: str, name: str, head: bytes) -> bool:
     from rgt_box.metrics.tensorboard import cached_data_length
 
+    # The length of a record has its own checksum, so the first 12 bytes prove the format.
     return len(head) >= 12 and cached_data_length(head[:12]) is not None
 
 
@@ -79,6 +81,8 @@ def _is_mlflow_files(path: str, name: str, head: bytes) -> bool:
 def _merged_row(head: bytes) -> JsonObject:
     """Return the merged keys of the first JSON lines; {} if they are not JSON objects."""
     found: JsonObject = {}
+    # Several lines, because frameworks write rows of another kind first (a start event, the
+    # settings).
     for line in head.split(b"\n")[:12]:
         if not line.strip():
             continue
@@ -165,6 +169,8 @@ def _tables_with(*words: str) -> Sniff:
 
 def schema(path: str, head: bytes) -> str:
     """Return a database's CREATE statements, from its first page if they are there."""
+    # Byte 100 is the type of the first page. 13 is a leaf: the whole schema is on this page, and no
+    # child has to be started to read it.
     if b"CREATE TABLE" in head and b"metrics" in head and head[100:101] == b"\x0d":
         return head.decode("latin-1")
     from rgt_box.metrics.sqlite_child import tables
@@ -230,18 +236,20 @@ def candidates(path: str) -> tuple[str, ...]:
     folder, name = os.path.split(path)
     name = name.lower()
     inside = os.path.basename(folder).lower() + "/" + name
+    # mmengine writes the same rows a second time under this name.
     if name == "scalars.json":
         return ()
     if not (_KNOWN.match(name) or _KNOWN_INSIDE.match(inside)):
         if "/metrics/" in folder + "/":
             return ("mlflow_files",)
         return ()
-    found = {
-        kind
-        for pattern, kinds in _BY_NAME.items()
-        if fnmatchcase(inside if "/" in pattern else name, pattern)
-        for kind in kinds
-    }
+    found: set[str] = set()
+    for pattern, kinds in _BY_NAME.items():
+        shown = name
+        if "/" in pattern:
+            shown = inside
+        if fnmatchcase(shown, pattern):
+            found.update(kinds)
     return tuple(each for each in BY_KIND if each in found)
 
 

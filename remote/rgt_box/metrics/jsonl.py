@@ -167,7 +167,10 @@ def read_last_wait(path: str) -> JsonObject | None:
             row, to_position(row.get("step")) or 0.0, to_epoch_seconds(row.get("time"))
         )
         if waits is not None:
-            found = waits if waits["what"] else None
+            if waits["what"]:
+                found = waits
+            else:
+                found = None
     return found
 
 
@@ -198,7 +201,8 @@ class JsonListRows:
     def __init__(self, window: FileWindow, at: int) -> None:
         self._window = window
         self.at = at
-        self._base, self._text = at, ""
+        self._base = at
+        self._text = ""
 
     def next_object(self) -> JsonObject | None:
         """Return the next object; None at the end of the list. Keys are decoded as Latin-1.
@@ -212,7 +216,8 @@ class JsonListRows:
         length = CHUNK
         at = self.at
         while True:
-            text, place = self._text, at - self._base
+            text = self._text
+            place = at - self._base
             while place < len(text) and text[place] in BETWEEN:
                 place += 1
             at = self._base + place
@@ -321,13 +326,17 @@ def add_planned_steps(window: FileWindow, state: JsonObject, at: int, batch: Rea
     if step is None or total is None or int(total.group(1)) in (0, state.get("total")):
         return
     state["total"] = int(total.group(1))
-    batch.points.append(MetricPoint(TOTAL, STEP, float(step.group(1)), float(state["total"]), None))
+    at_step = float(step.group(1))
+    batch.points.append(MetricPoint(TOTAL, STEP, at_step, float(state["total"]), None))
 
 
 def resume_in_new_version(window: FileWindow, state: JsonObject, batch: ReadBatch) -> JsonObject:
     """Return where to resume in a new version of the file; without ``done`` if it is incomplete."""
     start = find_history_start(window)
-    if start is None or not window.read_at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
+    if start is None:
+        return {}
+    end = window.read_at(max(0, window.size - 64), 64)
+    if not end.rstrip().endswith(b"}"):
         return {}
     known = state.get("offset", 0) - state.get("start", 0)
     if known > 0:

@@ -84,6 +84,8 @@ class PointSeries:
         """Add a point. An equal x replaces the last point; a smaller x begins a segment."""
         xs = self.xs
         if xs and x <= xs[-1]:
+            # Abbreviated steps ("1K") repeat, and a bar is drawn several times at one step: the
+            # last value counts.
             if x == xs[-1] and not self._restart:
                 self.ys[-1], self.ats[-1] = y, at
                 return
@@ -103,6 +105,7 @@ class PointSeries:
             return
         keep = bisect_left(self.xs, x)
         del self.xs[keep:], self.ys[keep:], self.ats[keep:]
+        # The start of a hidden segment is hidden, too.
         while self.breaks and self.breaks[-1] >= x:
             self.breaks.pop()
 
@@ -142,6 +145,7 @@ class SeriesStore:
                 self._begin_segments(start.x)
                 start = next(starts, None)
             self._add_point(point)
+        # A restart may be the last record of a file so far.
         while start is not None:
             self._begin_segments(start.x)
             start = next(starts, None)
@@ -151,6 +155,8 @@ class SeriesStore:
         if self._starts > MAX_STARTS:
             return
         for (_, _, kind), series in self.series.items():
+            # A restart names a step. Epochs and samples of the file have another axis, so only a
+            # point that goes back hides theirs.
             if x is None or kind == "step":
                 series.begin_segment(x)
 
@@ -174,7 +180,8 @@ def read_all(
     Returns:
         Its series, and the first 20 problems.
     """
-    store, cursor = SeriesStore(), None
+    store = SeriesStore()
+    cursor = None
     problems: list[ReadProblem] = []
     for _ in range(rounds):
         batch = reader.read(cursor, limit)
@@ -201,7 +208,8 @@ class Curve:
     __slots__ = ("parts", "x_kind")
 
     def __init__(self, x_kind: str, parts: list[CurvePart]) -> None:
-        self.x_kind, self.parts = x_kind, parts
+        self.x_kind = x_kind
+        self.parts = parts
 
     @property
     def growing_part(self) -> CurvePart:
@@ -241,6 +249,8 @@ def merge_curves(offers: Sequence[SourceSeries]) -> dict[tuple[str, str], Curve]
     for offer in offers:
         groups = sorted({group for group, _, _ in offer.series})
         for group in groups:
+            # A database of one run keeps the name of its directory, so that its curve joins the
+            # run's other sources.
             if group and len(groups) > 1:
                 run = group
             else:
@@ -278,6 +288,7 @@ def _combine_sources(stack: list[tuple[int, str, CurvePart]], ratio: float | Non
     if ratio:
         stack = [_by_step(each, ratio) for each in stack]
     best = min(rank for rank, _, _ in stack)
+    # Of several sources of the best rank, the newest decides: it is the one that still grows.
     x_kind = [kind for rank, kind, _ in stack if rank == best][-1]
     same = [(rank, part) for rank, kind, part in stack if kind == x_kind]
     parts: list[CurvePart] = []
@@ -286,6 +297,8 @@ def _combine_sources(stack: list[tuple[int, str, CurvePart]], ratio: float | Non
         for part in [part for each, part in same if each == rank]:
             tier = _cut_parts(tier, part.xs[0]) + [part]
         if parts:
+            # A less preferred source fills in only the part before the first point of the better
+            # ones.
             parts = _cut_parts(tier, parts[0].xs[0]) + parts
         else:
             parts = tier
@@ -300,12 +313,13 @@ def _cut_parts(parts: list[CurvePart], x: float) -> list[CurvePart]:
     for part in parts:
         keep = bisect_left(part.xs, x)
         if keep:
-            breaks = [each for each in part.breaks if each < x]
-            kept.append(
-                part._replace(
-                    xs=part.xs[:keep], ys=part.ys[:keep], ats=part.ats[:keep], breaks=breaks
-                )
+            shorter = part._replace(
+                xs=part.xs[:keep],
+                ys=part.ys[:keep],
+                ats=part.ats[:keep],
+                breaks=[each for each in part.breaks if each < x],
             )
+            kept.append(shorter)
     return kept
 
 
@@ -328,6 +342,7 @@ def _by_step(each: tuple[int, str, CurvePart], ratio: float) -> tuple[int, str, 
     if kind != "epoch" or part.kind not in ("console:hf", "console:llamafactory"):
         return each
     move: Callable[[float], float] = lambda x: float(round(x * ratio))  # noqa: E731
+    # Rounded epochs can give one step twice: the last value counts, as everywhere.
     points = {move(x): (y, at) for x, y, at in zip(part.xs, part.ys, part.ats)}
     xs = sorted(points)
     return (
@@ -358,10 +373,13 @@ class CurveUpdate:
         points = curve.list_points()
         keep = 0
         for (x, y), (now, value, _) in zip(sent, points):
+            # NaN is unequal to itself: without the second test, a curve with a NaN would be sent
+            # again from there every time.
             if x != now or (y != value and (y == y or value == value)):
                 break
             keep += 1
-        self.keep, self.points = keep, points[keep:]
+        self.keep = keep
+        self.points = points[keep:]
         self.resumes = (
             keep > 0 and bool(self.points) and self.points[0][0] in curve.segment_starts()
         )

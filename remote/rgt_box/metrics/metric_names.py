@@ -145,6 +145,7 @@ def match_rank(tag: str, metric: str) -> int | None:
     name = tag.strip().lower()
     if any(fnmatchcase(name, pattern) for pattern in NEVER):
         return None
+    # transformers writes eval_samples_per_second next to the one of training.
     if metric == "throughput" and name.startswith(EVALUATION):
         return None
     for place, pattern in enumerate(NAMES[metric]):
@@ -196,6 +197,7 @@ class TagNaming:
     def metric_of(self, tag: str) -> str | None:
         """Return the metric of `tag`, or None."""
         name = tag.strip().lower()
+        # Keras writes training and validation under the same tags, into two directories.
         if self._directory == "validation" and name == "epoch_loss":
             return "eval_loss"
         if self.is_repeated(tag):
@@ -243,8 +245,11 @@ class TagNaming:
             and not (tag.endswith("_step") and tag[: -len("_step")] in self._tags)
             and not any(fnmatchcase(tag, pattern) for pattern in NEVER)
         )
+        # Norms of weights and parameters have the same role.
         if role == NORM:
             found = [tag for tag in found if "grad" in tag or tag in ("gnorm", "grdn")]
+        # Of several losses, only one that is no part of another: "loss_kl" and "loss_disc" are
+        # parts.
         if len(found) > 1 and role == LOSS:
             found = [
                 tag
@@ -252,7 +257,9 @@ class TagNaming:
                 if not set(_LETTERS.findall(_OBJECTIVE.sub("loss", tag))) - PLAIN
             ]
             found.sort(key=lambda tag: ("total" not in tag, len(tag), tag))
-        return found[0] if found else None
+        if found:
+            return found[0]
+        return None
 
 
 _PARTS = (
@@ -267,6 +274,7 @@ _OBJECTIVE = re.compile(r"cross[-_ ]?entropy|\bxent\b|\bnll\b")
 
 def choose_tags(tags: Iterable[str], directory: str = "") -> dict[str, str]:
     """Return metric → its best tag; a `figure` is a metric under its own name."""
+    # A copy, because the cached result is shared.
     return dict(_choose_tags(tuple(tags), directory))
 
 
@@ -280,7 +288,10 @@ def _choose_tags(every: tuple[str, ...], directory: str) -> dict[str, str]:
         if metric is None:
             name = figure_name(tag)
             if name is not None and name not in NAMES and not naming.is_repeated(tag):
-                figures[name] = min((figure_order(tag) or 0, tag), figures.get(name, (9, "")))
+                # Two tags may have one name without their prefix: the better role wins, then the
+                # alphabet, so that the choice does not depend on the order in the file.
+                order = (figure_order(tag) or 0, tag)
+                figures[name] = min(order, figures.get(name, (9, "")))
             continue
         place = match_rank(tag, metric)
         order = (len(NAMES[metric]) if place is None else place, tag)

@@ -128,7 +128,10 @@ class ReadBatch:
 
     def discard_points(self) -> None:
         """Discard the result, because it was not a consistent state. The cursor is kept."""
-        self.points, self.starts, self.reset, self.more = [], [], False, False
+        self.points = []
+        self.starts = []
+        self.reset = False
+        self.more = False
 
 
 class MetricReader:
@@ -213,6 +216,7 @@ class FileWindow:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
+        # Read once: a writer that is faster than the reader would keep the read from ever ending.
         self.size = os.fstat(fd).st_size
         self.head = os.pread(fd, min(self.size, HEAD), 0)
 
@@ -230,11 +234,14 @@ class AppendedFileReader(MetricReader):
             inode, window = os.fstat(fd).st_ino, FileWindow(fd)
             state = dict(batch.cursor or {})
             if state and not self._is_same_file(state, inode, window):
-                state, batch.reset = {}, True
+                state = {}
+                batch.reset = True
             state.setdefault("offset", 0)
             if state["offset"] < window.size:
                 self._consume_records(window, state, batch, limit)
             state["inode"] = inode
+            # An inode is used again for the next file, so the first bytes have to be the same, too.
+            # Only those before the offset: later ones may still be written.
             state["head"] = zlib.crc32(window.head[: state["offset"]])
             batch.cursor = state
         finally:
@@ -282,9 +289,12 @@ class LineReader(AppendedFileReader):
             if not end:
                 if len(data) < length:
                     break  # the line is not complete yet
+                # A long line is read again with twice the window, so that short lines cost no large
+                # buffer.
                 if length < MAX_LINE:
                     length *= 2
                     continue
+                # The line may span many reads: it is reported once.
                 if not state.get("skip"):
                     batch.add_problem(offset, "line longer than 1 MiB")
                 state["skip"] = True
@@ -303,6 +313,7 @@ class LineReader(AppendedFileReader):
             end = data.find(b"\n", place)
             if state.get("skip"):
                 del state["skip"]
+            # Not the first line, or the read would end before it without end.
             elif self.mark and offset + place > state["offset"] and self.mark in data[place:end]:
                 batch.more = True
                 break

@@ -45,6 +45,7 @@ def to_number(value: Any) -> float | None:
             if value > 0:
                 return float("inf")
             return float("-inf")
+    # Python reads "20240501_1200" as a number.
     if kind is str and value and len(value) <= MAX_DIGITS and "_" not in value:
         try:
             return float(value.replace(",", ""))
@@ -66,6 +67,7 @@ def json_number(value: float) -> float | str:
 
 def parse_json_integer(text: str) -> int | float:
     """Decode a JSON integer in bounded time: more than 64 bits becomes a float."""
+    # Python's own conversion of a long integer takes time that grows with the square of its digits.
     if len(text) < 20:
         return int(text)
     return float(text[:MAX_DIGITS])
@@ -86,6 +88,7 @@ def to_epoch_seconds(value: Any) -> float | None:
     clock_floor = 1e9
     if found is None or not clock_floor < found < 1e15:
         return None
+    # Milliseconds: as seconds, it would be the year 5138 or later.
     if found > 1e11:
         return found / 1000.0
     return found
@@ -153,8 +156,11 @@ class RowLayout:
         drop: tuple[str, ...] = (),
         once: tuple[str, ...] = (),
     ) -> None:
-        self.steps, self.carry, self.call_counter = steps, carry, call_counter
-        self.null_is_nan, self.once = null_is_nan, once
+        self.steps = steps
+        self.carry = carry
+        self.call_counter = call_counter
+        self.null_is_nan = null_is_nan
+        self.once = once
         self.drop = frozenset(steps + drop)
 
 
@@ -178,6 +184,8 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
     if used is None or (layout.call_counter and used not in FIRM):
         for key in layout.steps:
             if to_position(row.get(key)) is not None:
+                # Points before this row were placed by a less reliable key: they have to be placed
+                # again.
                 if used is not None and key in FIRM:
                     raise FirmStepFound(key)
                 used = state.setdefault("key", key)
@@ -211,7 +219,8 @@ def _named_position(row: JsonObject, state: JsonObject) -> tuple[str, float] | N
         if not found or to_position(row[min(found)[1]]) is None:
             return None
         axis = state["axis"] = min(found)[1]
-    x, named = to_position(row.get(axis)), position_of(axis)
+    x = to_position(row.get(axis))
+    named = position_of(axis)
     if x is None or named is None:
         return None
     return named[0], x
@@ -231,9 +240,12 @@ def add_row_points(
     hidden = hides_nan(row)
     count = 0
     for tag, value in row.items():
+        # As a curve over itself, the epoch would say nothing.
         if tag in layout.drop or (kind == EPOCH and tag in EPOCH_KEYS):
             continue
-        y = NAN if value is None and layout.null_is_nan else to_number(value)
+        y = to_number(value)
+        if value is None and layout.null_is_nan:
+            y = NAN
         if (
             y is None
             or len(tag) > MAX_TAG
@@ -292,7 +304,8 @@ class ZeroLossCheck:
     """
 
     def __init__(self, state: JsonObject, batch: ReadBatch) -> None:
-        self._state, self._batch = state, batch
+        self._state = state
+        self._batch = batch
         self._tag = ""
         self._x = 0.0
         self._index = self._offset = 0
@@ -304,6 +317,8 @@ class ZeroLossCheck:
 
     def check_point(self, tag: str, x: float, y: float, offset: int) -> float:
         """Return the value of the next point, which was read from the record at `offset`."""
+        # The step is over, or the loss is written again, without a gradient norm: this file writes
+        # none.
         if self._tag and (x != self._x or tag == self._tag):
             self._tag = ""
             self._state.setdefault("norms", 0)
@@ -316,7 +331,9 @@ class ZeroLossCheck:
                 self._tag = ""
         elif tag in HIDING:
             if y == 0.0 and self._state.get("norms", 1):
-                self._tag, self._x, self._offset = tag, x, offset
+                self._tag = tag
+                self._x = x
+                self._offset = offset
                 self._index = len(self._batch.points)
             elif "norms" not in self._state:
                 self._state["norms"] = 0
@@ -326,6 +343,7 @@ class ZeroLossCheck:
         """Return where the next read starts: `offset`, or before a zero that is still held back."""
         if not self._tag:
             return offset
+        # The zero and the points after it: the next read begins before it and returns them again.
         del self._batch.points[self._index :]
         self._batch.starts = [start for start in self._batch.starts if start.before <= self._index]
         return self._offset

@@ -50,6 +50,7 @@ class SourceReading:
     """
 
     def __init__(self, source: MetricSource) -> None:
+        # Nothing is read after this, so rows that wait for a later line are wanted now.
         reader = open_source(source.kind, source.path, ended=True)
         self.source = source
         self.store: SeriesStore
@@ -73,13 +74,11 @@ class SourceReading:
         tags: dict[str, set[str]] = {}
         for group, tag, _ in self.store.series:
             tags.setdefault(group, set()).add(tag)
-        metrics = {
-            (group, tag): metric
-            for group, names in tags.items()
-            for metric, tag in choose_tags(
-                sorted(names), tensorboard_directory(self.source)
-            ).items()
-        }
+        metrics = {}
+        folder = tensorboard_directory(self.source)
+        for group, names in tags.items():
+            for metric, tag in choose_tags(sorted(names), folder).items():
+                metrics[group, tag] = metric
         for key in sorted(self.store.series):
             if self.store.series[key].xs:
                 yield key, self.store.series[key], metrics.get(key[:2])
@@ -131,6 +130,7 @@ def find_sources_at(path: str) -> tuple[list[MetricSource], str]:
         return (
             [] if kind is None else [MetricSource(path, kind, name, os.stat(path).st_mtime)]
         ), ""
+    # A directory that cannot be read is an error; the walk itself skips those below it silently.
     os.listdir(path)
     finder = SourceFinder(path)
     found = finder.scan()
@@ -150,25 +150,35 @@ def table_lines(readings: list[SourceReading], root: str) -> list[str]:
         for key, series, metric in reading.iterate_series():
             line = as_json(reading, key, series, metric)
             x, y = line["last"]
+            if not isinstance(y, str):
+                y = f"{y:.6g}"
             file = reading.source.path
+            mark = ""
+            if metric and (file, key[1], key[2]) in drawn:
+                mark = "*"
+            shown = file
+            if os.path.isdir(root):
+                shown = os.path.relpath(file, root)
             rows.append(
                 (
-                    "*" if metric and (file, key[1], key[2]) in drawn else "",
+                    mark,
                     metric or "-",
                     printable_text(line["tag"]),
                     line["x"],
                     str(line["points"]),
                     str(line["nonfinite"] or "-"),
                     f"{x:.10g}",
-                    y if isinstance(y, str) else f"{y:.6g}",
+                    y,
                     line["source"],
-                    printable_text(os.path.relpath(file, root) if os.path.isdir(root) else file),
+                    printable_text(shown),
                 )
             )
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def printable_text(text: str) -> str:
@@ -204,6 +214,7 @@ def main(argv: list[str]) -> int:
         return WRONG
     readings = [SourceReading(source) for source in found]
     sqlite_child.child.close()
+    # Before those without points are dropped: they are the ones with something to report.
     _report_problems(path, readings, cut)
     readings = [
         reading
@@ -215,6 +226,7 @@ def main(argv: list[str]) -> int:
     try:
         for line in _json_lines(readings) if given["json"] else table_lines(readings, path):
             sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+        # A full disk is often only found here, where the buffer is written.
         sys.stdout.flush()
     except OSError as error:
         # Otherwise the interpreter reports the error again at exit.

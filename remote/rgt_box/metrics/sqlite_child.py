@@ -41,12 +41,15 @@ class ConfinedReader(MetricReader):
 
     def __init__(self, kind: str, path: str, reader: str) -> None:
         super().__init__(path)
-        self.source, self._reader = kind, reader
-        self._rest, self._until = REST, 0.0
+        self.source = kind
+        self._reader = reader
+        self._rest = REST
+        self._until = 0.0
 
     def _read_into(self, batch: ReadBatch, limit: int) -> None:
         from rgt_box.metrics.sqlite_files import is_unchanged
 
+        # Raises here for a pipe, a device or a missing file, so that no child is started for it.
         os.close(files.open_regular(self.path))
         if is_unchanged(self.path, batch.cursor) or time.monotonic() < self._until:
             return
@@ -61,6 +64,8 @@ class ConfinedReader(MetricReader):
             batch.add_problem(
                 0, "not read for %d s, because reading it failed: %s" % (self._rest, error)
             )
+            # A file that crashes SQLite will do so again: without pauses it would cost a child per
+            # read.
             self._rest = min(LONGEST_REST, 2 * self._rest)
             return
         self._rest = REST
@@ -107,6 +112,7 @@ def answer(request: JsonObject) -> JsonObject:
         return {"tables": query_table_schema(request["path"])}
     key = request["reader"], request["path"]
     if key not in _readers:
+        # A reader only remembers when it may copy again, so dropping the oldest loses little.
         while len(_readers) >= KEPT:
             del _readers[next(iter(_readers))]
         _readers[key] = new_reader(*key, "")

@@ -103,6 +103,7 @@ class DatabaseSnapshot:
             head = file.read(100)
         if head[:16] != MAGIC or len(head) < 100:
             raise ValueError("not a SQLite database")
+        # The file format's write version: 1 is a rollback journal, 2 a write-ahead log.
         wal = head[18] == 2
         beside = self._path + ("-wal" if wal else "-journal")
         if size_or_zero(beside):
@@ -121,12 +122,15 @@ class DatabaseSnapshot:
         self._directory = place.make_folder()
         copy = os.path.join(self._directory, "db")
         try:
+            # A writer may commit during a copy. After three tries the next read has its turn.
             for _ in range(3):
                 before = generation(self._path, beside)
                 copy_file(self._path, copy)
                 copy_file(beside, copy + beside[len(self._path) :])
                 if generation(self._path, beside) == before:
                     self.copy_seconds = time.monotonic() - began
+                    # SQLite has to write to the copy: it rolls a journal back, or moves the log
+                    # into the database.
                     return open_restricted(copy, "mode=rw")
         except FileNotFoundError:
             pass  # the log was removed just now
@@ -160,6 +164,7 @@ def open_restricted(path: str, options: str) -> sqlite3.Connection:
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
     for pragma in ("query_only=1", "cache_size=-2000", "trusted_schema=0", "cell_size_check=1"):
         db.execute("PRAGMA " + pragma)
+    # After the pragmas, which it would refuse.
     db.set_authorizer(authorize)
     db.text_factory = lambda data: data.decode("utf-8", "replace")
     return db
@@ -271,7 +276,9 @@ class DatabaseReader(MetricReader):
         state = dict(batch.cursor or {})
         if is_unchanged(self.path, batch.cursor):
             return
-        now, quiet = file_version(self.path), is_settled(self.path)
+        # Before the read: a change during it must not count as read.
+        now = file_version(self.path)
+        quiet = is_settled(self.path)
         try:
             with DatabaseSnapshot(self.path, self._may_copy_again) as snapshot:
                 if snapshot.copy_seconds:
@@ -283,6 +290,7 @@ class DatabaseReader(MetricReader):
             return
         except sqlite3.Error as error:
             batch.discard_points()
+            # A database that changed while it was read is not damaged: the next read shows.
             if file_version(self.path) == now and "locked" not in str(error):
                 batch.add_problem(state.get("id", 0), f"database: {error}")
             return
@@ -304,13 +312,17 @@ class DatabaseReader(MetricReader):
             state.clear()
             batch.reset = True
         state.setdefault("id", 0)
+        # In a database of several runs, each may find its own step, and each time all is read
+        # again.
         for _ in range(100):
             try:
                 self._query_rows(db, state, batch, limit)
                 return
             except FirmStepFound as upgrade:
                 self._restart_state(upgrade, state)
-                batch.points, batch.reset, batch.more = [], True, False
+                batch.points = []
+                batch.reset = True
+                batch.more = False
 
     def _restart_state(self, upgrade: FirmStepFound, state: JsonObject) -> None:
         """Reset the state, to read everything again along another axis."""

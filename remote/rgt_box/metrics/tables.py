@@ -58,6 +58,7 @@ class Table(LineReader):
             self._header = self._header.rstrip(b"\r")
         else:
             self._header = b""
+        # Spreadsheet programs write a byte order mark, which would become part of the first name.
         text = self._header.decode("utf-8-sig", "replace")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
         self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
@@ -68,6 +69,7 @@ class Table(LineReader):
                 batch.add_problem(0, "no header that could be read")
             return
         if raw == self._header:
+            # DeepSpeed repeats its header at every restart.
             if offset:
                 batch.add_restart(None, "header repeated")
             return
@@ -81,6 +83,7 @@ class Table(LineReader):
         where = rows.row_position(row, self._layout, state)
         if where is None:
             return
+        # Its column "step" counts samples.
         if self.source == "deepspeed":
             where = SAMPLES, where[1]
         rows.add_row_points(row, where, self._layout, batch, offset)
@@ -88,6 +91,7 @@ class Table(LineReader):
 
 def split_cells(text: str, delimiter: str) -> list[str]:
     """Split one line of a table into cells."""
+    # Without a quote, every delimiter divides two cells, so `csv` need not be imported.
     if '"' not in text:
         return text.split(delimiter)
     import csv
@@ -102,6 +106,7 @@ def add_sum(row: JsonObject, name: str, prefix: str) -> None:
     """Add the sum of all ``<prefix>*_loss`` to `row`, unless it already has `name`."""
     parts = [to_number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
     known = [part for part in parts if part is not None]
+    # A sum without one of its parts would be a step down in the curve.
     if known and len(known) == len(parts) and name not in row:
         row[name] = math.fsum(known)
 

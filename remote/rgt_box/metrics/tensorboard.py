@@ -70,6 +70,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         ValueError: when it is longer than 64 bits allow.
         IndexError: when the data ends inside it.
     """
+    # Most numbers of an event fit into one byte.
     value = data[at]
     if value < 0x80:
         return value, at + 1
@@ -164,9 +165,12 @@ def decode_event(data: bytes) -> TensorBoardEvent:
     Raises:
         ValueError, IndexError: when the data is not an Event.
     """
-    wall, step, start = 0.0, 0, False
+    wall = 0.0
+    step = 0
+    start = False
     values: list[tuple[str, float]] = []
     for number, kind, at, stop in iterate_fields(data, 0, len(data)):
+        # Event: 1 is wall_time, 2 step, 5 summary, 7 session_log.
         if number == 5 and kind == BYTES:
             for inner, inner_kind, first, last in iterate_fields(data, at, stop):
                 if inner == 1 and inner_kind == BYTES:
@@ -178,13 +182,16 @@ def decode_event(data: bytes) -> TensorBoardEvent:
         elif number == 2 and kind == VARINT:
             step = to_signed(at)
         elif number == 7 and kind == BYTES:
+            # SessionLog.status 1 is START: a writer with ``purge_step`` marks a resume with it.
             start = any(each[:3] == (1, VARINT, 1) for each in iterate_fields(data, at, stop))
     return TensorBoardEvent(wall, step, start, values)
 
 
 def decode_scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
     """Return tag and value of one Summary.Value; None if it is not a scalar."""
-    tag, value, tensor = "", None, None
+    tag = ""
+    value = None
+    tensor = None
     for number, kind, start, stop in iterate_fields(data, at, end):
         if number == 1 and kind == BYTES:
             if stop - start > MAX_TAG:
@@ -197,6 +204,7 @@ def decode_scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
         elif (
             number == 9
             and kind == BYTES
+            # Images, histograms and texts are tensors as well; their metadata name another plugin.
             and decode_plugin_name(data, start, stop) not in (b"", PLUGIN)
         ):
             return None
@@ -219,12 +227,14 @@ def decode_plugin_name(data: bytes, at: int, end: int) -> bytes:
 
 def decode_tensor_number(data: bytes, at: int, end: int) -> float | None:
     """Return the single number of a TensorProto; None if it holds anything else."""
-    dtype, content = 0, b""
+    dtype = 0
+    content = b""
     found: list[float] = []
     for number, kind, start, stop in iterate_fields(data, at, end):
         if number == 1 and kind == VARINT:
             dtype = start
         elif number == 4 and kind == BYTES:
+            # One number has at most 8 bytes: this is a larger tensor.
             if stop - start > 8:
                 return None
             content = data[start:stop]
@@ -289,6 +299,7 @@ def cached_data_length(header: bytes) -> int | None:
     length = _lengths.get(header)
     if length is None:
         length = data_length(header)
+        # A file may have any number of lengths.
         if length is not None and len(_lengths) < 2048:
             _lengths[header] = length
     return length
@@ -308,20 +319,27 @@ class EventFile(AppendedFileReader):
     ) -> None:
         offset = first = state["offset"]
         held = ZeroLossCheck(state, batch)
-        base, data = offset, b""
+        base = offset
+        data = b""
         while window.size - offset >= HEADER:
+            # A zero whose gradient norm is still to come is decided first, or the next read would
+            # begin before it and stop at the same place.
             if (len(batch.points) >= limit or offset - first >= BUDGET) and not held.is_undecided:
                 batch.more = True
                 break
             at = offset - base
             if len(data) - at < HEADER:
-                base, at, data = offset, 0, window.read_at(offset, WINDOW)
+                base = offset
+                at = 0
+                data = window.read_at(offset, WINDOW)
             length = cached_data_length(data[at : at + HEADER])
             if length is None or length > ABSURD:
                 found = self._skip_damage(length, offset, window, state, batch)
                 if found is None:
                     break
-                offset, base, data = found, found, b""
+                offset = found
+                base = found
+                data = b""
                 continue
             after = offset + FRAME + length
             # The writer is in the middle of this record.
@@ -329,7 +347,9 @@ class EventFile(AppendedFileReader):
                 break
             if length <= LARGE:
                 if after - base > len(data):
-                    base, at, data = offset, 0, window.read_at(offset, WINDOW)
+                    base = offset
+                    at = 0
+                    data = window.read_at(offset, WINDOW)
                 record = data[at + HEADER : at + HEADER + length]
                 self._add_record(
                     record, unpack_from("<I", data, at + HEADER + length)[0], offset, batch, held
@@ -358,9 +378,12 @@ class EventFile(AppendedFileReader):
     ) -> None:
         """Add the scalars of one record; the checksum is verified only if there are any."""
         try:
-            event, wrong = decode_event(record), ""
+            event = decode_event(record)
+            wrong = ""
         except (ValueError, IndexError) as error:
-            event, wrong = NOTHING, f"no event: {error}"
+            event = NOTHING
+            wrong = f"no event: {error}"
+        # The checksum is computed in Python, byte by byte: histograms and graphs do not need it.
         if not (event.values or event.start or wrong):
             return
         if masked_crc(record) != crc:
@@ -388,6 +411,8 @@ def find_next_record(window: FileWindow, offset: int) -> int | None:
     at = -1
     tries = 2000
     for _ in range(tries):
+        # The zeros in the upper bytes of a length are searched first: trying each offset would cost
+        # a checksum per byte.
         at = data.find(UPPER, at + 1)
         place = at - LOWER
         if at < 0 or place > len(data) - HEADER:
@@ -435,7 +460,8 @@ class EventDirectory(MetricReader):
         if set(cursors) - set(names) or not self._read_files(names, cursors, batch, limit):
             # A file was removed or replaced: its points cannot be separated from the others.
             batch.discard_points()
-            batch.reset, cursors = True, {}
+            batch.reset = True
+            cursors = {}
             self._read_files(names, cursors, batch, limit)
         batch.cursor = {"files": cursors}
 

@@ -58,24 +58,34 @@ class MlflowDatabase(DatabaseReader):
     def _query_rows(
         self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
+        # With fewer rows, a read might end with a held zero every time, and get no further.
         least = 100
         limit = max(limit, least)
         held = ZeroLossCheck(state, batch)
         counts: dict[tuple[str, str], int] = {}
-        last, found = state["id"], 0
+        last = state["id"]
+        found = 0
         largest = 1.797e308
         for rowid, key, value, stamp, run, step, is_nan in db.execute(MLFLOW_ROWS, (last, limit)):
             found += 1
-            before, last = last, rowid
-            y = NAN if is_nan else to_number(value)
+            before = last
+            last = rowid
+            y = to_number(value)
+            if is_nan:
+                y = NAN
             if y is None or not isinstance(key, str) or len(key) > MAX_TAG:
                 continue
             if abs(y) >= largest:
-                y = float("inf") if y > 0 else float("-inf")
+                if y > 0:
+                    y = float("inf")
+                else:
+                    y = float("-inf")
             x = float(step or 0)
             run = str(run)[:500]
             series = (str(key), run)
             if not step:
+                # Step 0 is a first step, or the caller gives no steps: the latter as long as the
+                # series has no other step.
                 if series not in counts:
                     count, highest = db.execute(EARLIER, (key, run, rowid)).fetchone()
                     counts[series] = -1 if highest else count
@@ -185,11 +195,12 @@ class TrackioDatabase(DatabaseReader):
                 rows.add_row_points(row, where, LAYOUT, batch, key, group)
 
     def _restart_state(self, upgrade: FirmStepFound, state: JsonObject) -> None:
-        runs = state["runs"]
+        runs = {}
+        for name, each in state["runs"].items():
+            if "key" in each:
+                runs[name] = {"key": each["key"]}
         state.clear()
-        state.update(
-            id=0, runs={name: {"key": each["key"]} for name, each in runs.items() if "key" in each}
-        )
+        state.update(id=0, runs=runs)
 
 
 def parse_iso_time(stamp: Any) -> float | None:
@@ -227,6 +238,7 @@ class AiToolkitDatabase(DatabaseReader):
     ) -> None:
         last = state["id"] = state.get("id", -1) if state.get("wall") else -1
         for step, key, real, text, wall in db.execute(AITOOLKIT_ROWS, (last,)):
+            # Only between two steps: the cursor is a step, so the rest of one would be skipped.
             if step != last and len(batch.points) >= limit:
                 batch.more = True
                 return

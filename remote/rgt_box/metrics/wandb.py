@@ -69,12 +69,14 @@ def read_chunk(data: bytes, base: int, offset: int) -> WandbChunk | None:
     """
     left = BLOCK - offset % BLOCK
     if left < HEADER:
-        offset, left = offset + left, BLOCK
+        offset = offset + left
+        left = BLOCK
     at = offset - base
     if at + HEADER > len(data):
         return None
     crc, length, kind = unpack_from("<IHB", data, at)
     next_block = offset + left
+    # Zeros may still be overwritten until the next block has begun.
     if kind == EMPTY and not crc and not length:
         if next_block - base < len(data):
             return WandbChunk(EMPTY, b"", next_block)
@@ -115,17 +117,21 @@ class WandbFile(AppendedFileReader):
             try:
                 self._read_records(window, state, batch, limit)
                 return
+            # The points so far were placed by ``_step``, which counts log calls.
             except FirmStepFound as upgrade:
                 state.clear()
                 state.update(offset=0, key=upgrade.key)
-                batch.reset, batch.points = True, []
+                batch.reset = True
+                batch.points = []
 
     def _read_records(
         self, window: FileWindow, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
         """Read records. The offset stays before a record until all of its chunks exist."""
         offset = first = max(state["offset"], len(MAGIC))
-        base, data, size = offset, b"", 0
+        base = offset
+        data = b""
+        size = 0
         parts: list[bytes] = []
         while True:
             if len(batch.points) >= limit or offset - first >= BUDGET:
@@ -133,24 +139,29 @@ class WandbFile(AppendedFileReader):
                 break
             piece = read_chunk(data, base, offset)
             if piece is None and base + len(data) < window.size:
-                base, data = offset, window.read_at(offset, WINDOW)
+                base = offset
+                data = window.read_at(offset, WINDOW)
                 piece = read_chunk(data, base, offset)
             if piece is None:
                 break
-            kind, payload = piece.kind, piece.payload
+            kind = piece.kind
+            payload = piece.payload
             if kind == DAMAGED:
                 batch.add_problem(offset, "chunk damaged")
             if kind in (DAMAGED, EMPTY) or (kind in (MIDDLE, LAST) and not parts):
-                parts, size = [], 0
+                parts = []
+                size = 0
             else:
                 if kind in (FULL, FIRST):
-                    parts, size = [], 0
+                    parts = []
+                    size = 0
                 parts.append(payload)
                 # The header counts too, otherwise a record of empty chunks would have no limit.
                 size += HEADER + len(payload)
                 if size > MAX_RECORD:
                     batch.add_problem(offset, "record longer than 1 MiB")
                     parts = []
+                # Known by the first bytes, so large records of other kinds are not collected.
                 elif first_field_number(b"".join(part[:99] for part in parts[:3])) not in (
                     HISTORY,
                     UNKNOWN,
@@ -217,7 +228,8 @@ def decode_history(data: bytes) -> JsonObject:
 
 def decode_history_item(data: bytes, at: int, end: int, row: JsonObject) -> None:
     """Add one HistoryItem to `row`: its key (nested keys joined by dots) and its value."""
-    keys, value = [], ""
+    keys = []
+    value = ""
     for number, kind, start, stop in iterate_fields(data, at, end):
         if kind != BYTES or stop - start > MAX_VALUE:
             continue
@@ -230,6 +242,7 @@ def decode_history_item(data: bytes, at: int, end: int, row: JsonObject) -> None
         return
     if value[:1] == "{":
         nested = decode_row(value.encode("utf-8", "replace")) or {}
+        # An image, a table or a histogram, described by a dictionary.
         if "_type" not in nested:
             row.update(flatten_row({key: nested}, 100, "."))
     else:

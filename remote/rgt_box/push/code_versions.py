@@ -146,15 +146,15 @@ def copy_from_versions(manifest: PushManifest, digests: list[str]) -> list[str]:
     for version, told in read_version_records(manifest.place).items():
         for row in told["files"]:
             if row[2] in lacking:
-                places.setdefault(row[2], []).append(os.path.join(manifest.place, version, row[0]))
-    return [
-        digest
-        for digest in digests
-        if not any(
-            push_staging.copy_content(path, digest, push_staging.blob_path(manifest, digest))
-            for path in places.get(digest, [])
-        )
-    ]
+                path = os.path.join(manifest.place, version, row[0])
+                places.setdefault(row[2], []).append(path)
+    missing = []
+    for digest in digests:
+        target = push_staging.blob_path(manifest, digest)
+        sources = places.get(digest, [])
+        if not any(push_staging.copy_content(path, digest, target) for path in sources):
+            missing.append(digest)
+    return missing
 
 
 def publish_version(manifest: PushManifest) -> str:
@@ -181,7 +181,8 @@ def publish_version(manifest: PushManifest) -> str:
     for path, link in manifest.links:
         os.symlink(link, os.path.join(tree, path))
     sync_tree(tree)
-    version, number = manifest.version_name, 1
+    version = manifest.version_name
+    number = 1
     # A version of this hash that was changed since stays, as a process may use it.
     while os.path.lexists(os.path.join(manifest.place, version)):
         number += 1
@@ -231,9 +232,8 @@ def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list
     """
     known = read_version_records(place)
     paths = {version: os.path.join(place, version) for version in known}
-    links = {
-        str(told.get("name")): os.path.join(place, str(told.get("name"))) for told in known.values()
-    }
+    names = [str(told.get("name")) for told in known.values()]
+    links = {name: os.path.join(place, name) for name in names}
     held = find_users(list(paths.values()), jobs, tuple(links.values()))
     if shared_too:
         shared = ""
@@ -241,7 +241,8 @@ def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list
         shared = _why_maybe_shared(place)
     rows = []
     for version, told in known.items():
-        path, name = paths[version], str(told.get("name"))
+        path = paths[version]
+        name = str(told.get("name"))
         current = _link_target(links[name]) == version
         added = find_extra_files(path, told)
         if current:
@@ -283,7 +284,8 @@ def find_extra_files(folder: str, told: JsonObject) -> list[str]:
 
     Only their owner knows what they are worth.
     """
-    pushed, found = PushedFiles(folder, told), []
+    pushed = PushedFiles(folder, told)
+    found = []
     for path, seen in _files_below(folder):
         whole = os.path.join(folder, path)
         if stat.S_ISLNK(seen.st_mode):
@@ -347,7 +349,8 @@ def unfinished(place: str, now: float, remove: bool) -> list[JsonObject]:
     A version that a killed `remove_unused` had renamed but not checked gets its name back instead: a
     process may have written to it.
     """
-    folder, found = os.path.join(place, FOLDER), []
+    folder = os.path.join(place, FOLDER)
+    found = []
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -374,7 +377,8 @@ def unfinished(place: str, now: float, remove: bool) -> list[JsonObject]:
 
 
 def _size_and_newest(path: str) -> tuple[int, float]:
-    total, newest = 0, os.lstat(path).st_mtime
+    total = 0
+    newest = os.lstat(path).st_mtime
     for folder, _, names in os.walk(path):
         for name in [".", *names]:
             try:

@@ -111,7 +111,8 @@ def plan_push(_: JsonObject) -> int:
             push_staging.print_answer(dict(answer, blocked=why))
             return 0
         answer["there"] = code_versions.find_complete_version(manifest.place, manifest, cache)
-        digests = [] if answer["there"] else digests
+        if answer["there"]:
+            digests = []
         if answer["there"]:
             making = 0
         else:
@@ -242,7 +243,8 @@ def _list_jobs(found: JsonObject) -> list[str]:
         made = [os.path.join(top, name) for name in sorted(os.listdir(top))]
     except OSError:
         made = []
-    return list(dict.fromkeys([*found["job"], *(path for path in made if os.path.isdir(path))]))
+    jobs = [*found["job"], *filter(os.path.isdir, made)]
+    return list(dict.fromkeys(jobs))
 
 
 # Put pushed data into place, file by file and verified; files in use or newer are not replaced.
@@ -321,7 +323,8 @@ def _why_unwritable(place: str, target: str, link: str | None = None) -> str:
     """Return why nothing can be written at a path; "" if a file may be."""
     folder = os.path.dirname(target)
     # Both resolved: a link on the box must not lead the push out of its directory.
-    real, inside = os.path.realpath(folder), os.path.realpath(place)
+    real = os.path.realpath(folder)
+    inside = os.path.realpath(place)
     if not files.is_below(real, inside):
         return f"{folder} is a link to a target outside {place}"
     while not os.path.lexists(real):
@@ -358,10 +361,8 @@ def publish_data(manifest: PushManifest, cache: hashing.HashCache) -> SortedFile
     for path, _, digest, mtime, executable in manifest.files:
         if path not in going:
             continue
-        target, waiting = (
-            os.path.join(manifest.place, path),
-            push_staging.blob_path(manifest, digest),
-        )
+        target = os.path.join(manifest.place, path)
+        waiting = push_staging.blob_path(manifest, digest)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         # Several files may have one content: the last one takes the staged file, others get copies.
         left[digest] -= 1

@@ -55,8 +55,10 @@ class PushManifest:
 
     def __init__(self, told: JsonObject) -> None:
         self.told = told
-        self.kind, self.name = str(told.get("kind")), str(told.get("name"))
-        self.digest, place = str(told.get("digest")), str(told.get("place"))
+        self.kind = str(told.get("kind"))
+        self.name = str(told.get("name"))
+        self.digest = str(told.get("digest"))
+        place = str(told.get("place"))
         if (
             self.kind not in ("code", "data")
             or not NAME.fullmatch(self.name)
@@ -183,7 +185,8 @@ def list_wanted(
     manifest: PushManifest, digests: list[str], cache: hashing.HashCache
 ) -> list[tuple[str, int]]:
     """Return the contents still to be sent, and the bytes of each that are already here."""
-    sizes, found = manifest.sizes_by_digest(), []
+    sizes = manifest.sizes_by_digest()
+    found = []
     for digest in digests:
         path = blob_path(manifest, digest)
         have = file_size(path)
@@ -231,7 +234,9 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
         words = source.readline(200).split()
         if not words:
             return total
-        digest, offset, count = words[0].decode("ascii", "replace"), int(words[1]), int(words[2])
+        digest = words[0].decode("ascii", "replace")
+        offset = int(words[1])
+        count = int(words[2])
         path = ""
         if DIGEST.fullmatch(digest):
             path = blob_path(manifest, digest)
@@ -241,7 +246,9 @@ def write_pieces(staging: str, source: BinaryIO) -> int:
         fd = os.open(
             path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
-        packed = int(words[3]) if len(words) > 3 else 0
+        packed = 0
+        if len(words) > 3:
+            packed = int(words[3])
         try:
             while count:
                 if packed:
@@ -364,9 +371,8 @@ class PushedFiles:
         self.folder = folder
         self._start = os.fsencode(folder).rstrip(b"/") + b"/"
         self._files = {os.fsencode(row[0]): row for row in record["files"]}
-        self._links = {
-            os.fsencode(row[0]): os.fsencode(row[1]) for row in record.get("links") or []
-        }
+        links = record.get("links") or []
+        self._links = {os.fsencode(row[0]): os.fsencode(row[1]) for row in links}
 
     def is_unchanged(self, path: bytes, seen: os.stat_result) -> bool:
         """Return whether a regular file is one that was pushed, with the same content.
@@ -403,7 +409,8 @@ def load_record(place: str, version: str) -> PushedFiles | None:
     record = files.read_json(record_path(place, version), MOST)
     if record is None or record.get("version") != version:
         return None
-    rows, links = record.get("files"), record.get("links") or []
+    rows = record.get("files")
+    links = record.get("links") or []
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
         return None
     if not isinstance(links, list) or not all(_is_pair(link) for link in links):

@@ -294,7 +294,8 @@ def job_name(folder: str) -> str:
     host name, it has at most 63 characters. The hash distinguishes directories with the same last
     part: without it the second Job would replace the first.
     """
-    text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
+    last = folder.rstrip("/").rpartition("/")[2]
+    text = re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-")
     digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     longest_name = 63
     # Limit for the pods of an indexed Job; the last pod's index is one less.

@@ -34,7 +34,8 @@ class FreeSpace:
     __slots__ = ("device", "free_bytes", "free_inodes", "mount", "path")
 
     def __init__(self, path: str, device: int, stat: os.statvfs_result) -> None:
-        self.path, self.device = path, device
+        self.path = path
+        self.device = device
         self.mount = disks.find_mount(os.path.realpath(path), disks.mount_table())[0]
         self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
         # btrfs reports 0 inodes in total, which means no limit.
@@ -45,7 +46,8 @@ def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
     """Return the free space at `path`, which need not exist yet, or why it is unknown."""
     table = disks.mount_table()
     # A link may lead to a network mount, so its target decides.
-    if disks.find_mount(disks.resolve_links(os.path.abspath(path), table), table)[1] in disks.LOCAL:
+    target = disks.resolve_links(os.path.abspath(path), table)
+    if disks.find_mount(target, table)[1] in disks.LOCAL:
         try:
             return _stat_file_system(path), None
         except OSError as error:
@@ -68,12 +70,10 @@ def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
 
     Return None without one.
     """
-    found = [
-        one
-        for out in outs
-        for one in CheckpointSearch(out, waits=False).poll_checkpoints()
-        if not one.unfinished
-    ]
+    found = []
+    for out in outs:
+        checkpoints = CheckpointSearch(out, waits=False).poll_checkpoints()
+        found.extend([one for one in checkpoints if not one.unfinished])
     newest = max(found, key=lambda one: one.at, default=None)
     if newest is None:
         return None
@@ -120,9 +120,11 @@ class CheckpointSize:
         self.each: int | None = job.settings[f"ckpt_{unit}"]
         self.one: int | None = None if found is None else found[1] if unit == "bytes" else found[2]
         self.source = f'"ckpt_{unit}" in job.json'
-        measured, what = found, "newest checkpoint"
+        measured = found
+        what = "newest checkpoint"
         if cell is not None:
-            measured, what = cell, "largest finished cell"
+            measured = cell
+            what = "largest finished cell"
         if self.each is None and measured is not None:
             if unit == "bytes":
                 self.each = measured[1]
@@ -171,7 +173,8 @@ def check_budget(
     Returns:
         Problems, and notes on what could not be checked.
     """
-    outs = [path for path in (job.run_folder(line.name) for line in job.read_lines()[0]) if path]
+    folders = [job.run_folder(line.name) for line in job.read_lines()[0]]
+    outs = [folder for folder in folders if folder]
     known = [job.settings["ckpt_bytes"], job.settings["ckpt_inodes"]]
     if None in known or job.settings["prune"]:
         found = newest_checkpoint(outs)
@@ -261,7 +264,9 @@ def _existing_amount(size: CheckpointSize, job: Job, lines: list[QueueLine]) -> 
     """Return what the run directories already contain, at most one checkpoint's size for each."""
     if not size.each:
         return 0
-    which = 0 if size.unit == "bytes" else 1
+    which = 1
+    if size.unit == "bytes":
+        which = 0
     return sum(
         # At most one checkpoint's size: an overfull directory must not make room for other cells.
         min(size.each, count_bytes_and_inodes(job.run_folder(line.name) or "")[which])
@@ -270,7 +275,8 @@ def _existing_amount(size: CheckpointSize, job: Job, lines: list[QueueLine]) -> 
 
 
 def _shortage_problems(demand: DiskDemand, size: CheckpointSize, job: Job) -> list[str]:
-    free, needed = demand.free_amount(size.unit), demand.amounts[size.unit]
+    free = demand.free_amount(size.unit)
+    needed = demand.amounts[size.unit]
     if free is None or needed <= free:
         return []
     stated = job.settings[f"ckpt_{size.unit}"] is not None

@@ -238,7 +238,8 @@ def read_manifest(copy: str) -> ExpectedFiles:
     listing = ExpectedFiles()
     listing.found = True
     ended = False
-    for raw in (files.read_file(os.path.join(copy, MANIFEST), 256 << 20) or b"").splitlines():
+    data = files.read_file(os.path.join(copy, MANIFEST), 256 << 20) or b""
+    for raw in data.splitlines():
         row = jsonline.loads_dict(raw) or {}
         path = file_tree.raw_name(row)
         ended = row.get("end") is True
@@ -363,14 +364,16 @@ def removable_checkpoints(job: Job, cells: list[JsonObject]) -> list[Removable]:
     ]
     found: list[Removable] = []
     for cell in sorted(done, key=lambda cell: float(cell.get("ended") or 0.0)):
-        out, copy = cell.get("out"), cell.get("durable_path")
+        out = cell.get("out")
+        copy = cell.get("durable_path")
         if isinstance(out, str) and isinstance(copy, str) and not _paths_overlap(out, copy):
             found += _removable_of_cell(str(cell.get("name")), out, copy)
     return found
 
 
 def _paths_overlap(one: str, other: str) -> bool:
-    one, other = os.path.realpath(one), os.path.realpath(other)
+    one = os.path.realpath(one)
+    other = os.path.realpath(other)
     return files.is_below(one, other) or files.is_below(other, one)
 
 

@@ -92,19 +92,19 @@ def make_job(asked: JsonObject) -> JsonObject:
     )
     notes: list[str] = []
     out = os.path.join(choose_runs_base(asked, notes), "runs", name)
-    words, env = _fill_command(asked, name, out)
+    words, filled = _fill_command(asked, name, out)
+    env = environment_with_path(asked)
+    env[OUT] = out
+    env.update(filled)
+    ignored = [path for path in asked.get("ignore") or [] if isinstance(path, str)]
     settings: JsonObject = {
         "command": words,
         "workdir": workdir,
         "out": os.path.join(os.path.dirname(out), "{name}"),
         "durable": _durable_pattern(asked, workdir, notes),
         "keep": asked.get("keep") or ["."],
-        "ignore": [
-            path
-            for path in asked.get("ignore") or []
-            if isinstance(path, str) and path.startswith("/")
-        ],
-        "env": dict(environment_with_path(asked), **{OUT: out}, **env),
+        "ignore": [path for path in ignored if path.startswith("/")],
+        "env": env,
         "retries": asked.get("retries") or 0,
         "detach": asked.get("detach") or "auto",
         "smoke": asked.get("smoke"),
@@ -113,14 +113,12 @@ def make_job(asked: JsonObject) -> JsonObject:
         "digest": asked.get("digest"),
         "same_command": asked.get("same_command"),
     }
+    known = {key: value for key, value in settings.items() if value is not None}
+    line = "%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)
     content = {
-        "job.json": jsonline.encode_line(
-            {key: value for key, value in settings.items() if value is not None}
-        ),
+        "job.json": jsonline.encode_line(known),
         f"{name}.cmd": (_command_text(asked) + "\n").encode("utf-8", "surrogateescape"),
-        "queue.txt": (
-            "%s/%s/%s.cmd %s %d\n" % (queue_file.JOBS, name, name, TASK, EPOCHS)
-        ).encode(),
+        "queue.txt": line.encode(),
     }
     try:
         os.makedirs(out, exist_ok=True)
@@ -193,7 +191,8 @@ def _fill_command(asked: JsonObject, name: str, out: str) -> tuple[list[str], di
 
 def _free_folder(asked: JsonObject) -> str:
     """Return the directory for one more job of this name: NAME, NAME-2, etc."""
-    name, number = str(asked.get("name")), 1
+    name = str(asked.get("name"))
+    number = 1
     while True:
         folder = job_folder(name if number == 1 else "%s-%d" % (name, number))
         there = describe_existing(folder, asked)
@@ -228,7 +227,8 @@ def command_with_values(asked: JsonObject, values: dict[str, str]) -> list[str]:
         JobNotMade: There is no command.
         cell_command.WrongVariable: The command names a variable that cannot be filled in.
     """
-    line, words = asked.get("line"), asked.get("words")
+    line = asked.get("line")
+    words = asked.get("words")
     for script in (line, asked.get("smoke")):
         if isinstance(script, str):
             cell_command.check_line(script, values)
@@ -370,19 +370,21 @@ def make_sweep(asked: JsonObject) -> JsonObject:
         queue_file.environment(asked.get("platform_env") or {}),
         cell_command.valid_hooks(asked.get("platform_hooks")),
     )
-    runs = os.path.join(choose_runs_base(asked, notes), "runs", os.path.basename(folder))
+    name = os.path.basename(folder)
+    runs = os.path.join(choose_runs_base(asked, notes), "runs", name)
     durable = asked.get("durable")
+    durable_pattern = None
+    if isinstance(durable, str) and durable:
+        durable_pattern = os.path.join(os.path.expanduser(durable), "runs", name, "{name}")
+    env = environment_with_path(asked)
+    env.update(queue_file.environment(asked.get("env") or {}))
     settings: JsonObject = {
         "command": words,
         "workdir": workdir,
         "out": os.path.join(runs, "{name}"),
-        "durable": os.path.join(
-            os.path.expanduser(durable), "runs", os.path.basename(folder), "{name}"
-        )
-        if isinstance(durable, str) and durable
-        else None,
+        "durable": durable_pattern,
         "keep": asked.get("keep") or ["."],
-        "env": dict(environment_with_path(asked), **queue_file.environment(asked.get("env") or {})),
+        "env": env,
         "retries": asked.get("retries") or 0,
         "detach": asked.get("detach") or "auto",
         "smoke": asked.get("smoke"),
@@ -455,7 +457,9 @@ class MatchingJobs:
     """
 
     def __init__(self, same: str | None, begun: bool, others: list[JsonObject]) -> None:
-        self.same, self.begun, self.others = same, begun, others
+        self.same = same
+        self.begun = begun
+        self.others = others
 
 
 def find_job(asked: JsonObject) -> MatchingJobs:

@@ -303,9 +303,8 @@ def _run_smoke_once(job: queue_file.Job, found: JsonObject) -> int:
         _print_masked_row({"phase": "smoke", "known": True, "ok": True, "before": True})
         return OK
     row = dict(run_smoke(job, words, _smoke_seconds(found)), phase="smoke", known=True)
-    files.write_json(
-        job.path(SMOKE), {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)}
-    )
+    result = {"digest": digest, "ok": row["ok"], "at": round(time.time(), 3)}
+    files.write_json(job.path(SMOKE), result)
     _print_masked_row(row)
     if row["ok"]:
         return OK
@@ -324,7 +323,8 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     env.update(secret_store.secrets_of_job(job.folder)[0])
     words = cell_command.wrap_with_hooks(words, queue_file.platform_hooks(place.state_dir()), env)
-    began, reason = time.monotonic(), None
+    began = time.monotonic()
+    reason = None
     status: int | None = None
     with open(log, "wb") as out:
         try:
@@ -406,7 +406,8 @@ class JobBeginning:
     """
 
     def __init__(self, job: Job, fresh: bool) -> None:
-        self._job, self._fresh = job, fresh
+        self._job = job
+        self._fresh = fresh
         self._attempts: dict[str, int] = {}
         self._logs: dict[str, int] = {}
         self._saved: dict[str, list[Any] | None] = {}
@@ -453,10 +454,8 @@ class JobBeginning:
         return [step, newest]
 
     def _open_readers(self, name: str, fresh: bool) -> list[list[Any]]:
-        path, log = (
-            os.path.join(self._job.run_folder(name) or "", "metrics.jsonl"),
-            self._job.log_path(name),
-        )
+        path = os.path.join(self._job.run_folder(name) or "", "metrics.jsonl")
+        log = self._job.log_path(name)
         found: list[list[Any]] = [
             [RunMetrics(path), None],
             [formats.open_reader("console", log), None],
@@ -483,11 +482,15 @@ class JobBeginning:
             cell that ran before ``began`` (its first step now) and ``saved`` (step and path of the
             newest checkpoint that it had).
         """
-        began, asked_at, known, stood = time.monotonic(), float("-inf"), None, False
+        began = time.monotonic()
+        asked_at = float("-inf")
+        known = None
+        stood = False
         while True:
             now = time.monotonic()
             if slurm is not None and now - asked_at >= CHECK_RARELY_S:
-                asked_at, known = now, slurm()
+                asked_at = now
+                known = slurm()
             found = self._poll_start(known)
             found["seconds"] = round(now - began, 1)
             # The state was read before checking whether the runner is alive: it may have ended in
@@ -553,7 +556,8 @@ class JobBeginning:
         return max(told, key=lambda cell: float(cell.get("started") or 0.0), default=None)
 
     def _describe_cell(self, cell: JsonObject) -> JsonObject:
-        name, log = str(cell["name"]), str(cell["log"])
+        name = str(cell["name"])
+        log = str(cell["log"])
         tail, first = self._log_since_launch(name, log)
         step = self._newest_step(name)
         lines = tail.decode("utf-8", "replace").splitlines()
@@ -571,7 +575,8 @@ class JobBeginning:
         try:
             with open(files.open_regular(log), "rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                since = since if since <= size else 0
+                if since > size:
+                    since = 0
                 file.seek(since)
                 head = file.read(4096)
                 file.seek(max(since, size - TAIL_BYTES))
@@ -617,12 +622,15 @@ def wait_until_done(job: Job, seconds: float, slurm: Callable[[], Any] | None = 
         seconds: Time limit.
         slurm: As for `JobBeginning.watch_start`; a job that waits in Slurm's queue is ``queued``, not over.
     """
-    until, asked_at, known = time.monotonic() + seconds, float("-inf"), None
+    until = time.monotonic() + seconds
+    asked_at = float("-inf")
+    known = None
     while True:
         frame = queue_state.queue_frame(job, job.folder)
         now = time.monotonic()
         if slurm is not None and now - asked_at >= CHECK_RARELY_S:
-            asked_at, known = now, slurm()
+            asked_at = now
+            known = slurm()
         frame["queued"] = known is not None
         if not (frame.get("runner_alive") or known) or now >= until:
             return frame

@@ -191,7 +191,9 @@ def first_line(job: Job, lines: list[QueueLine], start: str) -> int:
     }
     counted = start.isdigit() and start.isascii() and int(start) <= len(places)
     if counted:
-        ends = places[-1].number + 1 if places else 0
+        ends = 0
+        if places:
+            ends = places[-1].number + 1
         named.add(places[int(start)].number if int(start) < len(places) else ends)
     if len(named) > 1:
         if counted:

@@ -86,7 +86,8 @@ def slurm_record(number: str, listing: str) -> SlurmRecord | None:
         # A field's first value counts: the job's command and directory come last.
         found = dict(reversed(_FIELD.findall(line)))
         if found.get("JobId") == number:
-            array, task = found.get("ArrayJobId"), found.get("ArrayTaskId", "")
+            array = found.get("ArrayJobId")
+            task = found.get("ArrayTaskId", "")
             name = number
             if array and task.isdecimal():
                 name = f"{array}_{task}"
@@ -135,14 +136,16 @@ def announce_end(job: queue_file.Job, cell: str, now: float) -> None:
     found = slurm_record(number, _run_program(["scontrol", "--oneliner", "show", "job", number]))
     if found is None:
         return
-    action, ends = "time limit", found.ends
+    action = "time limit"
+    ends = found.ends
     is_requeued = found.restarts > int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if found.is_preempted or (found.state != "RUNNING" and is_requeued):
         action = "preempted"
     elif found.state != "RUNNING":
         return
     elif ends is None or ends - now > 3600.0:
-        action, ends = "signal", None
+        action = "signal"
+        ends = None
     if found.state != "RUNNING":
         settings = _run_program(["scontrol", "show", "config"])
         wait = re.search(r"^KillWait\s*= (\d+)", settings, re.MULTILINE)
@@ -481,7 +484,8 @@ def print_check(job: queue_file.Job, found: JsonObject) -> int:
 
 def fix_all_line_ends(paths: list[str]) -> tuple[list[str], list[str]]:
     """Correct the line endings of files; return the corrected files, and why others were not."""
-    fixed, problems = [], []
+    fixed = []
+    problems = []
     for path in paths:
         try:
             queue_check.fix_line_ends(path)

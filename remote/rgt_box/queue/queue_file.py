@@ -169,7 +169,10 @@ class JobSettings:
     def line_of_key(self, key: str) -> str:
         """Return ``FILE:LINE`` of a key, or of the first line if the key is missing."""
         found = re.search(rf'"{re.escape(key)}"\s*:', self._text)
-        return "%s:%d" % (self.path, self._text.count("\n", 0, found.start()) + 1 if found else 1)
+        above = 0
+        if found:
+            above = self._text.count("\n", 0, found.start())
+        return "%s:%d" % (self.path, above + 1)
 
     def _check_paths(self) -> None:
         if not self.values["out"]:
@@ -252,7 +255,10 @@ class QueueLine:
     __slots__ = ("cfg", "epochs", "name", "number", "task", "twin")
 
     def __init__(self, number: int, cfg: str, task: str, epochs: int | None) -> None:
-        self.number, self.cfg, self.task, self.epochs = number, cfg, task, epochs
+        self.number = number
+        self.cfg = cfg
+        self.task = task
+        self.epochs = epochs
         self.name = cell_name(cfg)
         self.twin: QueueLine | None = None
 
@@ -280,7 +286,9 @@ def parse_queue(data: bytes, path: str) -> tuple[list[QueueLine], list[str]]:
     if b"\0" in data:
         return [], [f"{path}:1: is not plain text (probably UTF-16); save it as UTF-8"]
     names: dict[str, QueueLine] = {}
-    for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
+    if data.startswith(BOM):
+        data = data[len(BOM) :]
+    for number, raw in enumerate(data.split(b"\n"), 1):
         where = "%s:%d" % (path, number)
         try:
             words = raw.split(b"#", 1)[0].decode("utf-8").split()
@@ -297,7 +305,10 @@ def parse_queue(data: bytes, path: str) -> tuple[list[QueueLine], list[str]]:
         ):
             problems.append(f"{where}: epochs must be a whole number above 0, not {words[2]!r}")
             continue
-        line = QueueLine(number, words[0], words[1], int(words[2]) if len(words) == 3 else None)
+        epochs = None
+        if len(words) == 3:
+            epochs = int(words[2])
+        line = QueueLine(number, words[0], words[1], epochs)
         line.twin = names.setdefault(line.name, line)
         if line.twin is line:
             line.twin = None
@@ -338,7 +349,8 @@ class Job:
     def __init__(self, folder: str) -> None:
         self.folder = os.path.abspath(os.path.expanduser(folder))
         self.source = JobSettings(self.path("job.json"))
-        self.settings, self.problems = self.source.values, self.source.problems
+        self.settings = self.source.values
+        self.problems = self.source.problems
 
     def path(self, *parts: str) -> str:
         """Return a path in the job directory."""

@@ -250,7 +250,8 @@ def find_lock_owner(job: Job) -> str:
             if holder.get("seal"):
                 return "seal"
             return "runner"
-        written, now = files.signature(path), time.monotonic()
+        written = files.signature(path)
+        now = time.monotonic()
         if until is None:
             until = now + TELLS_WITHIN
         if now >= until or _silent.get(path) == written:
@@ -423,14 +424,13 @@ def shortened(frame: JsonObject, most: int) -> JsonObject:
         "best",
     )
     for less in (("durable_path", "told"), ("durable_path", "told", "out", "log"), None):
-        cells = [
-            {
-                key: value
-                for key, value in cell.items()
-                if (key in keep if less is None else key not in less)
-            }
-            for cell in frame["cells"]
-        ]
+        cells = []
+        for cell in frame["cells"]:
+            if less is None:
+                kept = {key: value for key, value in cell.items() if key in keep}
+            else:
+                kept = {key: value for key, value in cell.items() if key not in less}
+            cells.append(kept)
         found = dict(frame, cells=cells)
         if len(jsonline.dumps(found)) < most:
             return found

@@ -54,16 +54,18 @@ def unusual_flag(cell: JsonObject, cells: list[JsonObject]) -> str | None:
     Compared with the median of the done cells with the same task and epochs.
     """
     seconds = cell.get("seconds")
-    like = sorted(
-        other["seconds"]
-        for other in cells
-        if other is not cell
-        and (cell.get("name") is None or other.get("name") != cell.get("name"))
-        and other.get("state") == "done"
-        and not other.get("flag")
-        and (other.get("task"), other.get("epochs")) == (cell.get("task"), cell.get("epochs"))
-        and isinstance(other.get("seconds"), (int, float))
-    )
+    name = cell.get("name")
+    kind = (cell.get("task"), cell.get("epochs"))
+    like = []
+    for other in cells:
+        if other is cell or (name is not None and other.get("name") == name):
+            continue
+        if other.get("state") != "done" or other.get("flag"):
+            continue
+        alike = (other.get("task"), other.get("epochs")) == kind
+        if alike and isinstance(other.get("seconds"), (int, float)):
+            like.append(other["seconds"])
+    like.sort()
     if not like or not isinstance(seconds, (int, float)):
         return None
     middle = len(like) // 2
@@ -134,7 +136,9 @@ def run_attempt(
     has_config_changed(job, line, cell)
     journal.write_marker("START %s attempt=%d" % (line.name, cell["attempts"]))
     log = job.log_path(line.name)
-    before, watch, began = files.size_or_zero(log), cell_process.OomWatch(), time.monotonic()
+    before = files.size_or_zero(log)
+    watch = cell_process.OomWatch()
+    began = time.monotonic()
     try:
         env = cell_environment(job, line)
         secrets, notes = secret_store.secrets_of_job(job.folder)
@@ -183,7 +187,9 @@ def run_attempt(
     if ended["state"] == "done":
         ended.update(copy_finished_run(job, line, cell.get("since") or cell["started"]))
         # A failed copy makes the cell fail, although its process exited with 0.
-        shown = 0 if ended["state"] == "done" else 1
+        shown = 1
+        if ended["state"] == "done":
+            shown = 0
     cell.update(ended, ended=at, best=read_best_metric(cell.get("out")))
     _set_flag(cell, journal)
     journal.write_marker("FINISHED %s exit=%d" % (line.name, shown))
@@ -264,7 +270,8 @@ def copy_finished_run(job: Job, line: QueueLine, since: float) -> JsonObject:
         line: The cell.
         since: When the first of its attempts began.
     """
-    target, out = job.durable_folder(line.name), job.run_folder(line.name)
+    target = job.durable_folder(line.name)
+    out = job.run_folder(line.name)
     if not target or not out:
         return {"state": "done", "durable": None}
     try:
@@ -280,7 +287,9 @@ def copy_finished_run(job: Job, line: QueueLine, since: float) -> JsonObject:
         }
     # An empty copy verifies perfectly, but proves that there is no result.
     if not kept:
-        places = f" or {work}" if work else ""
+        places = ""
+        if work:
+            places = f" or {work}"
         reason = f"it exited with 0 but left no results in {out}{places}"
         return {"state": "failed", "durable": "failed", "reason": reason}
     return {"state": "done", "durable": "verified", "durable_path": target}
@@ -323,7 +332,8 @@ def threads_of_quota(words: list[str], env: dict[str, str]) -> int | None:
     from rgt_box.sampling import cgroup
 
     cpu = cgroup.CpuSampler(cgroup.locate_own_controller("cpu")).read()
-    quota, cores = cpu.get("quota"), cpu.get("cores")
+    quota = cpu.get("quota")
+    cores = cpu.get("cores")
     if quota is None or cores is None or quota >= cores:
         return None
     # A quota of 0.5 cores still needs one thread.
@@ -335,7 +345,8 @@ def read_best_metric(out: str | None) -> float | None:
     if not out:
         return None
     for name, key in (("best.json", "value"), ("result.json", "best")):
-        value = (files.read_json(os.path.join(out, name), 1 << 20) or {}).get(key)
+        document = files.read_json(os.path.join(out, name), 1 << 20) or {}
+        value = document.get(key)
         # JSON's true is an int in Python.
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return float(value)
@@ -364,7 +375,10 @@ class QueueRunner:
         only: str | None = None,
         on_stop: Callable[[Job, str, float], None] | None = None,
     ) -> None:
-        self._job, self._first, self._only, self._on_stop = job, first, only, on_stop
+        self._job = job
+        self._first = first
+        self._only = only
+        self._on_stop = on_stop
         self._journal = QueueJournal(job, only)
 
     def run(self) -> int:
@@ -429,8 +443,10 @@ class QueueRunner:
 
         Return a stop signal received meanwhile, else 0.
         """
-        journal, state = self._journal, self._journal.state
-        pid, ticks = state.pop("cell_pid", None), state.pop("cell_ticks", None)
+        journal = self._journal
+        state = self._journal.state
+        pid = state.pop("cell_pid", None)
+        ticks = state.pop("cell_ticks", None)
         for cell in journal.reread_queue():
             if cell["state"] != "running":
                 continue

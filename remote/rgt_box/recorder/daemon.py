@@ -103,9 +103,12 @@ def transitions(
     found: list[tuple[float, tuple[str, str, str]]] = []
     before = old.get("cells") or {}
     for cell in cells:
-        name, state, attempts = cell["name"], str(cell.get("state")), cell.get("attempts") or 0
+        name = cell["name"]
+        state = str(cell.get("state"))
+        attempts = cell.get("attempts") or 0
         was, ran = before.get(name) or ["waiting", 0]
-        started, ended = float(cell.get("started") or 0.0), float(cell.get("ended") or 0.0)
+        started = float(cell.get("started") or 0.0)
+        ended = float(cell.get("ended") or 0.0)
         if attempts > ran or (state == "running" and was != "running"):
             found.append(
                 (started, ("cell-running", "%s: running, attempt %d" % (name, attempts), "info"))
@@ -155,7 +158,9 @@ class Recorder:
     def __init__(
         self, folder: str, store: HistoryStore, idle_hours: float, held: files.FileLock
     ) -> None:
-        self._folder, self._store, self._idle_hours = folder, store, idle_hours
+        self._folder = folder
+        self._store = store
+        self._idle_hours = idle_hours
         self._held = held
         self._watchers = control.LiveWatchers(folder)
         self._config: JsonObject = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
@@ -188,7 +193,8 @@ class Recorder:
         )
         wait = 0.2  # the first sample may take longer
         due = time.monotonic()
-        give_back, pause = due + GIVE_BACK_FIRST, GIVE_BACK_FIRST
+        give_back = due + GIVE_BACK_FIRST
+        pause = GIVE_BACK_FIRST
         while True:
             if not self._held.is_in_place():
                 return  # its directory was removed; writing would create it again

@@ -74,7 +74,8 @@ class MetadataService:
     """
 
     def __init__(self, name: str, address: str) -> None:
-        self._name, self._address = name, address
+        self._name = name
+        self._address = address
         self._token = self._etag = self._own_name = ""
         self._maintenance_since = 0.0
 
@@ -228,10 +229,12 @@ def announce_notice(
         save_ahead_s: Seconds before the end from which runs are asked: before that they work on.
     """
     known = state_files.read_notice(folder) or {}
-    fields = dict({"at": round(time.time(), 3), "asked": None, "unasked": []}, **known)
+    fields: dict[str, Any] = {"at": round(time.time(), 3), "asked": None, "unasked": []}
+    fields.update(known)
     fields["boot"] = place.boot_id()
+    differs = any(known.get(key) != notice[key] for key in ("source", "action"))
     # The end of some notices is counted from now, so that of the first one is kept.
-    if any(known.get(key) != notice[key] for key in ("source", "action")) or not fields["asked"]:
+    if differs or not fields["asked"]:
         fields.update(notice)
     ends = fields["ends"]
     if fields["asked"] is None and (ends is None or ends - time.time() <= save_ahead_s):
@@ -259,7 +262,8 @@ def announce_job_end(folder: str, boot: str, action: str, ends: float | None, ru
     try:
         known = state_files.read_json(folder, state_files.PREEMPTION)
         same = (known.get("source"), known.get("action")) == (state_files.SLURM, action)
-        now, asked = round(time.time(), 3), [run]
+        now = round(time.time(), 3)
+        asked = [run]
         together_s = 60.0
         if same and abs((known.get("ends") or now) - (ends or now)) <= together_s:
             asked = sorted({*(known.get("asked") or ()), run})
@@ -300,7 +304,8 @@ class PreemptionWatch:
     """
 
     def __init__(self, folder: str, jobs: Callable[[], list[str]]) -> None:
-        self._folder, self._jobs = folder, jobs
+        self._folder = folder
+        self._jobs = jobs
         self._services: dict[str, MetadataService] = {}
         self._thread: threading.Thread | None = None
         self._failed: dict[str, int] = {}
@@ -371,7 +376,8 @@ class PreemptionWatch:
         if not self.has_changed() and self.notice is None:
             return events
         self._seen = self._sign_files()
-        before, self.notice = self.notice, state_files.read_notice(self._folder)
+        before = self.notice
+        self.notice = state_files.read_notice(self._folder)
         if self.notice is None:
             if before is not None and not any(self._seen):
                 target = _target_text(before)

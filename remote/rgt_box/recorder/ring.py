@@ -93,13 +93,16 @@ def read_records(
 
 def last_record(fd: int, number: int) -> tuple[int, int, bytes | None]:
     """Return (position after the last valid record, its seq, the last sample) of a segment."""
-    position, seq, sample = 0, 0, None
+    position = 0
+    seq = 0
+    sample = None
     chunk = 65536
     while True:
         found, after = read_records(fd, number, position, 16 * chunk)
         if after == position:
             return position, seq, sample
-        position, seq = after, found[-1][1]
+        position = after
+        seq = found[-1][1]
         sample = next((payload for kind, _, payload in reversed(found) if kind == SAMPLE), sample)
 
 
@@ -129,11 +132,14 @@ class HistoryRing:
 
     def __init__(self, folder: str, boot: str, size: int) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._folder, self._boot = folder, boot
+        self._folder = folder
+        self._boot = boot
         segments = 16
         self._segment = max(MIN_SEGMENT, size // segments)
         self._count = max(2, size // self._segment)
-        self._fd, self._number, self._position = -1, 0, 0
+        self._fd = -1
+        self._number = 0
+        self._position = 0
         self.last_seq = 0
         self.last_sample: JsonObject = {}
         self.last_boot: str | None = None
@@ -259,7 +265,8 @@ class HistoryRing:
         if self._fd >= 0:
             os.close(self._fd)
         self._number += 1
-        self._fd, self._position = os.open(target, os.O_RDWR | os.O_CLOEXEC), 0
+        self._fd = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+        self._position = 0
         header = json.dumps({"boot": self._boot, "first": self.last_seq + 1}).encode("ascii")
         self._write_record(encode_record(self._number, HEADER, self.last_seq, header))
 
@@ -311,8 +318,11 @@ class RingRecord:
     __slots__ = ("boot", "is_sample", "payload", "seq", "skipped")
 
     def __init__(self, boot: str, seq: int, is_sample: bool, payload: bytes, skipped: int) -> None:
-        self.boot, self.seq, self.is_sample = boot, seq, is_sample
-        self.payload, self.skipped = payload, skipped
+        self.boot = boot
+        self.seq = seq
+        self.is_sample = is_sample
+        self.payload = payload
+        self.skipped = skipped
 
 
 class RingReader:
@@ -324,7 +334,9 @@ class RingReader:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._fd, self._number, self._position = -1, -1, 0
+        self._fd = -1
+        self._number = -1
+        self._position = 0
         self._boot = ""
         self._next: tuple[str, int] | None = None
         """Expected (boot, seq); earlier records were already received."""
@@ -345,7 +357,8 @@ class RingReader:
             fd = files.open_regular(segment_path(self._folder, newest[0]))
             last = last_record(fd, newest[0])[1]
             os.close(fd)
-            boot, seq = newest[1], max(0, last - HISTORY)
+            boot = newest[1]
+            seq = max(0, last - HISTORY)
             first = min(start for _, name, start in headers if name == boot)
             seq = max(seq, first - 1)
         same = [number for number, name, first in headers if name == boot and first <= seq + 1]
@@ -401,7 +414,9 @@ class RingReader:
                 expected = 1
             if seq < expected:
                 continue
-            missing = seq - expected if self._next else 0
+            missing = 0
+            if self._next:
+                missing = seq - expected
             records.append(RingRecord(self._boot, seq, kind == SAMPLE, payload, missing))
             self._next = (self._boot, seq + 1)
         return records
@@ -416,7 +431,9 @@ class RingReader:
             os.close(fd)
             return False
         self._close_file()
-        self._fd, self._number, self._position = fd, number, 0
+        self._fd = fd
+        self._number = number
+        self._position = 0
         self._boot = str(header["boot"])
         return True
 

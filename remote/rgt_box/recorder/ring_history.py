@@ -49,7 +49,8 @@ class HistoryStore:
     """
 
     def __init__(self, folder: str, boot: str) -> None:
-        self._folder, self._boot = folder, boot
+        self._folder = folder
+        self._boot = boot
         self._path = os.path.join(folder, RING)
         self.trouble: str | None = None
         self.news: list[tuple[str, str, str]] = []
@@ -58,7 +59,8 @@ class HistoryStore:
         self._tried = 0.0
         try:
             self._ring = self._move_memory_records() or HistoryRing(self._path, boot, ring_bytes())
-            self.last_boot, self.last_sample = self._ring.last_boot, self._ring.last_sample
+            self.last_boot = self._ring.last_boot
+            self.last_sample = self._ring.last_sample
         except (OSError, ValueError) as error:
             self._ring = self._new_memory_ring(error)
             self.last_boot = self._ring.last_boot or (newest_position(self._path) or (None, 0))[0]
@@ -119,7 +121,8 @@ class HistoryStore:
             return
         if ring is None:
             return
-        self._ring, self.trouble = ring, None
+        self._ring = ring
+        self.trouble = None
         ring.skip_to(last)
         self.news.append(
             ("history-on-disk", f"{self._path} can be written again; nothing was lost", "info")
@@ -143,10 +146,14 @@ class HistoryStore:
             records = reader.read_records()
             for record in records:
                 if ring is None or record.boot != boot:
-                    boot, ring = record.boot, HistoryRing(self._path, record.boot, ring_bytes())
+                    boot = record.boot
+                    ring = HistoryRing(self._path, record.boot, ring_bytes())
                 # The disk may have accepted a part of them before it became full again.
                 if record.seq > ring.last_seq:
-                    kind = SAMPLE if record.is_sample else EVENT
+                    if record.is_sample:
+                        kind = SAMPLE
+                    else:
+                        kind = EVENT
                     ring.append_numbered(kind, record.seq, record.payload)
             if not records:
                 break
@@ -192,7 +199,8 @@ class ChainReader:
                     for place in (self._folder, memory)
                 ]
                 first = min(number for number in firsts if number is not None)
-                boot, seq = found[0], max(found[1] - HISTORY, first - 1)
+                boot = found[0]
+                seq = max(found[1] - HISTORY, first - 1)
         self._at = (boot, seq)
         self._disk.seek_after(boot, seq)
         self._open_memory_ring()
@@ -203,7 +211,8 @@ class ChainReader:
         found = self._disk.read_records(limit)
         other = self._memory
         if not found and self._open_memory_ring() and self._memory is not None:
-            found, other = self._memory.read_records(limit), self._disk
+            found = self._memory.read_records(limit)
+            other = self._disk
         if found:
             self._at = (found[-1].boot, found[-1].seq)
             if other is not None:
@@ -237,15 +246,18 @@ class SummaryRow:
     __slots__ = ("at", "count", "values")
 
     def __init__(self) -> None:
-        self.at, self.count = 0.0, 0
+        self.at = 0.0
+        self.count = 0
         self.values: dict[str, list[float]] = {}
 
     def add_figures(self, at: float, figures: dict[str, float]) -> None:
         """Add a sample."""
-        self.at, self.count = at, self.count + 1
+        self.at = at
+        self.count = self.count + 1
         for name, value in figures.items():
             have = self.values.setdefault(name, [value, 0.0, value, 0])
-            have[:] = [min(have[0], value), have[1] + value, max(have[2], value), have[3] + 1]
+            low, total, high, count = have
+            have[:] = [min(low, value), total + value, max(high, value), count + 1]
 
     def to_wire_row(self, names: list[str]) -> list[Any]:
         """Return the row as sent to the client."""
@@ -272,17 +284,20 @@ class HistorySummary:
         self.width = seconds / points
         self._rows: deque[SummaryRow] = deque([SummaryRow()], points)
         self._longest = seconds
-        self._elapsed, self._place = 0.0, 0
+        self._elapsed = 0.0
+        self._place = 0
         self._last: tuple[str, float, float | None] | None = None
         self._seen = ("", 0)
 
     def add_sample(self, sample: JsonObject) -> None:
         """Add the next sample."""
-        boot, at = str(sample.get("boot")), float(sample.get("at") or 0.0)
+        boot = str(sample.get("boot"))
+        at = float(sample.get("at") or 0.0)
         up = (sample.get("session") or {}).get("uptime_s")
         if self._last is not None:
             self._elapsed += self._seconds_since_last(boot, at, up)
-        self._last, self._seen = (boot, at, up), (boot, int(sample.get("seq") or 0))
+        self._last = (boot, at, up)
+        self._seen = (boot, int(sample.get("seq") or 0))
         place = int(self._elapsed / self.width)
         for _ in range(min(place - self._place, self._rows.maxlen or 0)):
             self._rows.append(SummaryRow())
@@ -355,8 +370,11 @@ def summary_figures(sample: JsonObject) -> dict[str, float]:
 
 def percentage_of_sums(parts: list[Any], wholes: list[Any]) -> float | None:
     """Return the percentage of the sums; None if the total is unknown."""
-    whole = sum(item or 0 for item in wholes)
-    return 100.0 * sum(item or 0 for item in parts) / whole if whole else None
+    whole: float = sum(item or 0 for item in wholes)
+    part: float = sum(item or 0 for item in parts)
+    if whole:
+        return 100.0 * part / whole
+    return None
 
 
 class HistorySummarizer:

@@ -209,8 +209,10 @@ def read_notice(
     found = read_json(folder, PREEMPTION)
     if found.get("boot") != place.boot_id():
         return None
-    ends, at = found.get("ends"), found.get("at")
-    last = max((value for value in (ends, at) if isinstance(value, (int, float))), default=0.0)
+    ends = found.get("ends")
+    at = found.get("at")
+    known = [value for value in (ends, at) if isinstance(value, (int, float))]
+    last = max(known, default=0.0)
     if found.get("source") == SLURM:
         kept_s = kept_of_job_s
     if time.time() - last > kept_s:
@@ -268,7 +270,9 @@ def is_older(status: JsonObject) -> bool:
     Only an older one is: two clients of different versions must not keep replacing each other's
     recorder. A newer one continues and serves this client, too.
     """
-    return (int(status.get("proto") or 0), int(status.get("version") or 0)) < (PROTO, VERSION)
+    proto = int(status.get("proto") or 0)
+    version = int(status.get("version") or 0)
+    return (proto, version) < (PROTO, VERSION)
 
 
 # The jobs launched on this box, which the recorder knows even if no client has named them.
@@ -313,10 +317,13 @@ def known_launched_jobs() -> list[str]:
 
 def _read_jobs(folder: str) -> dict[str, float]:
     jobs = read_json(folder, JOBS_FILE).get("jobs")
-    rows = jobs.items() if isinstance(jobs, dict) else ()
-    return {
-        path: float(at) for path, at in rows if isinstance(at, (int, float)) and os.path.isabs(path)
-    }
+    found: dict[str, float] = {}
+    if not isinstance(jobs, dict):
+        return found
+    for path, at in jobs.items():
+        if isinstance(at, (int, float)) and os.path.isabs(path):
+            found[path] = float(at)
+    return found
 
 
 class LaunchedJobs:

@@ -26,7 +26,8 @@ class CgroupFolders:
     __slots__ = ("levels", "version")
 
     def __init__(self, version: int, levels: list[str]) -> None:
-        self.version, self.levels = version, levels
+        self.version = version
+        self.levels = levels
 
 
 def parse_own(text: str) -> dict[str, str]:
@@ -48,11 +49,12 @@ def parse_mounts(text: str) -> list[tuple[str, str, str, set[str]]]:
     mounts = []
     for row in text.splitlines():
         left, separator, right = row.partition(" - ")
-        head, tail = left.split(), right.split()
+        head = left.split()
+        tail = right.split()
         if separator and len(head) >= 5 and len(tail) >= 3:
-            mounts.append(
-                (unescape_octal(head[3]), unescape_octal(head[4]), tail[0], set(tail[2].split(",")))
-            )
+            root = unescape_octal(head[3])
+            place = unescape_octal(head[4])
+            mounts.append((root, place, tail[0], set(tail[2].split(","))))
     return mounts
 
 
@@ -62,7 +64,10 @@ def unescape_octal(text: str) -> str:
     out = parts[0]
     for part in parts[1:]:
         octal = part[:3]
-        out += chr(int(octal, 8)) + part[3:] if len(octal) == 3 and octal.isdigit() else "\\" + part
+        if len(octal) == 3 and octal.isdigit():
+            out += chr(int(octal, 8)) + part[3:]
+        else:
+            out += "\\" + part
     return out
 
 
@@ -266,7 +271,8 @@ class MemorySampler:
         """Return the ``mem`` object of a sample."""
         host = self._meminfo.read_fields(MEMINFO)
         # Kernels before 3.14 have no MemAvailable.
-        total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
+        total = host.get("MemTotal")
+        free = host.get("MemAvailable", host.get("MemFree"))
         found: JsonObject = {"cgroup": self._version}
         if total is not None:
             found["host_total"] = total * 1024
@@ -280,7 +286,8 @@ class MemorySampler:
             found["host_swap_used"] = (swap - host.get("SwapFree", swap)) * 1024
         if self._version is not None:
             stat = self._files["stat"].read_fields((CACHE_FIELD[self._version],))
-            used, limit = self._files["used"].read_number(), _read_limit(self._files["limit"])
+            used = self._files["used"].read_number()
+            limit = _read_limit(self._files["limit"])
             found.update(
                 used=used,
                 limit=limit,
@@ -301,7 +308,8 @@ class MemorySampler:
         return None
 
     def _read_swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
-        swap, most = self._files["swap"].read_number(), _read_limit(self._files["swap_limit"])
+        swap = self._files["swap"].read_number()
+        most = _read_limit(self._files["swap_limit"])
         # Version 1 counts memory and swap together.
         if self._version == 1 and swap is not None:
             swap = max(0, swap - (used or 0))  # two reads: the difference may be below 0
@@ -365,7 +373,11 @@ class CpuSampler:
         """Return the ``cpu`` object of a sample."""
         load = (self._loadavg.read() or b"").split()
         quotas = [quota for quota in map(self._read_quota, self._files) if quota is not None]
-        quota, cores = min(quotas) if quotas else None, _count_cores()
+        if quotas:
+            quota = min(quotas)
+        else:
+            quota = None
+        cores = _count_cores()
         # A container may be limited by its quota, by its CPU set, or by both.
         granted = [value for value in (quota, cores) if value]
         if self._stat:
@@ -385,16 +397,15 @@ class CpuSampler:
         )
 
     def _read_stolen_pct(self) -> float | None:
-        before, self._ticks = (
-            self._ticks,
-            processor_ticks(procstat.read_bytes("/proc/stat", 256) or b""),
-        )
+        before = self._ticks
+        self._ticks = processor_ticks(procstat.read_bytes("/proc/stat", 256) or b"")
         return stolen_pct(before, self._ticks)
 
     def _read_quota(self, files: list[KeptFile]) -> float | None:
         if self._version == 2:
             return parse_max(files[0].read() or b"")
-        quota, period = files[0].read_number(), files[1].read_number()
+        quota = files[0].read_number()
+        period = files[1].read_number()
         # Version 1 writes -1 for no quota.
         if quota and period and quota > 0:
             return round(quota / period, 3)
@@ -404,7 +415,8 @@ class CpuSampler:
         if "nr_periods" not in fields:
             return None
         now = (fields["nr_periods"], fields.get("nr_throttled", 0))
-        before, self._last = self._last, now
+        before = self._last
+        self._last = now
         return throttled_pct(before, now)
 
 
@@ -425,7 +437,8 @@ def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float
     # A counter that went back belongs to a new group: no difference can be formed.
     if before is None or now[0] <= before[0]:
         return None
-    return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
+    throttled = max(0, now[1] - before[1])
+    return round(100.0 * throttled / (now[0] - before[0]), 1)
 
 
 def processor_ticks(data: bytes) -> list[int]:

@@ -304,11 +304,9 @@ def choose_hogs(top: FolderNode, limit: int = TOP) -> list[tuple[FolderNode, int
         while True:
             node = path[-1]
             children = [child for child in node.children if id(child) not in taken]
-            largest = max(
-                children, key=lambda child: left.get(id(child), (child.inodes, 0))[0], default=None
-            )
-            if largest is None:
+            if not children:
                 break
+            largest = max(children, key=lambda child: left.get(id(child), (child.inodes, 0))[0])
             held = left.get(id(largest), (largest.inodes, 0))[0]
             here = left.get(id(node), (node.inodes, 0))[0]
             # The root itself is no answer, so leave it even if no child has half of the inodes.
@@ -395,7 +393,9 @@ class SampledMount:
     def __init__(
         self, path: str, kind: str, statvfs: Callable[[str], os.statvfs_result], on: str = ""
     ) -> None:
-        self.path, self.kind, self.on = path, kind, on
+        self.path = path
+        self.kind = kind
+        self.on = on
         self._stat = statvfs
         self._remote: background.Background | None = None
         if kind not in LOCAL:

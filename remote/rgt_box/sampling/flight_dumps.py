@@ -89,7 +89,8 @@ class FlightDumps:
                 known = self._told[path] = (stamp, None)
         if known[1] is None:
             return None
-        told = dict(known[1], age_s=round(max(0.0, time.time() - seen.st_mtime), 1))
+        told = dict(known[1])
+        told["age_s"] = round(max(0.0, time.time() - seen.st_mtime), 1)
         told["open_s"] = round(max(0.0, seen.st_mtime - told["open_s"]), 1)
         return told
 
@@ -147,51 +148,58 @@ def reduce_dump(value: Any) -> JsonObject | None:
 
     Its ``open_s`` is when the oldest pending call was made (epoch seconds).
     """
-    if isinstance(value, dict):
-        entries = value.get("entries")
-    else:
-        entries = None
+    if not isinstance(value, dict):
+        return None
+    entries = value.get("entries")
     if not isinstance(entries, list) or not isinstance(value.get("version"), str):
         return None
     rows = [entry for entry in entries if isinstance(entry, dict)]
     groups: dict[str, list[tuple[int, JsonObject]]] = {}
     messages = [entry for entry in rows if entry.get("is_p2p") is True][-MOST_MESSAGES:]
     for place, entry in enumerate(rows):
-        if entry.get("is_p2p") is not True and type(entry.get("collective_seq_id")) is int:
-            groups.setdefault(str(_plain_value(entry.get("process_group"))), []).append(
-                (place, entry)
-            )
+        if entry.get("is_p2p") is True or type(entry.get("collective_seq_id")) is not int:
+            continue
+        name = str(_plain_value(entry.get("process_group")))
+        groups.setdefault(name, []).append((place, entry))
     told: list[JsonObject] = []
     # Groups with a pending call first, then the most recently used ones.
     order = sorted(groups.values(), key=lambda calls: (_is_done(calls[-1][1]), -calls[-1][0]))
     for numbered in order[:MOST_GROUPS]:
-        calls = [entry for _, entry in numbered]
-        through = [entry for entry in calls if _is_done(entry)][-1:]
-        waits = [entry for entry in calls if not _is_done(entry)]
-        picked = through + waits[:1] + waits[-1:]
-        told += [
-            entry
-            for at, entry in enumerate(picked)
-            if not any(entry is other for other in picked[:at])
-        ]
+        told += _telling_calls([entry for _, entry in numbered])
     if not all(map(_is_done, messages)):
         told += messages
-    config = value.get("pg_config")
     made = [entry.get("time_created_ns") for entry in rows if not _is_done(entry)]
+    known = [at for at in made if type(at) is int and at > 0]
     return {
-        "open_s": min((at for at in made if type(at) is int and at > 0), default=1 << 63) / 1e9,
+        "open_s": min(known, default=1 << 63) / 1e9,
         "version": value["version"][:LONGEST],
         "entries": [_reduce_entry(entry) for entry in told],
-        "pg_config": {
-            str(name)[:LONGEST]: {"ranks": group["ranks"]}
-            for name, group in list(config.items() if isinstance(config, dict) else ())[
-                :MOST_GROUPS
-            ]
-            if isinstance(group, dict)
-            and isinstance(group.get("ranks"), str)
-            and len(group["ranks"]) <= 4096
-        },
+        "pg_config": _reduce_groups(value.get("pg_config")),
     }
+
+
+def _telling_calls(calls: list[JsonObject]) -> list[JsonObject]:
+    """Return the last call that is done, and the first and the last one that are not."""
+    done = [entry for entry in calls if _is_done(entry)]
+    waits = [entry for entry in calls if not _is_done(entry)]
+    # With one that waits, the first is also the last.
+    last = [entry for entry in waits[-1:] if entry is not waits[0]]
+    return done[-1:] + waits[:1] + last
+
+
+def _reduce_groups(config: Any) -> dict[str, dict[str, str]]:
+    """Return the ranks of each process group, by its name."""
+    longest_ranks = 4096
+    found: dict[str, dict[str, str]] = {}
+    if not isinstance(config, dict):
+        return found
+    for name, group in list(config.items())[:MOST_GROUPS]:
+        if not isinstance(group, dict):
+            continue
+        ranks = group.get("ranks")
+        if isinstance(ranks, str) and len(ranks) <= longest_ranks:
+            found[str(name)[:LONGEST]] = {"ranks": ranks}
+    return found
 
 
 def _is_done(entry: JsonObject) -> bool:

@@ -136,7 +136,8 @@ def unexplained(gpu: JsonObject) -> int:
     # NVML reports no size in some containers; the difference would then be wrong.
     if any(user.get("bytes") is None for user in users):
         return 0
-    return max(0, int(gpu.get("vram_used") or 0) - sum(int(user["bytes"]) for user in users))
+    used = int(gpu.get("vram_used") or 0)
+    return max(0, used - sum(int(user["bytes"]) for user in users))
 
 
 def describe_user(pid: int, boot: float) -> JsonObject | None:

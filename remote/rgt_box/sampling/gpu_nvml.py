@@ -33,7 +33,8 @@ def _read_memory(nvml: Any, handle: Any) -> JsonObject:
 
 
 def _ecc_reader(kind: str) -> Read:
-    constant, field = "NVML_MEMORY_ERROR_TYPE_" + kind.upper(), "ecc_" + kind
+    constant = "NVML_MEMORY_ERROR_TYPE_" + kind.upper()
+    field = "ecc_" + kind
 
     def read_ecc_errors(nvml: Any, handle: Any) -> JsonObject:
         # The volatile counters start when the driver is loaded; the lifetime counters of an old

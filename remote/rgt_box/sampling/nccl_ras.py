@@ -82,7 +82,9 @@ class RasWatch:
         """
         now = time.monotonic()
         if stood < STANDS_S:
-            self._first, self._told, self._done = None, None, False
+            self._first = None
+            self._told = None
+            self._done = False
             return None
         if (
             self._done
@@ -93,12 +95,15 @@ class RasWatch:
         counts, told = self._query_nccl(ranks, world, where)
         if counts is None or (self._first is not None and counts != self._first[1]):
             # The counts moved, or there was no answer: do not disturb a launch that makes progress.
-            self._first, self._until = None, now + self._rest
+            self._first = None
+            self._until = now + self._rest
             self._rest = min(LONGEST_REST, 2 * self._rest)
         elif self._first is None:
             self._first = (now, counts)
         else:
-            self._told, self._done, self._rest = told, True, REST
+            self._told = told
+            self._done = True
+            self._rest = REST
         return self._told
 
     def _query_nccl(
@@ -160,26 +165,25 @@ def reduce_answer(
     groups: list[JsonObject] = []
     counts: list[Any] = []
     for group in value["communicators"]:
-        ranks, missing = (
-            [_rank_row(one) for one in group[key]] for key in ("ranks", "missing_ranks")
-        )
+        ranks = [_rank_row(one) for one in group["ranks"]]
+        missing = [_rank_row(one) for one in group["missing_ranks"]]
         if not any(one["pid"] in pids for one in ranks):
             continue
         if group["size"] != world:
             if len({one["host"] for one in ranks + missing}) > 1:
                 continue  # part of a job on several machines: its rank numbers are unknown
-            ranks, missing = (
-                [dict(one, rank=pids[one["pid"]]) for one in rows if one["pid"] in pids]
-                for rows in (ranks, missing)
-            )
+            ranks = [dict(one, rank=pids[one["pid"]]) for one in ranks if one["pid"] in pids]
+            missing = [dict(one, rank=pids[one["pid"]]) for one in missing if one["pid"] in pids]
         counts.append([[one["rank"], one["collective_counts"]] for one in ranks])
         odd: dict[int, JsonObject] = {}
         for what in sorted({what for one in ranks for what in one["collective_counts"]}):
             done = [one["collective_counts"].get(what, 0) for one in ranks]
             # Ranks with fewer calls than the others are the ones that the others wait for.
-            behind = [one for one, count in zip(ranks, done) if count == min(done)]
-            ahead = [one for one, count in zip(ranks, done) if count == max(done)]
-            if min(done) < max(done):
+            least = min(done)
+            most = max(done)
+            behind = [one for one, count in zip(ranks, done) if count == least]
+            ahead = [one for one, count in zip(ranks, done) if count == most]
+            if least < most:
                 for one in behind[:MOST_RANKS] + ahead[:1]:
                     row = odd.setdefault(one["rank"], dict(one, collective_counts={}))
                     row["collective_counts"][what] = one["collective_counts"].get(what, 0)
@@ -201,7 +205,8 @@ def reduce_answer(
 
 
 def _rank_row(one: JsonObject) -> JsonObject:
-    status, counts = one.get("status") or {}, one.get("collective_counts") or {}
+    status = one.get("status") or {}
+    counts = one.get("collective_counts") or {}
     return {
         "rank": int(one["rank"]),
         "pid": int(one["pid"]),

@@ -36,7 +36,8 @@ class LiveCells:
         found = {}
         for path in self._state_paths():
             state = self._read_state(path)
-            pid, name = state.get("cell_pid"), running_cell(state)
+            pid = state.get("cell_pid")
+            name = running_cell(state)
             if isinstance(pid, int) and name and procstat.is_alive(pid, state.get("cell_ticks")):
                 found[pid] = name
         return found
@@ -196,7 +197,9 @@ class TrackedProcess:
     __slots__ = ("cmd", "fds", "omp", "run", "ticks", "uid", "words")
 
     def __init__(self, ticks: int, words: list[str], run: str | None) -> None:
-        self.ticks, self.words, self.run = ticks, words, run
+        self.ticks = ticks
+        self.words = words
+        self.run = run
         self.cmd = " ".join(masking.mask_words(words))[:MAX_CMD]
         self.fds: int | None = None
         self.omp: int | None = None
@@ -209,7 +212,8 @@ class TrackedProcess:
         """
         self.fds = count_fds(pid)
         if before is not None and before.ticks == self.ticks and before.uid is not None:
-            self.omp, self.uid = before.omp, before.uid
+            self.omp = before.omp
+            self.uid = before.uid
         elif self.uid is None:
             self.omp, self.uid = omp_threads(pid), effective_uid(pid)
 
@@ -267,7 +271,8 @@ class ProcSampler:
         self._tracked = {pid: kept for pid, kept in self._tracked.items() if pid in alive}
         # A wrapper is listed only while the process that it waits for cannot be found.
         carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.is_wrapper}
-        found, cpu = [], {}
+        found = []
+        cpu = {}
         forked: dict[int, JsonObject] = {}
         for pid, stat in alive.items():
             kept = self._tracked[pid]
@@ -287,7 +292,8 @@ class ProcSampler:
 
     def _forked_by(self, stat: procstat.ProcessStat, alive: dict[int, procstat.ProcessStat]) -> int:
         """Return the main process of a worker, through other workers."""
-        words, parent = self._tracked[stat.pid].words, stat.ppid
+        words = self._tracked[stat.pid].words
+        parent = stat.ppid
         while parent in alive:
             above = self._tracked.get(alive[parent].ppid)
             if above is None or above.words != words or alive[parent].ppid not in alive:

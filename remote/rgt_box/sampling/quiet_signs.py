@@ -54,10 +54,14 @@ def transfer_name(words: list[str]) -> str | None:
         return None
     if words and words[0].endswith("@internal-sftp"):  # sshd's own title for it
         return SFTP
-    name, rest = program_name(words), words[1:]
+    name = program_name(words)
+    rest = words[1:]
     if _PYTHON.fullmatch(name):
         rest = [word for word in rest if not word.startswith("-")]
-        name, rest = os.path.basename(rest[0]) if rest else "", rest[1:]
+        name = ""
+        if rest:
+            name = os.path.basename(rest[0])
+        rest = rest[1:]
     if name == SFTP:
         return SFTP
     needed = TRANSFERS.get(name)
@@ -101,7 +105,8 @@ class CommandLines:
         """Return pid → command line, as in /proc, of every process."""
         full = self._looks % FULL == 0
         self._looks += 1
-        before, self._known = self._known, {}
+        before = self._known
+        self._known = {}
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             looks, line = before.get(pid, (0, b""))
             if line or full or looks <= YOUNG:

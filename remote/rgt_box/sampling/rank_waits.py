@@ -91,8 +91,10 @@ class RankMember:
 
         rank, world, local, local_world, names = launch
         self.started = started
-        self.rank, self.world = int(env[rank]), int(env[world])
-        place, count = _parse_number(env.get(local)), _parse_number(env.get(local_world))
+        self.rank = int(env[rank])
+        self.world = int(env[world])
+        place = _parse_number(env.get(local))
+        count = _parse_number(env.get(local_world))
         # Maximum number of ranks on one machine; a larger number from a launcher is ignored.
         most_local = 512
         if (
@@ -116,7 +118,9 @@ class RankMember:
         self.pid = 0
         self.beat: str | None = None
         self.beat_at = float("-inf")
-        self.slices, self.ran, self.looked = -1, 0, 0.0
+        self.slices = -1
+        self.ran = 0
+        self.looked = 0.0
         self.still_since: float | None = None
         self.spins_since: float | None = None
         self.stack = ""
@@ -131,7 +135,8 @@ class RankMember:
         else:
             run_ns, slices = read
             if slices != self.slices:
-                self.still_since, self.stack = now, ""
+                self.still_since = now
+                self.stack = ""
             # Share of time that a main thread must run to count as spinning.
             busy_limit = 0.9
             busy = (
@@ -143,7 +148,9 @@ class RankMember:
                 self.spins_since = self.spins_since or self.looked
             else:
                 self.spins_since = None
-            self.ran, self.slices, self.looked = run_ns, slices, now
+            self.ran = run_ns
+            self.slices = slices
+            self.looked = now
         if self.still_since is None:
             still = None
         else:
@@ -175,7 +182,8 @@ class RankMember:
         # Seconds after which a rank without a heartbeat is searched for one again.
         again = 20.0
         if self.beat is None and now - self.beat_at >= again:
-            self.beat, self.beat_at = find_heartbeat(pid), now
+            self.beat = find_heartbeat(pid)
+            self.beat_at = now
         if self.beat is not None:
             told = read_phase(self.beat, self.rank, self.world)
         else:
@@ -208,9 +216,11 @@ class RankWatch:
         """
         if now is None:
             now = time.monotonic()
-        before, self._known = self._known, {}
+        before = self._known
+        self._known = {}
         for proc in procs:
-            pid, key = proc["pid"], (proc["started"], proc["cmd"])
+            pid = proc["pid"]
+            key = (proc["started"], proc["cmd"])
             known = before.get(pid)
             if known is not None and known[0] == key:
                 self._known[pid] = known
@@ -238,7 +248,8 @@ class RankWatch:
         """
         from rgt_box.sampling import flight_dumps
 
-        wanted, self._flights = self._wanted, self._flights or flight_dumps.FlightDumps()
+        wanted = self._wanted
+        self._flights = self._flights or flight_dumps.FlightDumps()
         for member in wanted:
             member.dump = next(
                 (path for path in member.dumps if _is_newer(path, member.started)), None
@@ -320,7 +331,8 @@ def read_rank(pid: int, started: float, cmd: str) -> RankMember | None:
     rows = (row.split(b"=", 1) for row in raw.split(b"\0") if b"=" in row)
     env = {name.decode("latin-1"): os.fsdecode(value) for name, value in rows}
     for launch in LAUNCHES:
-        rank, world = _parse_number(env.get(launch[0])), _parse_number(env.get(launch[1]))
+        rank = _parse_number(env.get(launch[0]))
+        world = _parse_number(env.get(launch[1]))
         if rank is None or world is None or not rank < world or world < 2:
             continue
         if LAUNCHER.search(cmd) and launch[2] not in env:

@@ -69,7 +69,9 @@ class BoxSampler:
         remember: bool = True,
         jobs: JobPolls | None = None,
     ) -> None:
-        self._state_dir, self._remember, self._jobs = state_dir, remember, jobs
+        self._state_dir = state_dir
+        self._remember = remember
+        self._jobs = jobs
         self._config: JsonObject = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
@@ -95,7 +97,8 @@ class BoxSampler:
             config: Keys ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace``.
             written: Directories that runs write to.
         """
-        before, self._config = self._config, dict(config)
+        before = self._config
+        self._config = dict(config)
         if self._gpu is None or before.get("gpu_trace") != config.get("gpu_trace"):
             self._gpu = GpuSampler(config.get("gpu_trace"), self._state_dir)
             if self._gpu.has_nvidia_driver and self._xid is None:
@@ -104,7 +107,8 @@ class BoxSampler:
             before.get(key) != config.get(key) for key in ("pattern", "jobs", "find")
         ):
             self._limited = []
-            pattern, jobs = config.get("pattern") or DEFAULT_PATTERN, list(config.get("jobs") or [])
+            pattern = config.get("pattern") or DEFAULT_PATTERN
+            jobs = list(config.get("jobs") or [])
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -224,13 +228,18 @@ class BoxSampler:
 
     def _find_events(self, fields: JsonObject) -> list[dict[str, str]]:
         events = []
-        mem, cpu, procs = fields.get("mem", {}), fields.get("cpu", {}), fields.get("procs", [])
+        mem = fields.get("mem", {})
+        cpu = fields.get("cpu", {})
+        procs = fields.get("procs", [])
         text = oom_event(self._oom_kills, mem)
         if text:
             events.append({"kind": "oom-kill", "text": text, "level": "error"})
         # Kept if the counter cannot be read, so that a kill meanwhile is still reported.
         self._oom_kills = mem.get("oom_kills", self._oom_kills)
-        broken = {gpu["index"]: gpu["error"] for gpu in fields.get("gpus", []) if gpu.get("error")}
+        broken = {}
+        for gpu in fields.get("gpus", []):
+            if gpu.get("error"):
+                broken[gpu["index"]] = gpu["error"]
         # Only new ones: a broken card would otherwise make an event per second.
         for index in sorted(set(broken) - self._gpu_errors):
             events.append(

@@ -78,7 +78,10 @@ class XidReport:
     __slots__ = ("at_us", "bus", "detail", "number")
 
     def __init__(self, bus: str, number: int, detail: str, at_us: int) -> None:
-        self.bus, self.number, self.detail, self.at_us = bus, number, detail, at_us
+        self.bus = bus
+        self.number = number
+        self.detail = detail
+        self.at_us = at_us
 
     @property
     def level(self) -> str:
@@ -164,7 +167,8 @@ class KernelLogDevice:
     def new_records(self) -> Records:
         """Return the messages since the last call as (kernel clock in microseconds, text)."""
         found: Records = []
-        data, self._first = self._first, None
+        data = self._first
+        self._first = None
         # Maximum number of records read at once, so that a flood does not delay a sample; more than
         # any kernel keeps by default.
         most = 20000
@@ -223,16 +227,21 @@ class DmesgProgram:
     def new_records(self) -> Records:
         """Return the messages that are new since the last call."""
         if self._first is not None:
-            found, self._first = self._first, None
+            found = self._first
+            self._first = None
             self._job.poll()
             return found
         found, error = self._job.poll()
         if error or not found or found is self._seen:
             return []
         # The same list object means that the job has not run again since.
-        before, self._seen = self._seen, found
+        before = self._seen
+        self._seen = found
         # The program prints the whole log each time.
-        last = before[-1][0] if before else -1
+        if before:
+            last = before[-1][0]
+        else:
+            last = -1
         return [record for record in found if record[0] > last]
 
 
@@ -242,7 +251,8 @@ def parse_dmesg(text: str) -> Records:
     for row in text.splitlines():
         match = _ROW.match(row)
         if match:
-            found.append((int(match.group(1)) * 1000000 + int(match.group(2)), match.group(3)))
+            at = int(match.group(1)) * 1000000 + int(match.group(2))
+            found.append((at, match.group(3)))
     return found
 
 

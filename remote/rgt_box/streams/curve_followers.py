@@ -157,7 +157,8 @@ class SentCurve:
 
     def new_points(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
         """Return (points kept, points that follow, whether a segment begins at the first one)."""
-        part, keep = curve.growing_part, len(self._xs)
+        part = curve.growing_part
+        keep = len(self._xs)
         followed = self._followed
         self._followed = None
         if len(curve.parts) == 1:
@@ -185,11 +186,15 @@ class SentCurve:
             resumes = 0 < keep < len(xs) and xs[keep] in curve.segment_starts()
         else:
             found = CurveUpdate(list(zip(self._xs, self._ys)), curve)
-            keep, points, resumes = found.keep, found.points, found.resumes
-        self._xs, self._ys = xs, ys
+            keep = found.keep
+            points = found.points
+            resumes = found.resumes
+        self._xs = xs
+        self._ys = ys
         # The curve was corrected further back than the checksum reaches.
         if keep < self._counted:
-            self._counted, self._sum = 0, 0
+            self._counted = 0
+            self._sum = 0
         return keep, points, resumes
 
     def prefix_checksum(self, end: int) -> int:
@@ -197,8 +202,10 @@ class SentCurve:
 
         After `new_points`, call it with increasing values only.
         """
-        at, to = self._counted, max(self._counted, end - BEHIND)
-        self._counted, self._sum = to, _points_checksum(self._sum, self._xs[at:to], self._ys[at:to])
+        at = self._counted
+        to = max(self._counted, end - BEHIND)
+        self._counted = to
+        self._sum = _points_checksum(self._sum, self._xs[at:to], self._ys[at:to])
         return 1 + _points_checksum(self._sum, self._xs[to:end], self._ys[to:end])
 
 
@@ -228,7 +235,8 @@ class FoundScalars:
         finder: SourceScan | None = None,
         since: float | None = None,
     ) -> None:
-        self.name, self.root = name, root
+        self.name = name
+        self.root = root
         self._console = console
         self._finder = SourceFinder(root) if finder is None else finder
         self._since = since
@@ -240,7 +248,8 @@ class FoundScalars:
         self._cursors = cursors
         self._scanned = float("-inf")
         self._due = 0.0
-        self._changed, self._cost = False, 0.0
+        self._changed = False
+        self._cost = 0.0
         self._told = self._told_names = self._read_all = False
         self.is_caught_up = False
         """Whether everything that existed at the last check has been read and sent."""
@@ -315,7 +324,8 @@ class FoundScalars:
         self._changed = False
         began = time.monotonic()
         runs = self._merge_curves()
-        cost, self._cost = self._cost, time.monotonic() - began
+        cost = self._cost
+        self._cost = time.monotonic() - began
         self._due = now + PATIENCE * min(
             cost, self._cost
         )  # the smaller of the last two: the first merge also loads modules
@@ -487,7 +497,8 @@ class RunAxis:
     """
 
     def __init__(self, kind: str, counted: list[float] | None) -> None:
-        self.kind, self._counted = kind, counted
+        self.kind = kind
+        self._counted = counted
 
     def frame_point(self, each: tuple[float, float, float | None], name: str) -> list[Any]:
         """Return a point of a frame."""
@@ -516,7 +527,8 @@ class ScalarFollower:
     """
 
     def __init__(self, run: str, source: str, cursor: tuple[int, int] | None) -> None:
-        self.run, self.source = run, source
+        self.run = run
+        self.source = source
         self._reader = RunMetrics(source)
         if cursor is None:
             self._cursor = None
@@ -584,4 +596,6 @@ def _frame_row(row: list[MetricPoint]) -> list[Any]:
     if TOTAL in values:
         values["total_steps"] = values.pop(TOTAL)
     epoch = values.pop("epoch", None)
-    return [int(row[0].x), row[0].at, epoch if isinstance(epoch, float) else None, values]
+    if not isinstance(epoch, float):
+        epoch = None
+    return [int(row[0].x), row[0].at, epoch, values]

@@ -40,9 +40,11 @@ class Collector:
     def __init__(
         self, collect: Callable[[], tuple[list[JsonObject], bool]], at: Callable[[], str] = str
     ) -> None:
-        self._collect, self._at = collect, at
+        self._collect = collect
+        self._at = at
         self._orders: list[Callable[[], None]] = []
-        self._wanted, self._done = threading.Event(), threading.Event()
+        self._wanted = threading.Event()
+        self._done = threading.Event()
         self._frames: list[JsonObject] = []
         self._more = False
         self._asked: float | None = None
@@ -52,7 +54,8 @@ class Collector:
         thread.start()
         assert thread.ident is not None
         self._processor = time.pthread_getcpuclockid(thread.ident)
-        self._computed, self._moved = 0.0, 0.0
+        self._computed = 0.0
+        self._moved = 0.0
 
     def run_before_next(self, action: Callable[[], None]) -> None:
         """Run `action` in the thread before its next round."""
@@ -82,15 +85,18 @@ class Collector:
                 text = "%s has not answered for %d s; logs and curves wait" % (what, still)
                 return [{"t": "event", "kind": "files-hang", "level": "warn", "text": text}], False
             return [], still < HUNG_AFTER
-        self._asked, self._told = None, False
-        frames, self._frames = self._frames, []
+        self._asked = None
+        self._told = False
+        frames = self._frames
+        self._frames = []
         return frames, self._more
 
     def _last_move(self, now: float) -> float:
         """Return when the thread last used CPU time: a long computation is not a hang."""
         computed = time.clock_gettime(self._processor)
         if computed != self._computed:
-            self._computed, self._moved = computed, now
+            self._computed = computed
+            self._moved = now
         return self._moved
 
     def _run_rounds(self) -> None:
@@ -103,7 +109,8 @@ class Collector:
                     self._orders.pop(0)()
                 self._frames, self._more = self._collect()
             except Exception as error:  # a bug in one follower must not end the channel
-                text, self._more = error_text(error), False
+                text = error_text(error)
+                self._more = False
                 event = {"t": "event", "kind": "follow-failed", "level": "error", "text": text}
                 self._frames = [event] if text != self._failure else []  # reported once
                 self._failure = text

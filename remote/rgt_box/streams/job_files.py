@@ -84,10 +84,13 @@ class JobWatch:
         the cell's name.
         """
         searches = [CheckpointSearch(out)]
-        workdir, home = self._loaded_job.workdir, os.path.expanduser("~")
+        workdir = self._loaded_job.workdir
+        home = os.path.expanduser("~")
         if not any(files.is_below(path, workdir) for path in (home, self._loaded_job.folder)):
             made = files.signature(self._loaded_job.path("job.json"))
-            since = made[2] / 1e9 if made else 0.0
+            since = 0.0
+            if made:
+                since = made[2] / 1e9
             searches.append(CheckpointSearch(workdir, since, name if len(self.runs) > 1 else ""))
         return CheckpointWatch(name, *searches)
 
@@ -118,7 +121,9 @@ class CheckpointWatch:
         *searches: CheckpointSearch,
         is_mine: Callable[[str, float], bool] | None = None,
     ) -> None:
-        self.run, self._searches, self._is_mine = run, searches, is_mine
+        self.run = run
+        self._searches = searches
+        self._is_mine = is_mine
         self._sent: JsonObject = {"items": [], "writing": []}
 
     @property
@@ -153,7 +158,12 @@ class CheckpointWatch:
 def _checkpoint_item(one: FoundCheckpoint) -> JsonObject:
     """Return a checkpoint as in the frame, without unknown fields."""
     item = {
-        "path": one.path, "step": one.step, "epoch": one.epoch, "bytes": one.bytes, "at": round(one.at, 3),
-        "best": one.best or None, "group": one.group,
-    }  # fmt: skip
+        "path": one.path,
+        "step": one.step,
+        "epoch": one.epoch,
+        "bytes": one.bytes,
+        "at": round(one.at, 3),
+        "best": one.best or None,
+        "group": one.group,
+    }
     return {key: value for key, value in item.items() if value is not None}

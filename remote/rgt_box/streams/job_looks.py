@@ -42,7 +42,8 @@ class JobPoll:
             JobWatch,
         )  # here: a box without jobs does not need its readers
 
-        self._job, self._live = JobWatch(path), LiveCells([path])
+        self._job = JobWatch(path)
+        self._live = LiveCells([path])
         self._newest: JsonObject | None = None
         self._asking = Background(self._read_job, EVERY, TIMEOUT)
         self._written: list[str] = []

@@ -125,7 +125,8 @@ class LineSplitter:
         """Return the unfinished line as a complete one, because nothing will follow it."""
         line = clean(self._head)
         self.done += self._held
-        self._head, self._held = b"", 0
+        self._head = b""
+        self._held = 0
         return line
 
     @property
@@ -142,7 +143,8 @@ class LineSplitter:
             return []
         rows = clean_lines(self._head + data[:end])
         self.done += self._held + end + 1
-        self._head, self._held = b"", 0
+        self._head = b""
+        self._held = 0
         self._keep_unfinished(data[end + 1 :])
         return rows
 
@@ -217,7 +219,8 @@ class LogFollower:
     def __init__(
         self, path: str, cursor: tuple[int, int] | None, tail: int, shown: str | None = None
     ) -> None:
-        self.path, self._shown = path, path if shown is None else shown
+        self.path = path
+        self._shown = path if shown is None else shown
         self._tail = max(0, tail)
         self._cursor = cursor
         self._fd = -1
@@ -283,12 +286,14 @@ class LogFollower:
         """
         # The end of that line will never be written.
         if self._splitter.unfinished_bytes:
-            before, self._ended = self._base + self._splitter.done, True
+            before = self._base + self._splitter.done
+            self._ended = True
             return self._build_frame(before, [self._splitter.finish_line()])
         # Between the two there may have been further rotations: read those files as well.
         following = successor(self.path, os.fstat(self._fd))
         self._close_file()
-        self._reset, self._ended = True, False
+        self._reset = True
+        self._ended = False
         if following is not None:
             self._fd, self._inode = following, os.fstat(following).st_ino
             self._start_at(0, reset=True)
@@ -323,7 +328,8 @@ class LogFollower:
 
     def _open_path(self) -> bool:
         path = self.path
-        cursor, fresh = self._cursor, not self._reset and not self._missing_before
+        cursor = self._cursor
+        fresh = not self._reset and not self._missing_before
         try:
             fd = files.open_regular(path)
         except OSError:
@@ -336,9 +342,12 @@ class LogFollower:
             rotated = find_rotated(path, cursor)
             if rotated is not None:
                 os.close(fd)
-                fd, status = rotated, os.fstat(rotated)
-        self._fd, self._inode = fd, status.st_ino
-        self._cursor, self._told_age = None, False
+                fd = rotated
+                status = os.fstat(rotated)
+        self._fd = fd
+        self._inode = status.st_ino
+        self._cursor = None
+        self._told_age = False
         self._tells_empty = cursor is None and not self._reset
         if cursor is not None:
             if cursor[0] == status.st_ino and cursor[1] <= status.st_size:
@@ -378,12 +387,14 @@ class LogFollower:
             # Number of `READ` blocks left to read after a skip: a log is compressed to a tenth of
             # that for sending.
             newest = 4
-            self._splitter, self._skipping_to = LineSplitter(), size - newest * READ
+            self._splitter = LineSplitter()
+            self._skipping_to = size - newest * READ
         if self._skipping_to:
             self._skip_lines()
             if self._skipping_to:
                 return None
-        before, self._size = self._base + self._splitter.done, size
+        before = self._base + self._splitter.done
+        self._size = size
         while self._read < size:
             # pread: the offset is ours, so an error leaves nothing half done.
             data = cut_to_frame(os.pread(self._fd, READ, self._read))
@@ -490,7 +501,9 @@ class LogFollower:
 
 def tail_offset(fd: int, size: int, lines: int) -> int:
     """Return where the last `lines` complete lines begin (searching back 4 MiB at most)."""
-    position, found, oldest = size, 0, 0
+    position = size
+    found = 0
+    oldest = 0
     floor = max(0, size - MAX_TAIL)
     while position > floor:
         step = min(65536, position - floor)

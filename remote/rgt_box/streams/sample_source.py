@@ -133,7 +133,8 @@ class LocalSource:
         if now < self._due:
             return []
         self._due = state_files.next_tick(self._due, self._config["interval"], now)
-        news, self._news = self._news + self._poll_jobs(), []
+        news = self._news + self._poll_jobs()
+        self._news = []
         fields, events = self._sampler.read()
         told = ("kind", "text", "level")
         events += [dict(zip(told, event)) for event in news]
@@ -199,7 +200,8 @@ class Coalescer:
     """
 
     def __init__(self, boot: str, seq: int, floor: tuple[str, int] | None = None) -> None:
-        self.boot, self.seq = boot, seq
+        self.boot = boot
+        self.seq = seq
         self._floor = floor
         self._skipped = 0
 
@@ -216,7 +218,8 @@ class Coalescer:
         lines = []
         for index, record in enumerate(records):
             self._skipped += record.skipped
-            self.boot, self.seq = record.boot, record.seq
+            self.boot = record.boot
+            self.seq = record.seq
             if not record.is_sample:
                 lines.append(record.payload + b"\n")
             elif (lagging and index != newest) or self._is_below(record):

@@ -74,7 +74,8 @@ class PaneLog:
             self._fd = os.memfd_create("rgt-pane", os.MFD_CLOEXEC)
             self.path = "/proc/self/fd/%d" % self._fd
         except (OSError, AttributeError):
-            self._fd, self.path = -1, ""
+            self._fd = -1
+            self.path = ""
 
     def append_new_lines(self) -> None:
         """Append the new lines of the pane."""
@@ -108,7 +109,8 @@ class TrainingLog:
     """A log to follow; `shown` is its name in frames, if that is not its path."""
 
     def __init__(self, path: str, shown: str | None) -> None:
-        self.path, self.shown = path, shown
+        self.path = path
+        self.shown = shown
 
 
 LET_GO_AFTER = 30.0
@@ -177,7 +179,9 @@ class FoundTraining:
         if frames or self.run.ended is None:
             self._news = now
         elif now - self._news > LET_GO_AFTER:
-            self.is_over, self._curves, self._own = True, None, {}
+            self.is_over = True
+            self._curves = None
+            self._own = {}
         return frames
 
     def _read_sources(self) -> list[JsonObject]:
@@ -243,7 +247,8 @@ class FoundTraining:
 
     def _find_checkpoints(self) -> JsonObject | None:
         """Return a frame if the training has new checkpoints where it works or writes."""
-        roots, since = self._sources.search_roots(), self.run.first_start - SLACK
+        roots = self._sources.search_roots()
+        since = self.run.first_start - SLACK
         if [search.root for search in self._searches] != roots:
             self._searches = [checkpoint_search(root, since) for root in roots]
             self._found = CheckpointWatch(
@@ -381,12 +386,11 @@ class Trainings:
 
     def followed_logs(self) -> list[TrainingLog]:
         """Return the logs to follow."""
-        return [
-            log
-            for training in self._followed_trainings()
-            for log in training.logs
-            if not training.is_over
-        ]
+        found: list[TrainingLog] = []
+        for training in self._followed_trainings():
+            if not training.is_over:
+                found += training.logs
+        return found
 
     def finished_log_names(self) -> list[str]:
         """Return the names of logs that get no more lines."""

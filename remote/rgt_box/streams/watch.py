@@ -57,7 +57,9 @@ class WatchChannel:
     """
 
     def __init__(self, config: JsonObject, inbox: ControlInbox, outbox: FrameOutbox) -> None:
-        self._config, self._inbox, self._outbox = config, inbox, outbox
+        self._config = config
+        self._inbox = inbox
+        self._outbox = outbox
         self._folder = place.state_dir()
         if config["job_env"] is not None or config["job_hooks"] is not None:
             queue_file.remember_platform(self._folder, config["job_env"], config["job_hooks"])

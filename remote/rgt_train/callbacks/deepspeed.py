@@ -63,8 +63,12 @@ class RgtDeepSpeed:
         mirror: str = "",
         extra: dict[str, Any] | None = None,
     ) -> None:
-        self.out, self._engine = os.path.abspath(out), engine
-        self._total, self._every, self._keep, self._extra = total_steps, save_every, keep, extra
+        self.out = os.path.abspath(out)
+        self._engine = engine
+        self._total = total_steps
+        self._every = save_every
+        self._keep = keep
+        self._extra = extra
         self._ranks = choose.choose_ranks(None)
         self._coordinator = Coordinator(self._ranks)
         self._states: list[dict[str, Any]] = []
@@ -212,7 +216,8 @@ class RgtDeepSpeed:
 
     def _restore_random(self) -> None:
         """Restore the random state of this rank, once, before the first batch that is used."""
-        states, self._states = self._states, []
+        states = self._states
+        self._states = []
         if len(states) == self._ranks.world:
             rng.restore_states(states[self._ranks.rank])
         elif states and self._ranks.is_writer:

@@ -45,7 +45,9 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     """
 
     def __init__(self, out: StrPath | None = None, *, mirror: str = "", keep: int = 2) -> None:
-        self._out, self._mirror, self._keep = out, mirror, keep
+        self._out = out
+        self._mirror = mirror
+        self._keep = keep
         self._recorder: TrainingRecorder | None = None
         self._recorded = True
         self._phases = StepPhases()
@@ -104,7 +106,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             out = self._out
         else:
             out = args.output_dir
-        step, last = int(state.global_step), int(state.max_steps)
+        step = int(state.global_step)
+        last = int(state.max_steps)
         self._recorder = TrainingRecorder(out, step, last, facts, self._mirror, self._keep)
         if world == 1:  # several ranks would not agree on a step to save
             self._recorder.handle_signals()
@@ -192,13 +195,12 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         """
         self._phases.end_training()
         if self._recorder is not None:
-            step, last, asked = (
-                int(state.global_step),
-                int(state.max_steps),
-                self._recorder.stop_signal,
-            )
+            step = int(state.global_step)
+            last = int(state.max_steps)
+            asked = self._recorder.stop_signal
             # Before an exception: `train` may be called again in this process.
-            recorder, self._recorder = self._recorder, None
+            recorder = self._recorder
+            self._recorder = None
             recorder.record_end(step, last, asked if step < last else None)
             if asked and step < last:
                 raise exits.TrainingStop(exits.PREEMPTED, asked)

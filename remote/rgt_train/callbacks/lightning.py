@@ -59,7 +59,9 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def __init__(self, out: StrPath | None = None, *, mirror: str = "", keep: int = 2) -> None:
         super().__init__()
-        self._out, self._mirror, self._keep = out, mirror, keep
+        self._out = out
+        self._mirror = mirror
+        self._keep = keep
         self._recorder: TrainingRecorder | None = None
         self._losses: list[float] | None = None
         self._told: dict[str, tuple[int, ...]] = {}
@@ -236,10 +238,10 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         step = int(trainer.global_step)
         path = os.path.join(recorder.out, "stopped", f"step={step}.ckpt")
         trainer.save_checkpoint(path)
-        recorder.checkpoint(
-            step, path, getattr(trainer.checkpoint_callback, "best_model_path", "") or None
-        )
-        for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
+        best = getattr(trainer.checkpoint_callback, "best_model_path", "")
+        recorder.checkpoint(step, path, best or None)
+        folder = glob.escape(os.path.dirname(path))
+        for older in glob.glob(os.path.join(folder, "*.ckpt")):
             if older != path:
                 # After the new one is recorded, so that there is always one.
                 os.unlink(older)

@@ -74,7 +74,8 @@ def record_checksums(
         OSError: The checkpoint cannot be read, or the note cannot be written.
     """
     whole = os.path.abspath(path)
-    found, folders = dict(_checkpoint_files(whole)), {os.path.dirname(whole)}
+    found = dict(_checkpoint_files(whole))
+    folders = {os.path.dirname(whole)}
     for file in found.values():
         fd = os.open(file, os.O_RDONLY)
         try:
@@ -107,7 +108,8 @@ def record_checksums(
 
 def last_recorded_attempt(out: StrPath) -> int:
     """Return the last launch that recorded a checkpoint that still exists; 0 without one."""
-    return max((int(body.get("attempt", 0)) for _, body in _iterate_notes(out)), default=0)
+    attempts = [int(body.get("attempt", 0)) for _, body in _iterate_notes(out)]
+    return max(attempts, default=0)
 
 
 @exits.raises_not_started
@@ -193,7 +195,9 @@ def _find_newest(
         (int(body["step"]), os.path.join(out, body["path"]), body)
         for _, body in _iterate_notes(out)
     ]
-    notes = sorted((note for note in noted if os.path.lexists(note[1])), key=lambda note: note[:2])
+    notes = [note for note in noted if os.path.lexists(note[1])]
+    # Without the notes themselves: mappings have no order.
+    notes.sort(key=lambda note: note[:2])
     for step, path, body in reversed(notes):
         complaint = _complaint(path, body["files"])
         if not complaint:
@@ -211,7 +215,8 @@ def _fetch_newer(
     """Fetch the checkpoint that the mirror has and `out` lacks; return the newest of both."""
     try:
         place = open_place(mirror)
-        holder = mirror_worker.check_owner(place, os.fspath(out), os.urandom(8).hex(), held=False)
+        launch = os.urandom(8).hex()
+        holder = mirror_worker.check_owner(place, os.fspath(out), launch, held=False)
         for item in reversed(step_items(place.list_names())):
             # Newest first, so the rest is older still.
             if found is not None and item.step <= found[0]:
@@ -395,12 +400,15 @@ def _parse_note(raw: bytes) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(raw)
     if "digest" in body:
         return manifest.parse_manifest(raw, FOLDER)
-    files = {  # the form of the first versions: one checksum per file
-        _flat_name(name): {
-            "size": int(f["bytes"]),
-            "crc32": [f["crc32"]] if f["bytes"] else [],
-            "chunk": int(f["bytes"]) or 1,
+    files = {}
+    # The form of the first versions: one checksum per file.
+    for name, facts in body["files"].items():
+        checksums = []
+        if facts["bytes"]:
+            checksums = [facts["crc32"]]
+        files[_flat_name(name)] = {
+            "size": int(facts["bytes"]),
+            "crc32": checksums,
+            "chunk": int(facts["bytes"]) or 1,
         }
-        for name, f in body["files"].items()
-    }
     return {"step": int(body["step"]), "path": str(body["path"]), "files": files}

@@ -67,11 +67,14 @@ class TrainingRecorder:
         logged, _ = last_logged_point(self.out)
         self._report = RunReport(self.out)
         self._bad = 0
-        self._last, self._total, self._process = step, total_steps, os.getpid()
+        self._last = step
+        self._total = total_steps
+        self._process = os.getpid()
         atexit.register(self.record_early_exit)
         self.stop: StopRequest | None = None
         attempt = max(run_log.last_recorded_attempt(self.out), last_recorded_attempt(self.out)) + 1
-        self._attempt, self._mirrored = attempt, -1
+        self._attempt = attempt
+        self._mirrored = -1
         self._best: dict[str, int] = {}
         self._mirror: CheckpointMirror | None = None
         if mirror:
@@ -141,7 +144,10 @@ class TrainingRecorder:
             if self._mirror is not None and step > self._mirrored:
                 self._mirrored = step
                 name = f"step-{step:08d}-a{self._attempt}"
-                keep = [self._best[at] for at in [os.path.abspath(best or "")] if at in self._best]
+                keep = []
+                best_path = os.path.abspath(best or "")
+                if best_path in self._best:
+                    keep = [self._best[best_path]]
                 self._mirror.queue_files(step, name, proof.files, proof.note, keep)
         except (OSError, UsageError) as error:
             print_line(f"rgt: {path} does not count as good: {type(error).__name__}: {error}")
@@ -168,6 +174,7 @@ class TrainingRecorder:
     def record_early_exit(self) -> None:
         """Record that the launch ended without a call to `end`, with the exception if any."""
         if os.getpid() == self._process:  # not in a forked data worker
+            # Python sets ``last_exc`` from 3.12 on, and ``last_value`` before.
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
             self.record_end(
                 self._last, self._total, "left early" if error is None else error_text(error)
@@ -212,6 +219,7 @@ def total_size(path: str) -> int:
             try:
                 total += os.path.getsize(os.path.join(folder, file))
             except OSError:
+                # Deleted meanwhile: the other trainer keeps only its last ones.
                 continue
     return total
 

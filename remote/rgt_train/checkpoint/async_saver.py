@@ -395,7 +395,8 @@ class AsyncSaver:
     def _send_verdict(self, flight: _SaveInFlight, error: BaseException | None) -> None:
         """Let the writer publish or discard the snapshot. Called by the training thread."""
         with self._talking:
-            flight.judged, flight.spoilt = True, error
+            flight.judged = True
+            flight.spoilt = error
             if flight.handed:
                 self._client.send_verdict(good=error is None)
 
@@ -418,14 +419,16 @@ class AsyncSaver:
         # The error of a copy is only known once the copying thread has handed over.
         flight.submitted.wait()
         if flight.failed is not None:
-            self._flight, self._last = None, flight
+            self._flight = None
+            self._last = flight
             return self._failure_outcome(flight, flight.failed)
         done = flight.done
         if done is None and flight.handed:
             done = self._client.poll_result(block=block)
             if done is None:
                 return None
-        self._flight, self._last = None, flight
+        self._flight = None
+        self._last = flight
         if flight.spoilt is not None:
             return self._failure_outcome(flight, flight.spoilt)
         assert done is not None, "written by the writer, or here"

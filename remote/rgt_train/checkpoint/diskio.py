@@ -141,7 +141,8 @@ class Unreadable(UsageError):
     """
 
     def __init__(self, path: str, error: OSError, else_move: str = "") -> None:
-        self.path, self.error = path, error
+        self.path = path
+        self.error = error
         name = errno.errorcode.get(error.errno or 0, type(error).__name__)
         super().__init__(
             f"{path} cannot be read: {name} ({error.strerror or error}). Nothing was deleted: mend what keeps it from "

@@ -41,7 +41,8 @@ def unusual_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """
     if tensor.layout is not torch.strided:
         return None  # refused elsewhere, by its name
-    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+    shape = tuple(tensor.shape)
+    stride = tuple(tensor.stride())
     if stride == _row_major_strides(shape) or 0 in shape or not _is_dense(shape, stride):
         return None
     return stride
@@ -61,9 +62,11 @@ def with_strides(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def _row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    stride, step = [], 1
+    stride = []
+    step = 1
     for length in reversed(shape):
         stride.append(step)
+        # As in torch, where an axis of length 0 counts as 1 here.
         step *= max(1, length)
     return tuple(reversed(stride))
 
@@ -163,7 +166,8 @@ def decode_value(value: Any, get: Get) -> Any:
         return value
     if _TAG not in value:
         return {key: decode_value(item, get) for key, item in value.items()}
-    kind, content = value[_TAG], value["of"]
+    kind = value[_TAG]
+    content = value["of"]
     if kind == "tensor":
         tensor = get(content)
         if "stride" in value:

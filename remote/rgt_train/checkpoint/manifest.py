@@ -124,6 +124,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
     guard = threading.Lock()
 
     def run_tasks() -> None:
+        # One damaged chunk is enough: the tasks after it are not begun.
         while not errors:
             with guard:
                 task: Callable[[], None] | None = next(waiting, None)
@@ -148,6 +149,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
 
 
 NAME, FORMAT = checkpoint_names.MANIFEST, checkpoint_names.FORMAT
+# Python names it from 3.10 on; the number is Linux's.
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 T = TypeVar("T")
 
@@ -346,7 +348,9 @@ def _build_checks(
 ) -> list[Callable[[], None]]:
     """Check the lengths, and return the tasks that compare each chunk with its checksum."""
     path = os.path.join(place, name)
-    size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
+    size = facts["size"]
+    chunk = facts["chunk"]
+    expected = facts["crc32"]
     there = _query_disk(place, name, path, lambda: os.stat(path).st_size)
     if there != size:
         raise CheckpointDamaged(f"{name}: {there} bytes, {size} were written")
@@ -391,7 +395,8 @@ def _cut_pieces(views: Iterable[memoryview], chunk: int) -> Iterator[list[memory
             room -= len(piece)
             if not room:
                 yield found
-                found, room = [], chunk
+                found = []
+                room = chunk
     if found:
         yield found
 

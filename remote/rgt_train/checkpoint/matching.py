@@ -132,6 +132,7 @@ def _listed(kind: str, names: Sequence[str]) -> str:
 def _added_prefixes(model: torch.nn.Module) -> list[tuple[str, str]]:
     """Return (path of a wrapper, component it adds after its path), the outermost first."""
     found = []
+    # A module at two places has keys under both.
     for path, module in model.named_modules(remove_duplicate=False):
         # By name, because the wrappers' modules need not be installed or imported.
         for kind in type(module).__mro__:
@@ -146,10 +147,11 @@ def _bare_key(key: str, added: list[tuple[str, str]]) -> str:
     drop = set()
     parts = key.split(".")
     for path, attribute in added:
-        depth = len(path.split(".")) if path else 0
-        if parts[:depth] == (path.split(".") if path else []) and parts[depth : depth + 1] == [
-            attribute
-        ]:
+        above: List[str] = []
+        if path:
+            above = path.split(".")
+        depth = len(above)
+        if parts[: depth + 1] == [*above, attribute]:
             drop.add(depth)
     return ".".join(part for number, part in enumerate(parts) if number not in drop)
 
@@ -231,7 +233,9 @@ def _requires_grad_text(how: str, names: Sequence[str]) -> str:
     more = ""
     if len(names) > _SHOWN:
         more = f" and {len(names) - _SHOWN} more"
-    plural = "s" if len(names) > 1 else ""
+    plural = ""
+    if len(names) > 1:
+        plural = "s"
     return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
 
 
@@ -242,7 +246,8 @@ def restore_dtypes(optimizer: Any, saved: Mapping[str, Any]) -> None:
     of the parameter (torch 2.13, ``_process_value_according_to_param_policy``): 32-bit master
     weights of a bfloat16 model would be restored with 16 bits.
     """
-    here, there = getattr(optimizer, "param_groups", ()), saved.get("param_groups", ())
+    here = getattr(optimizer, "param_groups", ())
+    there = saved.get("param_groups", ())
     for group, old in zip(here, there):
         for parameter, number in zip(group["params"], old["params"]):
             values = optimizer.state.get(parameter, {})
@@ -360,12 +365,17 @@ def replace_with_averages(
     for part, state in states.items():
         model = _model_of(part, state, models)
         found[model] = by_name(state, models[model])
-    result = {name: {**weights, **found.get(name, {})} for name, weights in models.items()}
-    if all(set(weights) == set(found.get(name, {})) for name, weights in models.items()):
+    result: Dict[str, Weights] = {}
+    texts = []
+    complete = True
+    for name, weights in models.items():
+        averages = found.get(name, {})
+        result[name] = {**weights, **averages}
+        complete = complete and set(weights) == set(averages)
+        texts.append(_replacement_text(name, weights, averages))
+    if complete:
         return result, "averaged weights"
-    return result, ", ".join(
-        _replacement_text(name, weights, found.get(name, {})) for name, weights in models.items()
-    )
+    return result, ", ".join(texts)
 
 
 def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:

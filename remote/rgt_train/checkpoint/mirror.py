@@ -53,7 +53,10 @@ class CheckpointMirror:
         started: Callable[[int], None],
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
-        self._url, self._store, self._report, self._started = url, store, report, started
+        self._url = url
+        self._store = store
+        self._report = report
+        self._started = started
         self.on_wait = on_wait
         self.logs: list[str] = []
         self._helper: HelperProcess | None = None
@@ -183,7 +186,8 @@ class CheckpointMirror:
             seconds: How long.
             wait: Sleeps for the given seconds; True ends the waiting.
         """
-        deadline, told = time.monotonic() + seconds, False
+        deadline = time.monotonic() + seconds
+        told = False
         poll_s = 0.02
         while self._current or self._waiting:
             self.poll_copy()
@@ -192,13 +196,18 @@ class CheckpointMirror:
                 self._report_wait(max(0.0, deadline - time.monotonic()))
             if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(poll_s)):
                 break
-        left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
+        left = self._list_pending()
         for errand in left:
             self._report.print_line(f"not mirrored: {errand.name} is on the local disk only")
         return not left
 
+    def _list_pending(self) -> List[_CopyTask]:
+        if self._current:
+            return [self._current[1], *self._waiting.values()]
+        return list(self._waiting.values())
+
     def _report_wait(self, seconds: float) -> None:
-        left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
+        left = self._list_pending()
         names = ", ".join(errand.name for errand in left)
         step = max((errand.step for errand in left), default=0)
         self._report.print_line(
@@ -217,7 +226,9 @@ class CheckpointMirror:
     def _send_request(self, fields: dict[str, Any]) -> HelperProcess:
         if self._helper is None or self._helper.exit_code() is not None:
             self._helper = HelperProcess(
-                "rgt_train.checkpoint.mirror_worker", bare="://" not in self._url
+                # A directory needs no library, so the helper starts without site-packages.
+                "rgt_train.checkpoint.mirror_worker",
+                bare="://" not in self._url,
             )
             self._started(self._helper.pid)
         who = {"out": self._store.out, "launch": self._launch, "held": self._held}
@@ -241,7 +252,9 @@ class CheckpointMirror:
         try:
             policy = self._store.policy
             paths = {"path": errand.path, "name": errand.name}
-            do = "logs" if kind == "logs" else "copy"
+            do = "copy"
+            if kind == "logs":
+                do = "logs"
             self._send_request(
                 {"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more}
             )
@@ -264,11 +277,13 @@ class CheckpointMirror:
         (kind, errand), self._current = self._current, None
         if "error" in answer:
             self._retry_later(kind, errand, str(answer["error"]))
+        # Gone: the retention deleted the checkpoint here before its turn came, which is no failure.
         elif "gone" not in answer:
             self._failing = False
             for line in answer["says"]:
                 self._report.print_line(line)
-            size, seconds = int(answer["bytes"]), float(answer["seconds"])
+            size = int(answer["bytes"])
+            seconds = float(answer["seconds"])
             self._report.print_line(
                 f"mirrored {errand.name} → {self._url}  {size_text(size)}  read back  {seconds:.1f} s"
             )
@@ -277,6 +292,7 @@ class CheckpointMirror:
             )
 
     def _retry_later(self, kind: str, errand: _CopyTask, why: str) -> None:
+        # Unless a newer one waits already: that replaces it.
         self._waiting.setdefault(kind, errand)
         # Seconds between attempts while the mirror accepts nothing.
         retry_s = 30.0

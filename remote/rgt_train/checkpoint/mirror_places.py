@@ -117,10 +117,12 @@ def fetch_directory(place: MirrorPlace, name: str, target: str) -> None:
         raw = b"".join(place.stream_file(name, MANIFEST))
         _write_pieces(os.path.join(target, MANIFEST), iter([raw]))
         for file in manifest.read_manifest(target)["files"]:
+            # The manifest comes from outside: a name with a slash could lead out of the directory.
             if os.path.basename(file) != file:
                 raise CheckpointDamaged(f"{file} is not a name of a file")
             _write_pieces(os.path.join(target, file), _stream_listed(place, name, file))
         fsync_dir(target)
+        # From the local disk: the network may have delivered other bytes than the disk stored.
         manifest.verify_checkpoint(target)
     except BaseException:
         remove_path(target)
@@ -162,7 +164,8 @@ def _stream_checksums(pieces: Iterator[bytes]) -> tuple[int, list[str]]:
         view = memoryview(piece)
         while view:
             room = manifest.CHUNK - size % manifest.CHUNK
-            part, view = view[:room], view[room:]
+            part = view[:room]
+            view = view[room:]
             current = zlib.crc32(part, current)
             size += len(part)
             if size % manifest.CHUNK == 0:
@@ -209,12 +212,14 @@ class FolderPlace:
 
     def list_names(self) -> list[str]:
         """Return the names of the complete directories."""
+        # Copies and deletions in progress begin with a dot.
         found = [name for name in os.listdir(self.url) if not name.startswith(".")]
         return [name for name in found if os.path.exists(os.path.join(self.url, name, MANIFEST))]
 
     def put_directory(self, name: str, files: Mapping[str, BinaryIO]) -> None:
         """Copy `files` into the new directory `name`."""
-        temporary, target = os.path.join(self.url, f".tmp-{name}"), os.path.join(self.url, name)
+        temporary = os.path.join(self.url, f".tmp-{name}")
+        target = os.path.join(self.url, name)
         remove_path(temporary)
         os.mkdir(temporary)
         try:
@@ -245,6 +250,7 @@ class FolderPlace:
 
     def delete_directory(self, name: str) -> None:
         """Delete a directory."""
+        # Renamed first: a half-deleted directory must not keep a published name.
         aside = os.path.join(self.url, f".old-{name}")
         remove_path(aside)
         os.rename(os.path.join(self.url, name), aside)
@@ -308,6 +314,7 @@ class ObjectStorePlace:
             ) from error
         try:
             self._fs, self._root = _with_os_errors(
+                # Other launches write here as well, which a cached listing would hide.
                 lambda: core.url_to_fs(self.url, use_listings_cache=False)
             )
         except (ImportError, ValueError) as error:
@@ -385,6 +392,7 @@ def _with_os_errors(work: Any) -> Any:
     """
     try:
         return work()
+    # Callers distinguish FileNotFoundError from a store that does not answer.
     except (OSError, ImportError, ValueError):
         raise
     except Exception as error:

@@ -378,7 +378,8 @@ def _wants_best(store: CheckpointStore, there: CheckpointItem, *, stale: bool) -
     except (CheckpointDamaged, UsageError):
         store.set_best_aside()
         return True
-    return stale and (there.attempt, there.step) > (int(body.get("attempt", 0)), int(body["step"]))
+    here = (int(body.get("attempt", 0)), int(body["step"]))
+    return stale and (there.attempt, there.step) > here
 
 
 def main() -> None:
@@ -424,7 +425,10 @@ class MirrorRequests:
     """
 
     def __init__(self, place: MirrorPlace, out: str, launch: str, *, held: bool) -> None:
-        self._place, self._out, self._launch, self.held = place, out, launch, held
+        self._place = place
+        self._out = out
+        self._launch = launch
+        self.held = held
         self._swept = self._logs_failed = False
         self._verbs = {
             "copy": self._copy_checkpoint,
@@ -535,7 +539,10 @@ def copy_and_verify(
         OSError: The place, or the local disk, failed.
         CheckpointDamaged: The bytes read back differ from the copied ones.
     """
-    begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
+    begun = time.monotonic()
+    keep: Sequence[int] = ()
+    if foreign is not None:
+        keep = foreign.keep
     with ExitStack() as stack:
         files: dict[str, BinaryIO] = {}
         try:
@@ -555,7 +562,10 @@ def copy_and_verify(
         except (CheckpointDamaged, FileNotFoundError):
             return {"gone": True}
         if name not in place.list_names() or not _is_whole(place, name, body):
-            told = [] if says is None else says
+            if says is None:
+                told = []
+            else:
+                told = says
             retry_with_room(
                 place, policy, name, told, lambda: _put_from_start(place, name, files), keep
             )

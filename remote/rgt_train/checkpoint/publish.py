@@ -50,7 +50,10 @@ class CheckpointDraft:
     """
 
     def __init__(self, store: CheckpointStore, kind: str, step: int, path: str) -> None:
-        self._store, self._kind, self._step, self.path = store, kind, step, path
+        self._store = store
+        self._kind = kind
+        self._step = step
+        self.path = path
         self._facts: Mapping[str, Any] | None = None
 
     @classmethod

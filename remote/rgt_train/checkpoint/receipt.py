@@ -13,7 +13,7 @@ import copy
 import platform
 import sys
 from collections import Counter
-from typing import Any, Dict, Iterator, Mapping, Sequence
+from typing import Any, Dict, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -152,7 +152,9 @@ class Hyperparameters:
     def __init__(
         self, others: Mapping[str, Any], optimizers: set[str], schedules: set[str]
     ) -> None:
-        self._others, self._optimizers, self._schedules = others, optimizers, schedules
+        self._others = others
+        self._optimizers = optimizers
+        self._schedules = schedules
         self._raw: dict[tuple[str, str], Any] = {}
         self.declared: Declared = {
             name: {"class": type(part).__name__, "values": self._part_values(name)}
@@ -179,7 +181,8 @@ class Hyperparameters:
             UsageError: It is not.
         """
         for name in sorted(self._optimizers):
-            old, new = saved.get(name, {}).get("class"), self.declared[name]["class"]
+            old = saved.get(name, {}).get("class")
+            new = self.declared[name]["class"]
             if old not in (None, new):
                 raise UsageError(
                     f"{name} of {where} is the state of {_with_article(old)}, this run has "
@@ -204,7 +207,8 @@ class Hyperparameters:
         told: list[str] = []
         doubts: list[str] = []
         for name in sorted(set(saved) & set(self.declared)):
-            old, new = saved[name], self.declared[name]
+            old = saved[name]
+            new = self.declared[name]
             if old["class"] != new["class"]:
                 told.append(
                     f"{name} is {_with_article(new['class'])} now, the checkpoint's is "
@@ -238,6 +242,7 @@ class Hyperparameters:
         for key, value, raw in _iterate_plain_values(part.state_dict()):
             if not _RUNNING.intersection(key.split("/")):
                 found[key] = value
+                # A copy: loading the checkpoint changes the values of the part itself.
                 self._raw[name, key] = copy.deepcopy(raw)
         return found
 
@@ -245,19 +250,24 @@ class Hyperparameters:
         """Return the values by key for all groups; per group where the groups differ."""
         each: list[dict[str, Any]] = []
         for number, group in enumerate(groups):
+            said = dict(group)
             # Once a schedule has begun, the value in the code is the initial rate.
-            said = {**group, "lr": group["initial_lr"]} if "initial_lr" in group else group
+            if "initial_lr" in group:
+                said["lr"] = group["initial_lr"]
             plain = _iterate_plain_values(
                 {key: value for key, value in said.items() if key not in _DERIVED}
             )
             each.append({})
             for key, value, raw in plain:
                 each[-1][key] = value
-                self._raw[name, _group_key(number, key)] = self._raw[name, key] = copy.deepcopy(raw)
+                kept = copy.deepcopy(raw)
+                self._raw[name, _group_key(number, key)] = kept
+                self._raw[name, key] = kept
         found: dict[str, Any] = {}
         for key in {key: None for values in each for key in values}:
-            if all(key in values and values[key] == each[0].get(key, _MISSING) for values in each):
-                found[key] = each[0][key]
+            first = each[0].get(key, _MISSING)
+            if all(key in values and values[key] == first for values in each):
+                found[key] = first
             else:
                 found.update(
                     {
@@ -269,8 +279,11 @@ class Hyperparameters:
         return found
 
     def _apply_declared(self, name: str, key: str, was: Any) -> None:
-        part, now = self._others[name], self._raw[name, key]
+        part = self._others[name]
+        now = self._raw[name, key]
         if name not in self._optimizers:
+            # Through the state, because a part may keep a value under another attribute than the
+            # state's key (GradScaler does).
             state = part.state_dict()
             _set_at_path(state, key.split("/"), now)
             part.load_state_dict(state)
@@ -289,11 +302,13 @@ class Hyperparameters:
         rate = now
         if "initial_lr" in group:
             if was:
+                # What the schedule has made of its base rate so far, applied to the new one.
                 rate = float(group["lr"]) / was * now
             else:
                 rate = now
             group["initial_lr"] = now
         if isinstance(group["lr"], torch.Tensor):
+            # In place: a captured or compiled step reads this very tensor.
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
@@ -312,8 +327,12 @@ def _iterate_plain_values(state: Any, path: str = "") -> Iterator[tuple[str, Any
     if plain is not _MISSING:
         yield path, plain, state
         return
-    inside = state.items() if isinstance(state, Mapping) else ()
-    for key, value in enumerate(state) if isinstance(state, (list, tuple)) else inside:
+    inside: Iterable[tuple[Any, Any]] = ()
+    if isinstance(state, Mapping):
+        inside = state.items()
+    elif isinstance(state, (list, tuple)):
+        inside = enumerate(state)
+    for key, value in inside:
         yield from _iterate_plain_values(value, f"{path}/{key}" if path else str(key))
 
 
@@ -424,8 +443,11 @@ class RestoredState:
         told: Sequence[str] = (),
         doubts: Sequence[str] = (),
     ) -> None:
-        self.parts, self.grads, self.told = parts, grads, list(told)
-        self._doubts, self._data = list(doubts), document.get("data", {})
+        self.parts = parts
+        self.grads = grads
+        self.told = list(told)
+        self._doubts = list(doubts)
+        self._data = document.get("data", {})
         self._inexact = list(inexact)
         self.evaluating: dict[str, list[str]] = document.get("evaluating", {})
         self.late: Sequence[str] = ()
@@ -434,7 +456,8 @@ class RestoredState:
         found: dict[str, list[str]] = self._data.get("not_given", {})
         new = tuple(line.partition(" (not in the checkpoint)")[0] for line in inexact)
         self.found = {kind: names for kind, names in found.items() if kind not in new}
-        self._old, self._new = document["environment"], here
+        self._old = document["environment"]
+        self._new = here
         self._sampled = document.get("compared") != WHOLE
         states = document["rng"]
         alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
@@ -449,11 +472,10 @@ class RestoredState:
     @property
     def not_restored(self) -> list[str]:
         """The parts that could not be restored, in words."""
+        random = ["random state (another number of ranks): seeded again"]
         if self.rng is not None:
-            random = []
-        else:
-            random = ["random state (another number of ranks): seeded again"]
-        return [*random, *(rng.unrestorable_parts(self.rng) if self.rng else []), *self._inexact]
+            random = rng.unrestorable_parts(self.rng)
+        return [*random, *self._inexact]
 
     @property
     def not_given(self) -> str:

@@ -292,7 +292,9 @@ class PendingRestore:
             rng.seed_all(self._seed)
         if self._grads:
             self._state.restore_grads(self._grads)
-        self.rng, self._seed, self._grads = None, None, {}
+        self.rng = None
+        self._seed = None
+        self._grads = {}
 
     def restore_before_batch(self, *, over: bool) -> None:
         """Restore both, and modes; again if a batch was only read since, without a step on it.

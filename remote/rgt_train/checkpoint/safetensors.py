@@ -114,14 +114,16 @@ class ArenaLayout:
             count = 1
             for length in spec.shape:
                 count *= length
-            begin, end = end, end + count * spec.dtype.itemsize
+            begin = end
+            end = end + count * spec.dtype.itemsize
             name = str(spec.dtype).split(".", 1)[1]
             shape = list(spec.shape)
             if (
                 name not in NAMES
             ):  # no name in the format: stored as bytes, with the real dtype in the metadata
                 other[spec.key] = json.dumps([name, shape])
-                name, shape = "uint8", [end - begin]
+                name = "uint8"
+                shape = [end - begin]
             entries[spec.key] = {"dtype": NAMES[name], "shape": shape, "data_offsets": [begin, end]}
             ends.append((spec, begin, end))
         header = _encode_header(entries, other)
@@ -173,12 +175,15 @@ def _allocate_tensors(head: bytes, size: int) -> tuple[dict[str, torch.Tensor], 
     entries = [(key, entry) for key, entry in header.items() if key != "__metadata__"]
     for key, entry in sorted(entries, key=lambda pair: pair[1]["data_offsets"]):
         begin, end = (len(head) + offset for offset in entry["data_offsets"])
-        dtype, shape = kinds[entry["dtype"]], entry["shape"]
+        dtype = kinds[entry["dtype"]]
+        shape = entry["shape"]
         if key in other:
             name, shape = json.loads(other[key])
             dtype = getattr(torch, name)
         # A header may be crafted: no tensor may reach outside of the file or into another one.
-        if not at <= begin <= end <= size or end - begin != math.prod(shape) * dtype.itemsize:
+        inside = at <= begin <= end <= size
+        length = math.prod(shape) * dtype.itemsize
+        if not inside or end - begin != length:
             raise ValueError(f"its header gives {key} a place that it cannot have")
         memory.append(memoryview(bytearray(begin - at)))
         found[key] = torch.empty(shape, dtype=dtype, device="cpu")
@@ -324,11 +329,13 @@ class SharedArena:
         """Return the tensor at the place `slot`, sharing the memory."""
         key = (slot.spec.file, slot.spec.key)
         if key not in self._views:
+            shape = slot.spec.shape
+            dtype = slot.spec.dtype
             flat = self._base[slot.offset : slot.offset + slot.nbytes]
             if slot.nbytes == 0:
-                self._views[key] = torch.empty(slot.spec.shape, dtype=slot.spec.dtype, device="cpu")
+                self._views[key] = torch.empty(shape, dtype=dtype, device="cpu")
             else:
-                self._views[key] = flat.view(slot.spec.dtype).view(slot.spec.shape)
+                self._views[key] = flat.view(dtype).view(shape)
         return self._views[key]
 
     def whole_memory(self) -> memoryview:

@@ -40,26 +40,33 @@ class SaveReporter:
     def __init__(
         self, report: RunReport, store: CheckpointStore, needs: Callable[[], tuple[int, int]]
     ) -> None:
-        self._report, self._store, self._needs = report, store, needs
+        self._report = report
+        self._store = store
+        self._needs = needs
         self.loud = True
 
     def report_failure(self, step: int, error: BaseException, good: str) -> None:
         """Report that the save of `step` failed, and which checkpoint is still `good`."""
         if not self.loud:
             return
-        place, raw = self._store.root, f"{type(error).__name__}: {error}"
-        why, what, mount = raw, "other", None
+        place = self._store.root
+        raw = f"{type(error).__name__}: {error}"
+        why = raw
+        what = "other"
+        mount = None
         if isinstance(error, OSError):
             try:
                 left: space.DiskSpace | None = space.read_space(self._store.out)
             except OSError:
                 left = None
             need = self._needs()
-            why, what = (
-                space.why_failed(error, left, *need),
-                space.exhausted_resource(error, left, *need),
-            )
-            mount, place = left.mount if left else None, str(error.filename or place)
+            why = space.why_failed(error, left, *need)
+            what = space.exhausted_resource(error, left, *need)
+            if left:
+                mount = left.mount
+            else:
+                mount = None
+            place = str(error.filename or place)
         self._report.print_line(raw)
         self._report.print_line(f"checkpoint save failed at step {step}: {why}; {good}")
         self._report.append_event(
@@ -172,12 +179,19 @@ class CheckpointSaver:
         on_saved: Callable[[Checkpoint], None] = lambda saved: None,
         on_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._persister, self._state, self._store, self._about = persister, state, store, about
-        self._report, self._cadence, self._stop, self._limits = report, cadence, stop, limits
+        self._persister = persister
+        self._state = state
+        self._store = store
+        self._about = about
+        self._report = report
+        self._cadence = cadence
+        self._stop = stop
+        self._limits = limits
         self._telling = SaveReporter(report, store, persister.needs)
         self.last_good = last_good
         self.failing = False
-        self.on_saved, self.on_wait = on_saved, on_wait
+        self.on_saved = on_saved
+        self.on_wait = on_wait
         self._outdated = outdated
         self._last_due = start
         self._due = False
@@ -200,7 +214,9 @@ class CheckpointSaver:
         # First: a save that has just failed changes what this rank wishes.
         self._apply_outcome(self._persister.poll_outcome())
         if self._cadence.is_due(step, self._last_due):
-            self._last_due, self._due, self._loud = step, True, True
+            self._last_due = step
+            self._due = True
+            self._loud = True
         retry = self.failing and time.monotonic() >= self._retry_at
         save = 0
         # One at a time: a second copy of the state would need its memory twice.
@@ -222,7 +238,9 @@ class CheckpointSaver:
         """
         self.prepare()
         if agreed & launch.SAVE:
-            loud, self._due, self._loud = self._loud, False, False
+            loud = self._loud
+            self._due = False
+            self._loud = False
             self._telling.loud = loud or not self.failing
             self._begin_save(step, give_up=self._is_too_much_unsaved(step))
         if (
@@ -382,7 +400,8 @@ class CheckpointSaver:
         elif outcome.request.kind == BEST:
             self._best = None
             best = outcome.request.about["best"]
-            path, value = outcome.checkpoint.path, best["value"]
+            path = outcome.checkpoint.path
+            value = best["value"]
             self._report.print_line(
                 f"best {outcome.request.step} → {path}  {best['metric']} {value:.4f}"
             )
@@ -404,7 +423,8 @@ class CheckpointSaver:
             stall_s=round(outcome.stall_s, 6), durable_s=round(outcome.durable_s, 6),
         )  # fmt: skip
         if self.failing:
-            self.failing, self._mistakes = False, 0
+            self.failing = False
+            self._mistakes = 0
             self._report.print_line(f"checkpoint saved again at step {saved.step}")
             self._report.append_event("checkpoint-recovered", saved.step)
         choice = self._cadence.current_interval()

@@ -199,7 +199,10 @@ class SnapshotCopy:
         witness: ContentWitness,
     ) -> None:
         self._witness = witness
-        self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
+        self._later = list(later)
+        self._copied = copied
+        self._judged = judged
+        self._ready = ready
         self._all = [*now, *later]
         self._versions = [version_of(pair.source) for pair in self._later]
         if is_paranoid():
@@ -299,7 +302,8 @@ def copy_all(pairs: Sequence[CopyPair]) -> None:
     if not pairs:
         return
     with torch.no_grad():
-        targets, sources = [pair.target for pair in pairs], [pair.source.detach() for pair in pairs]
+        targets = [pair.target for pair in pairs]
+        sources = [pair.source.detach() for pair in pairs]
         try:
             # Private API of torch, missing or refusing mixed dtypes in some releases: see the
             # fallback.
@@ -326,7 +330,8 @@ def is_paranoid() -> bool:
 def _on_gpu(
     now: Iterable[CopyPair], later: Iterable[CopyPair], moves: Iterable[Move]
 ) -> GpuCopy | None:
-    here = [*moves, *((pair.source, pair.target) for pair in now if pair.source.is_cuda)]
+    here = list(moves)
+    here += [(pair.source, pair.target) for pair in now if pair.source.is_cuda]
     there = [(pair.source, pair.target) for pair in later if pair.source.is_cuda]
     if here or there:
         return GpuCopy(here, there)

@@ -158,6 +158,8 @@ def _local_tensor(tensor: Any) -> torch.Tensor:
         found = tensor.to_local()
     else:
         found = tensor
+    # Sparse and meta tensors, and subclasses that wrap others, have no memory of their own to
+    # compare.
     plain = (
         found.layout is torch.strided
         and not found.is_meta
@@ -247,11 +249,19 @@ class RunState:
         override: Sequence[str] = (),
         data: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self.models, self.others, self.progress = dict(models), dict(others), progress
-        self.sampler, self.settings = dict(sampler), dict(settings)
-        self.world, self.rank = world, rank
-        self.steady, self.optimizers, self.small = set(steady), set(optimizers), set(small)
-        self.hyperparameters, self.override, self.data = hyperparameters, override, data
+        self.models = dict(models)
+        self.others = dict(others)
+        self.progress = progress
+        self.sampler = dict(sampler)
+        self.settings = dict(settings)
+        self.world = world
+        self.rank = rank
+        self.steady = set(steady)
+        self.optimizers = set(optimizers)
+        self.small = set(small)
+        self.hyperparameters = hyperparameters
+        self.override = override
+        self.data = data
         self.hooked = False
         self.random: list[Any] | None = None
         self.epoch_end: EpochEnd | None = None
@@ -321,7 +331,8 @@ class RunState:
         Raises:
             UsageError: It has not.
         """
-        saved, here = document.get("sampler", self.sampler), self.sampler
+        saved = document.get("sampler", self.sampler)
+        here = self.sampler
         keys = {*saved, *here} - _SIZES
         if "indices" in here and saved.get("indices") == here["indices"]:
             keys -= {"order", "batch_size"}  # the order of the batches follows
@@ -364,7 +375,8 @@ class RunState:
             document: That of the checkpoint, checked by `refuse_other_classes`.
             doubts: Receives the changed sizes.
         """
-        p, saved = self.progress, document["sampler"]
+        p = self.progress
+        saved = document["sampler"]
         p.load(document["progress"])
         sizes = ("batch_size", *sorted(_SIZES))
         here = {key: self.sampler.get(key) for key in sizes}
@@ -372,6 +384,7 @@ class RunState:
         if resized:
             doubts.append(resized)
             unit = 1
+            # Offsets count samples, or batches if a sampler makes those.
             if "order" not in saved or "indices" in saved:
                 unit = saved["batch_size"]
             if (
@@ -382,7 +395,9 @@ class RunState:
                     doubts.append(f"{p.micro} batches of an unfinished step are done again")
                 p.offset += p.done_steps * saved["accumulate"] * unit
                 # Counted in samples from here on: steps of another size mean nothing.
-                p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
+                p.done_steps = 0
+                p.micro = 0
+                p.micro_loss = 0.0
         after = ""
         if p.offset:
             after = f" after {p.offset} samples"
@@ -580,7 +595,8 @@ class RunState:
             UsageError: The checkpoint is intact but belongs to another model, optimizer or data
                 set. Nothing has been changed if names or shapes of a model differ.
         """
-        document, where = loaded.document, loaded.directory
+        document = loaded.document
+        where = loaded.directory
         if document.get("layout") == "sharded":
             raise UsageError(
                 f"{where} was saved by a run whose model is sharded (fully_shard); launch it as before, on any number "
@@ -588,7 +604,8 @@ class RunState:
             )
         self.refuse_other_classes(document, where)
         _same_names("models", document["models"], self.models)
-        inexact, recast = self.same_parts(document["objects"], self.others), []
+        inexact = self.same_parts(document["objects"], self.others)
+        recast = []
         weights = {
             name: loaded.decode_part(document["models"][name], MODEL_FILE) for name in self.models
         }
@@ -603,6 +620,8 @@ class RunState:
             if name not in document["objects"]:
                 continue  # a new part
             saved = loaded.decode_part(document["objects"][name], TRAINER_FILE)
+            # The AdamW and the averages of earlier versions had forms of their own (see
+            # `rgt_train.loop`).
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
@@ -661,6 +680,7 @@ class RunState:
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
         if len(self.models) == 1:
+            # Other programs load the file of a single model under the model's own names.
             prefix = ""
         else:
             prefix = f"{name}."
@@ -797,7 +817,8 @@ def load_into(
 
 def _same_names(kind: str, saved: Iterable[str], here: Iterable[str]) -> None:
     if set(saved) != set(here):
-        missing, unexpected = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
+        missing = sorted(set(here) - set(saved))
+        unexpected = sorted(set(saved) - set(here))
         raise UsageError(
             f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
             f"(missing {missing}, unexpected {unexpected})"

@@ -163,9 +163,8 @@ def read_space(path: StrPath) -> DiskSpace:
     facts = os.statvfs(path)
     # Root may use the reserved blocks: by f_bavail a disk would be full that root can still write.
     root = os.geteuid() == 0
-    counted = (
-        facts.f_files > 0
-    )  # btrfs and many network file systems report 0: not "none left" but "not counted"
+    # btrfs and many network file systems report 0: not "none left" but "not counted".
+    counted = facts.f_files > 0
     return DiskSpace(
         mount=_mount_of(os.path.realpath(path)),
         bytes_free=(facts.f_bfree if root else facts.f_bavail) * facts.f_frsize,
@@ -194,7 +193,9 @@ def exhausted_resource(
 def why_failed(error: OSError, space: DiskSpace | None, need_bytes: int, need_inodes: int) -> str:
     """Return a short text for a person: why a save failed and on which mount."""
     what = exhausted_resource(error, space, need_bytes, need_inodes)
-    mount = space.mount if space else "the disk"
+    mount = "the disk"
+    if space:
+        mount = space.mount
     if what == "quota":
         return f"quota exceeded on {mount}"
     if what == "read-only":
@@ -418,7 +419,8 @@ class CheckpointStore:
         """
         complaints: list[str] = []
         damaged: list[str] = []
-        for path in [*(self.path_of(item) for item in reversed(self.list_items())), self.best]:
+        newest_first = [self.path_of(item) for item in reversed(self.list_items())]
+        for path in [*newest_first, self.best]:
             if not diskio.is_dir(path):
                 continue
             try:

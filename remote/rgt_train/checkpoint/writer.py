@@ -85,12 +85,16 @@ class MessageReader:
         body = bytes(self._data[_HEAD.size : end])
         del self._data[:end]
         # Ancillary data may arrive before the message that it belongs to is complete.
-        fds, self._fds = self._fds[:count], self._fds[count:]
+        fds = self._fds[:count]
+        self._fds = self._fds[count:]
         fields: dict[str, Any] = json.loads(body[:text])
         return fields, body[text:], fds
 
     def _receive_bytes(self, block: bool) -> bool:
-        flags = 0 if block else socket.MSG_DONTWAIT
+        if block:
+            flags = 0
+        else:
+            flags = socket.MSG_DONTWAIT
         try:
             data, extra, _, _ = self._sock.recvmsg(
                 1 << 20, socket.CMSG_SPACE(array.array("i").itemsize), flags
@@ -232,7 +236,10 @@ class HelperProcess:
     def __init__(self, module: str, keep: Sequence[int] = (), *, bare: bool = True) -> None:
         self.sock, theirs = socket.socketpair()
         environment = {**os.environ, "RGT_HELPER": module, "RGT_HELPER_HOME": _package_parent()}
-        flags = ["-I", "-S"] if bare else ["-I"]
+        if bare:
+            flags = ["-I", "-S"]
+        else:
+            flags = ["-I"]
         try:
             self.process = subprocess.Popen(
                 [sys.executable, *flags, "-c", _BOOT, str(theirs.fileno()), str(os.getpid())],
@@ -297,7 +304,9 @@ class WriterClient:
     def __init__(
         self, store: CheckpointStore, keep: Sequence[int], started: Callable[[int], None]
     ) -> None:
-        self._store, self._keep, self._started = store, keep, started
+        self._store = store
+        self._keep = keep
+        self._started = started
         self._helper: HelperProcess | None = None
         self._memory: int | None = None
 
@@ -313,7 +322,8 @@ class WriterClient:
         self._helper = HelperProcess("rgt_train.checkpoint.writer", self._keep)
         self._memory = None
         self._started(self._helper.pid)
-        store, policy = self._store, self._store.policy
+        store = self._store
+        policy = self._store.policy
         send_message(
             self._helper.sock,
             {"do": "store", "out": store.out, "attempt": store.attempt, "anchor": store.anchor,
@@ -370,7 +380,8 @@ class WriterClient:
             self._helper = None
 
     def _end_helper(self) -> int:
-        helper, self._helper = self._helper, None
+        helper = self._helper
+        self._helper = None
         assert helper is not None, "there was one"
         helper.close(kill=True)
         return helper.exit_code() or 0

@@ -83,7 +83,8 @@ class Progress:
         """Count one step."""
         self.step += 1
         self.done_steps += 1
-        self.micro, self.micro_loss = 0, 0.0
+        self.micro = 0
+        self.micro_loss = 0.0
 
     def add_loss(self, loss: float) -> None:
         """Add the loss of a step to the epoch's mean."""
@@ -133,8 +134,8 @@ def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:
 
 def merged(*lists: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the ranges of all `lists` once, ascending."""
-    every: list[tuple[int, int]] = sorted({(int(a), int(b)) for ranges in lists for a, b in ranges})
-    return [[first, last] for first, last in every]
+    every = {(int(first), int(last)) for ranges in lists for first, last in ranges}
+    return [[first, last] for first, last in sorted(every)]
 
 
 class Stream:
@@ -195,6 +196,8 @@ class Stream:
         """
         if count > 0:
             self._open_source()
+        # Opening a loader draws a number for the seed of its workers: the random state of the
+        # training is restored after that.
         before_first()
         self._left = count
         for number in itertools.count():
@@ -202,6 +205,8 @@ class Stream:
                 between(number)
             if self._left <= 0:
                 return
+            # Steps that are left out use up their batches, so that all later steps get the same
+            # ones.
             while self._to_drop:
                 self._next_batch()
                 self._to_drop -= 1
@@ -246,7 +251,8 @@ class Stream:
 
     def _open_source(self) -> None:
         if self._pending is not None:
-            pending, self._pending = self._pending, None
+            pending = self._pending
+            self._pending = None
             self._resume_at(pending)
         elif self._iterator is None:
             self._begin_pass()
@@ -276,6 +282,7 @@ class Stream:
         if state["own"] is not None and self.own_state:
             self.source.load_state_dict(state["own"])
             self._iterator = iter(self.source)
+            # The check took batches: back to the position once more.
             if self._check_position(state):
                 self.source.load_state_dict(state["own"])
                 self._iterator = iter(self.source)
@@ -288,6 +295,7 @@ class Stream:
                     rng.restore_generator(generator, own)
             self._iterator = iter(self.source)
             self._skip_used(self._iterator, self._batches)
+        # Reading again draws what the first pass drew, and the training has moved on since.
         rng.restore_states(before)
 
     def _check_position(self, state: dict[str, Any]) -> bool:
@@ -310,7 +318,8 @@ class Stream:
                     return True  # the end of the pass
             if not _is_any(state["own"], self.source.state_dict(), _is_behind):
                 return True
-        self._iterator, self._pending = None, state
+        self._iterator = None
+        self._pending = state
         kind = type(self.source).__name__
         raise UsageError(
             f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
@@ -337,6 +346,8 @@ class Stream:
 
     def _next_batch(self) -> Any:
         looks = 8
+        # The end of a pass may show only here: then the first batch of the next one comes. Two ends
+        # in a row mean that no pass has a batch.
         for _ in range(2):
             if self._iterator is None:
                 self._begin_pass()
@@ -389,8 +400,13 @@ def _is_any(saved: Any, here: Any, holds: Callable[[list[tuple[Any, Any]]], bool
         now = here
     else:
         now = {}
-    pairs = [(now.get(key), old) for key, old in saved.items() if type(old) in (int, float)]
-    return holds(pairs) or any(_is_any(old, now.get(key), holds) for key, old in saved.items())
+    pairs = []
+    for key, old in saved.items():
+        if type(old) in (int, float):
+            pairs.append((now.get(key), old))
+    if holds(pairs):
+        return True
+    return any(_is_any(old, now.get(key), holds) for key, old in saved.items())
 
 
 def _is_ahead(pairs: list[tuple[Any, Any]]) -> bool:
@@ -400,27 +416,31 @@ def _is_ahead(pairs: list[tuple[Any, Any]]) -> bool:
 
 def _is_behind(pairs: list[tuple[Any, Any]]) -> bool:
     """Return whether numbers of a position differ, and none of them grew."""
-    return not _is_ahead(pairs) and any(repr(here) != repr(saved) for here, saved in pairs)
+    if _is_ahead(pairs):
+        return False
+    return any(repr(here) != repr(saved) for here, saved in pairs)
 
 
 def _difference(saved: Any, here: Any, path: str) -> str | None:
     """Return the first difference between two states, in words; None without one."""
+    lists = isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple))
     if isinstance(saved, Mapping) and isinstance(here, Mapping):
-        pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
-    elif (
-        isinstance(saved, (list, tuple))
-        and isinstance(here, (list, tuple))
-        and len(saved) == len(here)
-    ):
+        keys = {**saved, **here}
+        pairs: Any = [(key, saved.get(key), here.get(key)) for key in keys]
+    elif lists and len(saved) == len(here):
         pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]
     else:
+        # Arrays and tensors compare element by element, plain lists as a whole.
         saved, here = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
         alike = saved == here or repr(saved) == repr(here)  # NaN equals NaN here
         if alike:
             return None
         return f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
-    told = (_difference(old, new, f"{path}/{key}".lstrip("/")) for key, old, new in pairs)
-    return next((each for each in told if each), None)
+    for key, old, new in pairs:
+        found = _difference(old, new, f"{path}/{key}".lstrip("/"))
+        if found:
+            return found
+    return None
 
 
 @dataclass(frozen=True)
@@ -469,18 +489,18 @@ class DataPosition:
         world: int,
         restore_rng: Callable[[], None],
     ) -> None:
-        self.sampler, self.stream = sampler, stream
-        self._progress, self._rank, self._world, self._restore_rng = (
-            progress,
-            rank,
-            world,
-            restore_rng,
-        )
+        self.sampler = sampler
+        self.stream = stream
+        self._progress = progress
+        self._rank = rank
+        self._world = world
+        self._restore_rng = restore_rng
         self._known: tuple[Any, int] = None, 0
         self.entered = False
         self.gap: ChangeDetector | None = None
         self.asked = False
-        self.epochs, self.most = epochs or sys.maxsize, max_steps or sys.maxsize
+        self.epochs = epochs or sys.maxsize
+        self.most = max_steps or sys.maxsize
         self._from = 0
         self._seeded = False
         self._plans: list[BatchPlan] = []
@@ -489,7 +509,8 @@ class DataPosition:
     def planned_steps(self) -> int:
         """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
         p = self._progress
-        steps, most = self._steps, self.most - p.step + p.done_steps
+        steps = self._steps
+        most = self.most - p.step + p.done_steps
         if steps > most:
             steps = most
         return max(0, steps)
@@ -597,7 +618,8 @@ class DataPosition:
         """
         if self.stream is None:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
-        p, a = self._progress, self.sampler.accumulate
+        p = self._progress
+        a = self.sampler.accumulate
         left = (self.planned_steps - p.done_steps) * a - p.micro
         first = p.done_steps * self.sampler.window + p.micro
         return self.stream.next_batches(
@@ -606,7 +628,8 @@ class DataPosition:
 
     def begin_epoch(self) -> None:
         """Note that an epoch begins, or continues after a resume."""
-        self.asked, self._from = False, self._progress.done_steps
+        self.asked = False
+        self._from = self._progress.done_steps
         if self.gap is not None:
             self.gap.forget()
 
@@ -626,8 +649,10 @@ class DataPosition:
         Raises:
             UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
         """
-        p, planned = self._progress, self.planned_steps
+        p = self._progress
+        planned = self.planned_steps
         over = f"epoch {p.epoch + 1} is over"
+        # Resumed at the end of the epoch: there was nothing left to train on.
         if self._from >= planned:
             return
         if p.done_steps == self._from:
@@ -653,7 +678,8 @@ class DataPosition:
         Raises:
             UsageError: All its steps are done.
         """
-        p, planned = self._progress, self.planned_steps
+        p = self._progress
+        planned = self.planned_steps
         if p.done_steps >= planned:
             raise exits.UsageError(
                 f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "

@@ -107,12 +107,11 @@ class EpochSampler:
                 "samples, batch_size and accumulate must be positive, "
                 f"not {samples}, {batch_size}, {accumulate}"
             )
-        self.samples, self.batch_size, self.seed, self.accumulate = (
-            samples,
-            batch_size,
-            seed,
-            accumulate,
-        )
+        self.samples = samples
+        self.batch_size = batch_size
+        self.seed = seed
+        self.accumulate = accumulate
+        # Rounded up: the last batch may be smaller.
         count = -(-samples // batch_size)
         # At least one, even if an epoch does not fill a window.
         available = max(1, count // accumulate)
@@ -143,7 +142,9 @@ class EpochSampler:
             steps = at.steps
         else:
             steps = self.steps_in(at.epoch, at.offset)
-        last = min(steps * self.window, -(-(self._units(at.epoch) - at.offset) // self._unit))
+        # Rounded up: the last batch of an epoch may be shorter.
+        batches = -(-(self._units(at.epoch) - at.offset) // self._unit)
+        last = min(steps * self.window, batches)
         first = at.done_steps * self.window
         return [number for number in range(first, last) if number // self.window not in at.left_out]
 
@@ -221,6 +222,7 @@ class SampleIndex(int):
         """63 bits from (seed, epoch, index)."""
         return sample_seed(*self._of, int(self))
 
+    # An index travels to a loader's workers by pickle, and has to keep its seed and epoch.
     def __reduce__(self) -> tuple[Any, ...]:
         return SampleIndex, (int(self), *self._of)
 
@@ -286,8 +288,13 @@ class BatchPlan:
         world: int = 1,
         pad: bool = True,
     ) -> None:
-        self._sampler, self._where, self._before_first = sampler, where, before_first
-        self._between, self._rank, self._world, self._pad = between, rank, world, pad
+        self._sampler = sampler
+        self._where = where
+        self._before_first = before_first
+        self._between = between
+        self._rank = rank
+        self._world = world
+        self._pad = pad
         self._begun = self.ahead = False
         self._set_position(where())
 
@@ -367,6 +374,8 @@ class BatchPlan:
 
     def _look_between(self, at: EpochPosition, frame: Any, asked: int) -> None:
         """Pass on how many batches the loop has received: a loader's workers request them earlier."""
+        # A DataLoader's iterator counts what it has handed over in ``_num_yielded``; a plain loop
+        # has received all that it asked for.
         received = getattr(frame.f_locals.get("self"), "_num_yielded", asked - at.skip)
         self._between(at.done_steps * self._sampler.window + at.skip + received)
 
@@ -387,6 +396,8 @@ class BatchPlan:
         mine = batch[self._rank :: self._world]
         if self._pad:
             longest = -(-len(batch) // self._world)
+            # Samples of this batch again, not of another one: the steps of all ranks get the same
+            # shape, and the order is not touched.
             mine += batch[: longest - len(mine)]
         return mine
 
@@ -499,7 +510,8 @@ class OwnOrder(EpochSampler):
             raise UsageError(
                 "sampler is a DistributedSampler: give one of all the data, each rank takes its slice of every batch"
             )
-        self._source, self._order_seed = source, seed
+        self._source = source
+        self._order_seed = seed
         self._made: dict[int, list[Any]] = {}
         first = self._make_batches(0)
         if not any(entry != [] for entry in first):
@@ -519,7 +531,8 @@ class OwnOrder(EpochSampler):
             accumulate=accumulate,
         )
         self.batch_size = batch_size
-        batches, self._digests = first, {}
+        batches = first
+        self._digests = {}
         if self._batched:
             self.samples = sum(len(batch) for batch in first)
         else:
@@ -529,7 +542,8 @@ class OwnOrder(EpochSampler):
 
     def batch_cutter(self, at: EpochPosition) -> Callable[[int], list[int]]:
         """Return a function from the number of a batch of the epoch to its samples."""
-        entries, size = self._of_epoch(at.epoch)[at.offset :], self.batch_size
+        entries = self._of_epoch(at.epoch)[at.offset :]
+        size = self.batch_size
         if self._batched:
             return entries.__getitem__
         return lambda number: entries[number * size : (number + 1) * size]

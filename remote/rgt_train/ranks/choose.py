@@ -88,7 +88,8 @@ def limit_threads(quota: float | None = None) -> str:
     before = torch.get_num_threads()
     if before not in (cores, cores // 2):  # a thread for each core, or each pair of hyperthreads
         return ""
-    threads = max(1, int(quota / max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))))
+    processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    threads = max(1, int(quota / processes))
     if threads >= before:
         return ""
     torch.set_num_threads(threads)
@@ -155,7 +156,10 @@ def persister(
     coordinator.orders["begin"] = lambda request: _begin_save(found, ranks, request, state)
     coordinator.orders["again"] = lambda give_up: found.write_again(give_up=give_up)
     coordinator.orders["load"] = lambda directory: found.restore_checkpoint(directory, state)
-    return OrderedPersister(found, coordinator) if ranks.is_writer else found
+    mine: Persister = found
+    if ranks.is_writer:
+        mine = OrderedPersister(found, coordinator)
+    return mine
 
 
 def _begin_save(persister: Persister, ranks: Ranks, request: SaveRequest, state: RunState) -> None:
@@ -279,7 +283,9 @@ def _sharding_units(model: nn.Module) -> list[nn.Module]:
     lists = [
         module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))
     ]
-    return [layer for each in lists[:1] for layer in each if any(True for _ in layer.parameters())]
+    if not lists:
+        return []
+    return [layer for layer in lists[0] if any(True for _ in layer.parameters())]
 
 
 def of_accelerate(

@@ -67,7 +67,8 @@ class _PickleRecord(metaclass=_SealedMeta):
 
     def __new__(cls, *said: Any) -> "_PickleRecord":
         record = super().__new__(cls)
-        record.said, record.state = said, None
+        record.said = said
+        record.state = None
         return record
 
     def __setstate__(self, state: Any) -> None:
@@ -250,7 +251,8 @@ def _build_memory_format(encoding: Any) -> torch.memory_format:
 def _build_index(key: Any) -> MetadataIndex:
     if type(key) is not _IndexRecord:
         _raise_damaged("a place", key)
-    offset, index = key.state.get("offset"), key.state.get("index")
+    offset = key.state.get("offset")
+    index = key.state.get("index")
     return MetadataIndex(
         _typed_field(key, "fqn", str),
         None if offset is None else _checked_size(key, "offset"),
@@ -263,8 +265,10 @@ def _build_storage(entry: Any) -> _StorageInfo:
     if type(entry) is not _StorageRecord:
         _raise_damaged("a place", entry)
     name = _typed_field(entry, "relative_path", str)
+    # torch names its files ``__RANK_NUMBER.distcp``; a path could lead out of the directory.
     if not name.startswith("__") or "/" in name or "\0" in name:
         _raise_damaged("a file name", name)
+    # Extensions of torch's format, such as compression: ours writes none.
     if entry.state.get("transform_descriptors") is not None:
         _raise_damaged("a transformation", entry.state["transform_descriptors"])
     return _StorageInfo(

@@ -78,16 +78,19 @@ class Heartbeat:
                 "Q"
             )  # the descriptor stays open: readers find the page by it
             page[1], page[4] = rank << 32 | world, self._stepped
-            self._page, self.shown = page, True
+            self._page = page
+            self.shown = True
             self.enter_phase(self._phase)
             # Last: a reader that sees it may trust the other words.
             page[0] = MAGIC
 
     def enter_phase(self, phase: int) -> int:
         """Switch to another phase; return the previous one."""
-        now, before = time.monotonic_ns(), self._phase
+        now = time.monotonic_ns()
+        before = self._phase
         self._spent[before] += now - self._since
-        self._phase, self._since = phase, now
+        self._phase = phase
+        self._since = now
         # Time and phase in one word, so that a reader never sees one without the other.
         self._page[2] = now & -16 | phase
         return before
@@ -134,10 +137,12 @@ class Heartbeat:
     def record_step(self, step: int) -> None:
         """Record the number of optimizer steps done; the next phase is ``loop``."""
         self.enter_phase(LOOP)
-        now, spent = self._since, self._spent
+        now = self._since
+        spent = self._spent
         aside = spent[CHECKPOINT] + spent[EVALUATION] + spent[START] + spent[END]
         took = now - self._stepped - aside + self._aside
-        self._stepped, self._aside = now, aside
+        self._stepped = now
+        self._aside = aside
         self._steps += 1
         if self._steps > 2:
             # An exponential mean over about eight steps, in integers: it runs at every step.
@@ -157,7 +162,9 @@ class Heartbeat:
     def take_phase_times(self) -> list[float]:
         """Return the seconds of each phase since the last call."""
         self.enter_phase(self._phase)
-        spent, self._spent, self._aside = self._spent, [0] * len(PHASES), 0
+        spent = self._spent
+        self._spent = [0] * len(PHASES)
+        self._aside = 0
         return [nanoseconds / 1e9 for nanoseconds in spent]
 
 
@@ -213,7 +220,8 @@ class StepTimes:
     def __init__(
         self, beat: Heartbeat, models: Iterable[torch.nn.Module], world: int, backward: int = 1
     ) -> None:
-        self._beat, self._world = beat, world
+        self._beat = beat
+        self._world = world
         wrapped = [model for model in models if hasattr(model, "_get_ddp_logging_data")]
         self._wrapped: Any = wrapped[0] if len(wrapped) == 1 and backward == 1 else None
         self._exposed: float | None = None

@@ -197,16 +197,15 @@ def launch_of_group(rank: int, world: int, env: Mapping[str, str] | None = None)
 
 def is_torchrun(env: Mapping[str, str] | None = None) -> bool:
     """Return whether the variables of torchrun are set."""
-    found = os.environ if env is None else env
-    return "RANK" in found or "WORLD_SIZE" in found
+    if env is None:
+        env = os.environ
+    return "RANK" in env or "WORLD_SIZE" in env
 
 
 def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
     if is_torchrun(env):
-        world, local = (
-            _parse_number(env, "WORLD_SIZE", 1),
-            _parse_number(env, "LOCAL_WORLD_SIZE", 1),
-        )
+        world = _parse_number(env, "WORLD_SIZE", 1)
+        local = _parse_number(env, "LOCAL_WORLD_SIZE", 1)
         restarts = 0
         # Otherwise each attempt has a store of its own. In an elastic launch, a group that joins
         # later counts fewer restarts than the others: the number must not separate them then.
@@ -325,7 +324,9 @@ class Coordinator:
         heard: Callable[[], None] = lambda: None,
         asked: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._ranks, self.heard, self.asked = ranks, heard, asked
+        self._ranks = ranks
+        self.heard = heard
+        self.asked = asked
         self._leading = False
         self.orders: dict[str, Callable[..., Any]] = {"alive": self._answer_alive}
 
@@ -472,18 +473,11 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
         mine = error
     # Every rank takes part, whether it failed or not: this is what keeps them in step.
     found: list[Complaint] = ranks.all_gather(None if mine is None else _complaint(mine))
-    worst = next(
-        (
-            each
-            # "other" first: an unexpected error matters more than one that has a way to go on.
-            for kind in ("other", *_KINDS)
-            for each in enumerate(found)
-            if _is_of_kind(each[1], kind)
-        ),
-        None,
-    )
-    if worst is not None:
-        raise _common_error(*worst, mine) from mine
+    # "other" first: an unexpected error matters more than one that has a way to go on.
+    for kind in ("other", *_KINDS):
+        for rank, complaint in enumerate(found):
+            if _is_of_kind(complaint, kind):
+                raise _common_error(rank, complaint, mine) from mine
     done: T = result
     return done
 

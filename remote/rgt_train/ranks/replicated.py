@@ -105,7 +105,8 @@ class OrderedPersister(_ForwardingPersister):
 
     def wait(self) -> SaveOutcome | None:
         """Wait for the end of the save in flight; the other ranks get regular signs of life."""
-        heard, pause = time.monotonic(), _FIRST_S
+        heard = time.monotonic()
+        pause = _FIRST_S
         while self._coordinator.is_leading and self._inner.busy:
             outcome: SaveOutcome | None = self._inner.poll_outcome()
             if outcome is not None:
@@ -145,6 +146,7 @@ def hash_memory(tensor: torch.Tensor) -> int:
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return 0
+    # The tensor's own memory: without a copy and without NumPy.
     raw = (ctypes.c_char * size).from_address(tensor.data_ptr())
     return zlib.crc32(memoryview(raw))
 
@@ -168,10 +170,13 @@ def weighted_checksum(tensor: torch.Tensor) -> int:
         raw = torch.cat([raw, raw.new_zeros(rest)])
     words = raw.view(torch.int32)
     total = 0
+    # In pieces, because words and weights of 64 bits take several times the memory of the tensor.
     for start in range(0, words.numel(), CHUNK):
         part = words[start : start + CHUNK].to(torch.int64)
         places = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
-        total = (total + int((part * ((places * 2 + 1) * ODD)).sum())) & ((1 << 64) - 1)
+        weights = (places * 2 + 1) * ODD
+        total += int((part * weights).sum())
+        total &= (1 << 64) - 1
     return total
 
 
@@ -271,9 +276,13 @@ def describe_differences(seen: Sequence[tuple[int, Prints]]) -> list[str]:
                 f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more_text(names)}"
             )
             continue
-        names = [
-            name for name in found if first.setdefault(name, (rank, found[name]))[1] != found[name]
-        ]
+        names = []
+        for name, bits in found.items():
+            # Compared with the first rank that has the same part: of a sharded tensor rank 0 has
+            # only one.
+            _, expected = first.setdefault(name, (rank, bits))
+            if expected != bits:
+                names.append(name)
         if names:
             other = first[names[0]][0]
             out.append(
@@ -298,7 +307,9 @@ class DesyncChecks:
     """
 
     def __init__(self, ranks: Ranks, every: int, say: Callable[[str], None]) -> None:
-        self._ranks, self._every, self._say = ranks, every, say
+        self._ranks = ranks
+        self._every = every
+        self._say = say
         self._saves = 0
 
     def before_save(self, step: int, state: RunState) -> None:
@@ -308,6 +319,7 @@ class DesyncChecks:
             TrainingStop: They are not in step (exit code 1, on every rank); nothing is saved.
         """
         self._saves += 1
+        # The first save is compared as well: ranks that began differently are found at once.
         if not self._every or (self._saves - 1) % self._every:
             return
         optimizers = {name: state.others[name] for name in state.optimizers}
@@ -329,7 +341,8 @@ class Replicated(_ForwardingPersister):
 
     def __init__(self, inner: Persister | None, ranks: Ranks, checks: DesyncChecks) -> None:
         super().__init__(inner or StandIn(busy=False, needs=lambda: (0, 0)))
-        self._ranks, self._checks = ranks, checks
+        self._ranks = ranks
+        self._checks = checks
 
     def begin_save(self, request: SaveRequest, state: RunState) -> None:
         """Compare the ranks, collect their random states, and start to write. Collective.
@@ -350,6 +363,7 @@ class Replicated(_ForwardingPersister):
         """
         opened: list[LoadedCheckpoint] = []
         try:
+            # Two rounds: no rank changes anything before all have verified every byte.
             run_on_all_ranks(self._ranks, lambda: opened.append(LoadedCheckpoint(directory)))
             return run_on_all_ranks(self._ranks, lambda: state.restore(opened[0]))
         finally:

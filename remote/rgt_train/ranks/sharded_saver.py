@@ -107,7 +107,9 @@ class Publisher:
     def __init__(
         self, store: CheckpointStore, request: SaveRequest, needs: tuple[int, int]
     ) -> None:
-        self._store, self._request, self._needs = store, request, needs
+        self._store = store
+        self._request = request
+        self._needs = needs
         self._draft: CheckpointDraft | None = None
         self.made: Checkpoint | None = None
         self.error: BaseException | None = None
@@ -212,7 +214,10 @@ class ShardedPersister:
     def __init__(
         self, store: CheckpointStore, ranks: Any, checks: DesyncChecks, *, background: bool = True
     ) -> None:
-        self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
+        self._store = store
+        self._ranks = ranks
+        self._checks = checks
+        self._background = background
         self._stage = sharded_state.StagingBuffers()
         self._flight: _ShardedSaveInFlight | None = None
         self._last: _ShardedSaveInFlight | None = None
@@ -361,16 +366,22 @@ class ShardedPersister:
             return
         if flight.thread is not None:
             flight.thread.join()
-        self._flight, self._last = None, flight
+        self._flight = None
+        self._last = flight
 
     def _take_outcome(self, flight: _ShardedSaveInFlight) -> SaveOutcome | None:
-        self._flight, self._last = None, flight
+        self._flight = None
+        self._last = flight
         return flight.outcome
 
     def _start_writing(self, flight: _ShardedSaveInFlight) -> None:
         self._flight = flight
         flight.thread = threading.Thread(
-            target=self._write_until_done, args=(flight,), name="rgt-save", daemon=True
+            # A daemon: a rank that waits for one that died must not keep its process alive.
+            target=self._write_until_done,
+            args=(flight,),
+            name="rgt-save",
+            daemon=True,
         )
         flight.thread.start()
         if not self._background:

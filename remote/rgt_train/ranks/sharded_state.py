@@ -107,7 +107,8 @@ def check_same_names(name: str, saved: Mapping[str, Any], here: Mapping[str, Any
     Raises:
         UsageError: They differ.
     """
-    missing, extra = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
+    missing = sorted(set(here) - set(saved))
+    extra = sorted(set(saved) - set(here))
     if missing or extra:
         raise UsageError(
             f"{name} does not fit: missing {names_text(missing)}; unexpected {names_text(extra)}"
@@ -435,7 +436,8 @@ def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> dict[s
     for name, model in state.models.items():
         buffers = dict(model.named_buffers())
         for key, bare in matching.strip_wrapper_names(model, buffers).items():
-            full, buffer = f"{name}/{bare}", buffers[key]
+            full = f"{name}/{bare}"
+            buffer = buffers[key]
             if full in tensors and type(buffer).__name__ != "DTensor":
                 found[full] = buffer
     return found

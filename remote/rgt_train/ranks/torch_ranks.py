@@ -61,7 +61,10 @@ class CollectiveCounter:
     """
 
     def __init__(self, store: Any, name: str, rank: int, world: int) -> None:
-        self._store, self._name, self._rank, self._world = store, name, rank, world
+        self._store = store
+        self._name = name
+        self._rank = rank
+        self._world = world
         self._count = 0
 
     def record_arrival(self) -> None:
@@ -156,10 +159,8 @@ def count_foreign_threads() -> int:
     api.PyInterpreterState_Main.restype = ctypes.c_void_p
     api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
     api.PyThreadState_Next.restype = ctypes.c_void_p
-    found, state = (
-        0,
-        api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Main())),
-    )
+    found = 0
+    state = api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Main()))
     while state:
         found += 1
         state = api.PyThreadState_Next(ctypes.c_void_p(state))
@@ -203,7 +204,9 @@ class TorchRanks:
             else:
                 how = launch.launch_of_group(dist.get_rank(), dist.get_world_size())
         self.launch = how
-        self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
+        self.rank = how.rank
+        self.world = how.world
+        self.nodes = how.nodes
         if how.launcher != launch.GROUP:
             self.device = bind_device(how.local_rank)
         else:
@@ -251,7 +254,8 @@ class TorchRanks:
         found = [torch.empty_like(mine) for _ in range(self.world)]
         self._run_collective(lambda: dist.all_gather(found, mine, group=self._group))
         # Not all_reduce: its order of additions depends on the algorithm, so bits could differ.
-        return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]
+        rows = [each.tolist() for each in found]
+        return [sum(column) / self.world for column in zip(*rows)]
 
     def gather_on_writer(self, value: Any) -> list[Any] | None:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
@@ -430,7 +434,8 @@ def _first_line(error: BaseException) -> str:
 class _UnevenSteps(Joinable):
     def __init__(self, model: Any, parts: Mapping[str, Stateful]) -> None:
         super().__init__()
-        self._model, self.parts = model, parts
+        self._model = model
+        self.parts = parts
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         return _LastModelHook(self)
@@ -454,7 +459,8 @@ class _LastModelHook(JoinHook):
 
         `Join` uses its weights.
         """
-        group, parts = self._level.join_process_group, self._level.parts
+        group = self._level.join_process_group
+        parts = self._level.parts
         rank = dist.get_rank(group)
         root = torch.tensor(rank if is_last_joiner else -1, device=self._level.join_device)
         dist.all_reduce(root, op=dist.ReduceOp.MAX, group=group)

@@ -152,24 +152,35 @@ def pack_documents(
     for number, document in enumerate(documents):
         if pad in document:
             raise ValueError(f"document {number} holds the padding id {pad}")
-        given = prompts[number] if prompts else 0
+        given = 0
+        if prompts:
+            given = prompts[number]
+        # The end goes in front as well: the first character is predicted from it.
         whole = [end, *document, end]
-        start, last = 0, len(whole) - 1
+        start = 0
+        last = len(whole) - 1
         while start < last:
             if not (pack and rows and rows[-1].free_positions):
                 rows.append(_PackedRow(length, pad))
             stop = min(start + rows[-1].free_positions, last)
+            # Of a document that is cut, a piece has only its own share of the prompt.
             hidden = max(0, min(given, stop) - start)
             rows[-1].append_piece(
                 whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1]
             )
             start = stop
-    return TokenRows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+    return _stack_rows(rows)
 
 
 class _PackedRow:
     def __init__(self, length: int, pad: int) -> None:
-        self.columns = [[pad] * length, [IGNORE] * length, [0] * length, [NO_SEGMENT] * length]
+        # The fields of `TokenRows`, in their order.
+        self.columns = [
+            [pad] * length,
+            [IGNORE] * length,
+            [0] * length,
+            [NO_SEGMENT] * length,
+        ]
         self._used = self._segments = 0
 
     @property
@@ -179,11 +190,13 @@ class _PackedRow:
 
     def append_piece(self, tokens: list[int], labels: list[int]) -> None:
         """Append a piece that is not longer than `free_positions`."""
-        size, at = len(tokens), self._used
+        size = len(tokens)
+        at = self._used
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
         for column, piece in zip(self.columns, pieces):
             column[at : at + size] = piece
-        self._used, self._segments = at + size, self._segments + 1
+        self._used = at + size
+        self._segments = self._segments + 1
 
 
 def strided_windows(tokens: Sequence[int], length: int, stride: int, pad: int) -> TokenRows:
@@ -208,7 +221,12 @@ def strided_windows(tokens: Sequence[int], length: int, stride: int, pad: int) -
         scored = start + len(piece)
         if scored >= len(tokens) - 1:
             break
-    return TokenRows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+    return _stack_rows(rows)
+
+
+def _stack_rows(rows: Sequence[_PackedRow]) -> TokenRows:
+    columns = [[row.columns[kind] for row in rows] for kind in range(4)]
+    return TokenRows(*map(torch.tensor, columns))
 
 
 def attention_mask(segments: torch.Tensor) -> torch.Tensor:
@@ -235,8 +253,10 @@ class TransformerBlock(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
         self.mlp = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
@@ -248,13 +268,12 @@ class TransformerBlock(nn.Module):
         `mask` selects which positions attend to which.
         """
         b, t, c = x.shape
-        q, k, v = (
-            self.qkv(self.norm1(x))
-            .view(b, t, 3, self.heads, c // self.heads)
-            .permute(2, 0, 3, 1, 4)
-        )
+        projected = self.qkv(self.norm1(x))
+        by_head = projected.view(b, t, 3, self.heads, c // self.heads)
+        q, k, v = by_head.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + self.drop(self.out(mixed.transpose(1, 2).reshape(b, t, c)))
+        joined = mixed.transpose(1, 2).reshape(b, t, c)
+        x = x + self.drop(self.out(joined))
         return cast(torch.Tensor, x + self.drop(self.mlp(self.norm2(x))))
 
 
@@ -275,9 +294,12 @@ class CharTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.context = context
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.token = nn.Embedding(vocabulary, width)
+        self.place = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(TransformerBlock(width, heads, dropout) for _ in range(layers))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary)
+        # As in GPT-2: torch's own deviation of 1 would drown what the blocks add.
         nn.init.normal_(self.token.weight, std=0.02)
         nn.init.normal_(self.place.weight, std=0.02)
 
@@ -314,9 +336,11 @@ def generate_ids(
     if not all(prompts):
         raise ValueError("a prompt is empty: begin it with the id that begins a document")
     device = model.token.weight.device
-    rows = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
+    padded = [[pad] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    rows = torch.tensor(padded, device=device)
     start = torch.tensor([[longest - len(p)] for p in prompts], device=device)
     for _ in range(length):
+        # Padding on the left has negative places, which no embedding has.
         places = torch.arange(rows.shape[1], device=device) - start
         segments = torch.where(places < 0, NO_SEGMENT, 0)
         logits = model(rows, places.clamp(min=0), segments)[:, -1]
@@ -348,8 +372,10 @@ class CharLM:
             raise UsageError(
                 f"width {config.int('width')} must be a multiple of heads {config.int('heads')}"
             )
-        self._context, self._z = config.int("context"), config.float("z_loss")
-        seed, pack = config.int("seed"), config.str("layout") == "pack"
+        self._context = config.int("context")
+        self._z = config.float("z_loss")
+        seed = config.int("seed")
+        pack = config.str("layout") == "pack"
         held_out = _encode_texts(documents(2 * _VALIDATION_ROWS * self._context, mix_bits(seed, 2)))
         rows = pack_documents(
             _encode_texts(documents(config.int("corpus"), mix_bits(seed, 1))),
@@ -428,6 +454,7 @@ def score_rows(model: nn.Module, rows: TokenRows) -> tuple[torch.Tensor, int, to
 
 def perplexity(nll: float, count: int) -> float:
     """Return the exponential of the mean loss of `count` scored characters."""
+    # Above 709 it would overflow: a diverged model must not end the run by its validation.
     return math.exp(min(nll / max(1, count), 700.0))
 
 

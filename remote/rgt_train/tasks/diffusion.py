@@ -34,7 +34,9 @@ class NoiseSchedule:
     def __init__(self, kind: str, levels: int, prediction: str) -> None:
         if kind not in SCHEDULES or prediction not in PREDICTIONS:
             raise ValueError(f"unknown schedule {kind!r} or prediction {prediction!r}")
-        self.kind, self.levels, self.prediction = kind, levels, prediction
+        self.kind = kind
+        self.levels = levels
+        self.prediction = prediction
         self.alpha_bar = (
             _cosine_schedule(levels) if kind == "cosine" else _linear_schedule(levels)
         ).float()
@@ -88,17 +90,21 @@ class NoiseSchedule:
     def coefficients_at(self, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a and s of each row's level, (n, 1) each."""
         where = level.to(self.a.device)
-        return self.a[where].unsqueeze(1).to(level.device), self.s[where].unsqueeze(1).to(
-            level.device
-        )
+        a = self.a[where].unsqueeze(1)
+        s = self.s[where].unsqueeze(1)
+        return a.to(level.device), s.to(level.device)
 
     def descending_levels(self, steps: int) -> Iterator[tuple[int, int]]:
         """Yield (level, next level) from the noisiest to clean in `steps` steps; -1 means clean."""
-        levels = torch.linspace(self.levels - 1, 0, min(steps, self.levels)).round().long().tolist()
+        count = min(steps, self.levels)
+        places = torch.linspace(self.levels - 1, 0, count)
+        levels = places.round().long().tolist()
         yield from zip(levels, [*levels[1:], -1])
 
 
 def _cosine_schedule(levels: int) -> torch.Tensor:
+    # 0.008 keeps the first noise levels from being too small, 0.999 the last one from being
+    # singular (Nichol and Dhariwal 2021, section 3.2).
     place = torch.arange(levels + 1, dtype=torch.float64) / levels
     curve = torch.cos((place + 0.008) / 1.008 * math.pi / 2) ** 2
     betas = (1 - curve[1:] / curve[:-1]).clamp(max=0.999)
@@ -106,9 +112,12 @@ def _cosine_schedule(levels: int) -> torch.Tensor:
 
 
 def _linear_schedule(levels: int) -> torch.Tensor:
+    # Ho et al. have 1,000 levels from 1e-4 to 0.02: fewer levels have to add as much noise in all.
     scale = 1000 / levels
-    betas = torch.linspace(1e-4 * scale, 0.02 * scale, levels, dtype=torch.float64).clamp(max=0.999)
-    return torch.cumprod(1 - betas, dim=0)
+    first = 1e-4 * scale
+    last = 0.02 * scale
+    betas = torch.linspace(first, last, levels, dtype=torch.float64)
+    return torch.cumprod(1 - betas.clamp(max=0.999), dim=0)
 
 
 _RADIUS, _SPREAD = 4.0, 0.25
@@ -127,8 +136,10 @@ class Denoiser(nn.Module):
 
     def __init__(self, width: int, layers: int, classes: int, schedule: NoiseSchedule) -> None:
         super().__init__()
-        self.schedule, self.nothing = schedule, classes
-        self.enter, self.kind = nn.Linear(2, width), nn.Embedding(classes + 1, width)
+        self.schedule = schedule
+        self.nothing = classes
+        self.enter = nn.Linear(2, width)
+        self.kind = nn.Embedding(classes + 1, width)
         self.level = nn.Linear(32, width)
         self.layers = nn.ModuleList(
             nn.Sequential(
@@ -164,7 +175,9 @@ def sample_points(
         guidance: 1 follows the conditional model, more moves further from the unconditional one.
         generator: Source of the first noise; on the CPU.
     """
-    schedule, device = model.schedule, kinds.device
+    schedule = model.schedule
+    device = kinds.device
+    # Drawn on the CPU: a GPU's generator would give other points for the same seed.
     x = torch.randn(len(kinds), 2, generator=generator).to(device)
     # Bound of a clean coordinate: the data has unit variance, and an error at the noisiest levels
     # is multiplied by 1 / a.
@@ -201,13 +214,15 @@ class Diffusion:
         for name in ("drop_condition", "ema"):
             if config.float(name) >= 1:
                 raise UsageError(f"{name} must be below 1, not {config.float(name)}")
-        self.samples, self.ema_decay = config.int("points"), config.float("ema")
+        self.samples = config.int("points")
+        self.ema_decay = config.float("ema")
         self.schedule = NoiseSchedule(
             config.str("schedule"), config.int("timesteps"), config.str("prediction")
         )
         seed = config.int("seed")
         raw, self._kinds = _draw_clusters(self.samples, config.int("modes"), mix_bits(seed, 1))
-        self.mean, self.std = raw.mean(dim=0), float(raw.std())
+        self.mean = raw.mean(dim=0)
+        self.std = float(raw.std())
         self._train = self.normalize_points(raw)
         held_out, self._held_kinds = _draw_clusters(
             _VALIDATION, config.int("modes"), mix_bits(seed, 2)
@@ -235,7 +250,8 @@ class Diffusion:
         device: torch.device,
     ) -> torch.Tensor:
         """Return the weighted mean square error at random levels; the class is sometimes hidden."""
-        clean, kinds = self._train[indices].to(device), self._kinds[indices].to(device)
+        clean = self._train[indices].to(device)
+        kinds = self._kinds[indices].to(device)
         hidden = torch.rand(len(indices), device=device) < self._config.float("drop_condition")
         kinds = torch.where(hidden, self._config.int("modes"), kinds)
         level = torch.randint(self.schedule.levels, (len(indices),), device=device)
@@ -248,6 +264,7 @@ class Diffusion:
         for start in range(0, _VALIDATION, 256):
             clean = self._held_out[start : start + 256]
             noise = torch.randn(clean.shape, generator=generator).to(device)
+            # Every level equally often: drawn ones would leave some out.
             level = torch.arange(len(clean), device=device) % self.schedule.levels
             kinds = self._held_kinds[start : start + 256].to(device)
             errors = self._squared_errors(model, clean.to(device), kinds, noise, level)
@@ -264,13 +281,13 @@ class Diffusion:
         kinds = torch.arange(samples) % self._config.int("modes")
         points = self.draw_points(cast(Denoiser, model), kinds.to(device))
         centres = _mode_centres(self._config.int("modes"))[kinds]
+        held_out = self.denormalize_points(self._held_out[:samples])
+        # Three deviations in each of the two directions.
+        farthest = 3 * _SPREAD * math.sqrt(2)
+        hits = (points - centres).norm(dim=1) < farthest
         return {
-            "sample_distance": energy_distance(
-                points, self.denormalize_points(self._held_out[:samples])
-            ),
-            "sample_hits": float(
-                ((points - centres).norm(dim=1) < 3 * _SPREAD * math.sqrt(2)).float().mean()
-            ),
+            "sample_distance": energy_distance(points, held_out),
+            "sample_hits": float(hits.float().mean()),
         }
 
     def draw_points(
@@ -283,9 +300,8 @@ class Diffusion:
             strength = c.float("guidance")
         else:
             strength = guidance
-        return self.denormalize_points(
-            sample_points(model, kinds, c.int("sample_steps"), strength, generator).cpu()
-        )
+        points = sample_points(model, kinds, c.int("sample_steps"), strength, generator)
+        return self.denormalize_points(points.cpu())
 
     def _squared_errors(
         self,
@@ -295,16 +311,18 @@ class Diffusion:
         noise: torch.Tensor,
         level: torch.Tensor,
     ) -> torch.Tensor:
-        predicted = model(self.schedule.add_noise(clean, noise, level), level, kinds)
-        return cast(
-            torch.Tensor, (predicted - self.schedule.prediction_target(clean, noise, level)) ** 2
-        )
+        noised = self.schedule.add_noise(clean, noise, level)
+        predicted = model(noised, level, kinds)
+        target = self.schedule.prediction_target(clean, noise, level)
+        return cast(torch.Tensor, (predicted - target) ** 2)
 
 
 def energy_distance(left: torch.Tensor, right: torch.Tensor) -> float:
     """Return the energy distance of two samples (Székely and Rizzo 2013), 0 for the same distribution."""
     apart = torch.cdist(left, right).mean()
-    return float(2 * apart - torch.cdist(left, left).mean() - torch.cdist(right, right).mean())
+    within_left = torch.cdist(left, left).mean()
+    within_right = torch.cdist(right, right).mean()
+    return float(2 * apart - within_left - within_right)
 
 
 def _mode_centres(modes: int) -> torch.Tensor:

@@ -29,17 +29,20 @@ def draw_shapes(
         rarity: How much rarer each shape is than the previous one, from 0 to below 1.
     """
     axis = torch.arange(size, dtype=torch.float32)
-    images, labels = (
-        torch.empty(len(seeds), 1, size, size),
-        torch.empty(len(seeds), dtype=torch.int64),
-    )
+    images = torch.empty(len(seeds), 1, size, size)
+    labels = torch.empty(len(seeds), dtype=torch.int64)
     odds = [(1 - rarity) ** kind for kind in range(len(SHAPES))]
     for row, seed in enumerate(seeds):
+        # A generator per image: the same image for any order and number of workers.
         throw = random.Random(seed)
         kind = _pick_shape(throw.random(), odds)
         radius = size * (0.15 + 0.2 * throw.random())
-        y, x = (radius + throw.random() * (size - 1 - 2 * radius) for _ in range(2))
-        dy, dx = (axis - y).abs().unsqueeze(1), (axis - x).abs().unsqueeze(0)
+        room = size - 1 - 2 * radius
+        # Other draws, or these in another order, would make other images of the same seeds.
+        y = radius + throw.random() * room
+        x = radius + throw.random() * room
+        dy = (axis - y).abs().unsqueeze(1)
+        dx = (axis - x).abs().unsqueeze(0)
         far = (dy * dy + dx * dx).sqrt()
         shape = SHAPES[kind]
         if shape == "disc":
@@ -83,19 +86,25 @@ class SyncedBatchNorm(nn.BatchNorm2d):
         from torch.distributed.nn.functional import all_reduce
 
         count = images.new_tensor([images.numel() / images.size(1)])
-        sums = all_reduce(torch.cat([images.sum((0, 2, 3)), count]))  # type: ignore[no-untyped-call]
+        own = torch.cat([images.sum((0, 2, 3)), count])
+        sums = all_reduce(own)  # type: ignore[no-untyped-call]
         count = sums[-1]
-        apart = images - (sums[:-1] / count).view(1, -1, 1, 1)
+        mean = sums[:-1] / count
+        apart = images - mean.view(1, -1, 1, 1)
         # The mean first, then the deviations from it: the difference of squares loses digits.
-        variance = all_reduce((apart * apart).sum((0, 2, 3))) / count  # type: ignore[no-untyped-call]
+        squares = (apart * apart).sum((0, 2, 3))
+        variance = all_reduce(squares) / count  # type: ignore[no-untyped-call]
         with torch.no_grad():
             assert self.running_mean is not None and self.running_var is not None
             assert self.num_batches_tracked is not None and self.momentum is not None
             self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(sums[:-1] / count, self.momentum)
-            self.running_var.lerp_(variance * count / (count - 1), self.momentum)
+            self.running_mean.lerp_(mean, self.momentum)
+            # Unbiased in the running average, biased in the step, as torch's own batch norm.
+            unbiased = variance * count / (count - 1)
+            self.running_var.lerp_(unbiased, self.momentum)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        return cast(torch.Tensor, apart * scale.view(1, -1, 1, 1) + self.bias.view(1, -1, 1, 1))
+        scaled = apart * scale.view(1, -1, 1, 1)
+        return cast(torch.Tensor, scaled + self.bias.view(1, -1, 1, 1))
 
 
 class ShapeNet(nn.Module):
@@ -109,18 +118,20 @@ class ShapeNet(nn.Module):
 
     def __init__(self, width: int, dropout: float, norm: str = "batch") -> None:
         super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(1, width, 3, padding=1), _norm_layer(norm, width)
-        self.conv2, self.norm2 = (
-            nn.Conv2d(width, 2 * width, 3, padding=1),
-            _norm_layer(norm, 2 * width),
-        )
-        self.drop, self.head = nn.Dropout(dropout), nn.Linear(2 * width, len(SHAPES))
+        self.conv1 = nn.Conv2d(1, width, 3, padding=1)
+        self.norm1 = _norm_layer(norm, width)
+        self.conv2 = nn.Conv2d(width, 2 * width, 3, padding=1)
+        self.norm2 = _norm_layer(norm, 2 * width)
+        self.drop = nn.Dropout(dropout)
+        self.head = nn.Linear(2 * width, len(SHAPES))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Map images (batch, 1, size, size) to logits (batch, 4)."""
-        x = functional.max_pool2d(torch.relu(self.norm1(self.conv1(images))), 2)
-        x = torch.relu(self.norm2(self.conv2(x))).amax(dim=(2, 3))
-        return cast(torch.Tensor, self.head(self.drop(x)))
+        first = torch.relu(self.norm1(self.conv1(images)))
+        halved = functional.max_pool2d(first, 2)
+        second = torch.relu(self.norm2(self.conv2(halved)))
+        pooled = second.amax(dim=(2, 3))
+        return cast(torch.Tensor, self.head(self.drop(pooled)))
 
 
 class ImageClassifier:
@@ -151,7 +162,8 @@ class ImageClassifier:
         self._seed = config.int("seed")
         # Statistics of training images alone, used for every image.
         images, labels = self._draw_images(self._train_seeds(range(min(_MEASURED, self.samples))))
-        self.mean, self.std = float(images.mean()), float(images.std())
+        self.mean = float(images.mean())
+        self.std = float(images.std())
         if config.bool("balance"):
             self.class_weights = _balanced_weights(labels)
         else:
@@ -164,7 +176,8 @@ class ImageClassifier:
     @property
     def norm_kind(self) -> str:
         """``batch``, ``sync`` or ``group``: the value chosen by the config, with ``auto`` resolved."""
-        chosen, batch = self._config.str("norm"), self._config.int("batch")
+        chosen = self._config.str("norm")
+        batch = self._config.int("batch")
         if chosen != "auto":
             return chosen
         # Minimum images of a batch, over all ranks, for which ``auto`` chooses batch normalisation.
@@ -183,7 +196,11 @@ class ImageClassifier:
         """Return `images` flipped, each by its own seed; for the training only."""
         turned = images.clone()
         for row, bits in enumerate(seeds):
-            axes = [axis for axis, bit in ((-1, 1), (-2, 2)) if bits & bit]
+            axes = []
+            if bits & 1:
+                axes.append(-1)
+            if bits & 2:
+                axes.append(-2)
             if axes:
                 turned[row] = images[row].flip(axes)
         return turned
@@ -219,7 +236,8 @@ class ImageClassifier:
 
     def scores(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the accuracy, and the mean accuracy of the classes, rare ones included."""
-        right, seen = torch.zeros(len(SHAPES)), torch.zeros(len(SHAPES))
+        right = torch.zeros(len(SHAPES))
+        seen = torch.zeros(len(SHAPES))
         for logits, labels in self._held_out(model, device):
             hit = (logits.argmax(dim=1) == labels).float().cpu()
             right.index_add_(0, labels.cpu(), hit)

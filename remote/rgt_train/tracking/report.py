@@ -53,13 +53,18 @@ class SinkLaunch:
         group: str = "",
         tags: Sequence[str] = (),
     ) -> None:
-        self.out, self.step, self.settings, self.project = out, step, dict(settings), project
-        self.group, self.tags = group, list(tags)
+        self.out = out
+        self.step = step
+        self.settings = dict(settings)
+        self.project = project
+        self.group = group
+        self.tags = list(tags)
 
     @property
     def run_identity(self) -> str:
         """A name shared by all launches of this run directory."""
-        digest = hashlib.sha256(os.path.realpath(self.out).encode()).hexdigest()[:8]
+        path = os.path.realpath(self.out).encode()
+        digest = hashlib.sha256(path).hexdigest()[:8]
         return f"{os.path.basename(self.out)}-{digest}"
 
 
@@ -217,7 +222,10 @@ class GuardedSink:
     """
 
     def __init__(self, name: str, sink: PointSink, say: Callable[[str], None]) -> None:
-        self._name, self._sink, self._say, self._on = name, sink, say, True
+        self._name = name
+        self._sink = sink
+        self._say = say
+        self._on = True
 
     def record_point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
         """Forward the point."""
@@ -277,7 +285,8 @@ class RunReport:
     def record_point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
-        names, numbers = tuple(values), tuple(values.values())
+        names = tuple(values)
+        numbers = tuple(values.values())
         if {*map(type, numbers)} <= _NUMBERS and _is_sum_finite(numbers):
             # JSON of the usual point, in a third of the time of an encoder
             template = self._templates.get(names)
@@ -399,7 +408,8 @@ class PatchedCrc:
         self.tables: list[list[int]] = []
         wanted = set(places)
         bits = [TABLE[1 << bit] for bit in range(8)]  # contribution of each bit of the last byte
-        for place in range(len(template) - 1, (min(wanted) if wanted else len(template)) - 1, -1):
+        first = min(wanted, default=len(template))
+        for place in range(len(template) - 1, first - 1, -1):
             if place in wanted:
                 self.tables.append(_byte_table(bits))
             bits = [
@@ -485,7 +495,10 @@ class _EventTemplate:
 
     def __init__(self, tags: tuple[str, ...], step_size: int) -> None:
         values = [b"\x0a" + _with_length(tag.encode()) + b"\x15" for tag in tags]
-        summary_size = sum(1 + len(_encode_varint(len(v) + 4)) + len(v) + 4 for v in values)
+        summary_size = 0
+        for value in values:
+            size = len(value) + 4
+            summary_size += 1 + len(_encode_varint(size)) + size
         pieces = [
             b"\x09",
             bytes(8),

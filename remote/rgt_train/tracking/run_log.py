@@ -118,8 +118,17 @@ class RunLog:
 
         `log_every` is the number of steps between logged ones.
         """
-        self._append_entry({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
-                   "log_every": log_every, "time": time.time()})  # fmt: skip
+        self._append_entry(
+            {
+                "event": "start",
+                "attempt": self.attempt,
+                "step": step,
+                "pid": os.getpid(),
+                "nodes": nodes,
+                "log_every": log_every,
+                "time": time.time(),
+            }
+        )
 
     def record_alive(self, step: int) -> None:
         """Record a sign of life (after each checkpoint: frequent enough, and bounded)."""
@@ -171,18 +180,23 @@ def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
     for line in lines:
         try:
             entry = json.loads(line)
-            event, at, nodes = entry["event"], float(entry["time"]), int(entry.get("nodes", 1))
-            step, log_every = int(entry.get("step", 0)), entry.get("log_every")
+            event = entry["event"]
+            at = float(entry["time"])
+            nodes = int(entry.get("nodes", 1))
+            step = int(entry.get("step", 0))
+            log_every = entry.get("log_every")
         except (ValueError, KeyError, TypeError, OverflowError):
             continue
         if event == "start":
-            spans.append(
-                _AttemptSpan(at, at, nodes, step, log_every if isinstance(log_every, int) else None)
-            )
+            if not isinstance(log_every, int):
+                log_every = None
+            spans.append(_AttemptSpan(at, at, nodes, step, log_every))
         elif event == "late":
-            late.append((int(entry.get("attempt", 0)), step, str(entry.get("words", ""))))
+            attempt = int(entry.get("attempt", 0))
+            late.append((attempt, step, str(entry.get("words", ""))))
         elif spans and event in ("alive", "end"):
-            spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
+            spans[-1].end = at
+            spans[-1].step = max(step, spans[-1].step)
             if event == "end":
                 spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
@@ -190,12 +204,12 @@ def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
     # Killed: the last metric shows better than the last save how long it lived.
     if spans[-1].cause is None and last_seen is not None:
         spans[-1].end = max(spans[-1].end, last_seen)
+    # A clock may step back.
+    up_s = sum(max(0.0, span.end - span.begin) * span.nodes for span in spans)
     return AttemptHistory(
         attempts=len(spans),
         cause=spans[-1].cause or "killed",
-        up_s=sum(
-            max(0.0, span.end - span.begin) * span.nodes for span in spans
-        ),  # a clock may step back
+        up_s=up_s,
         failures=sum(span.cause not in WANTED for span in spans),
         step=spans[-1].step,
         log_every=spans[-1].log_every,

@@ -54,6 +54,7 @@ class Board:
         self._runs, self.settings, self.selected = tuple(runs), settings, selected
         self._by_key = {each.key: each.run for each in runs}
         for key in self._by_key:
+            # A run keeps its number, and so its colour, when others come and go.
             self._numbers.setdefault(key, len(self._numbers))
         needed: set[tuple[RunKey, str]] = set()
         for key, run in self._by_key.items():
@@ -62,6 +63,7 @@ class Board:
                 trace = self._traces.setdefault((key, name), CurveTrace())
                 # `feed` is on the left, because it must run even if something has changed already.
                 changed = trace.feed(run.series[name]) or changed
+        # Traces of other metrics hold all points of a run: a key that goes back makes them again.
         for gone in self._traces.keys() - needed:
             del self._traces[gone]
             changed = True
@@ -209,20 +211,27 @@ class Board:
                 for name in EVALUATIONS
                 if name != self.settings.metric and (key, name) in self._traces
             ]
+            tag = ""
+            if len(shown) > 1:
+                tag = run_tag(number)
+            knots_of_run = None
+            if evaluations:
+                knots_of_run = evaluations[0]
+            best = None
+            if self.settings.best and (few or key == self.selected):
+                best = self.best_point(key)
             curves.append(
                 PlotCurve(
                     self._traces[key, self.settings.metric],
                     number,
                     tuple(float(resume.step) for resume in self._by_key[key].resumes),
                     note_gaps=few,
-                    tag=run_tag(number) if len(shown) > 1 else "",
+                    tag=tag,
                     keep=self.settings.smooth,
                     dash=number % len(DASHES),
                     knots=self.find_knots(key),
-                    evaluations=evaluations[0] if evaluations else None,
-                    best=self.best_point(key)
-                    if self.settings.best and (few or key == self.selected)
-                    else None,
+                    evaluations=knots_of_run,
+                    best=best,
                 )
             )
         return curves

@@ -168,7 +168,10 @@ def moving_average(
     size = len(values)
     if not size:
         return values.copy(), total
-    sums = (_in_blocks if np.abs(values).max() < LARGEST else _one_by_one)(values, keep, total)
+    compute = _one_by_one
+    if np.abs(values).max() < LARGEST:
+        compute = _in_blocks
+    sums = compute(values, keep, total)
     last = float(sums[-1])
     # After a few thousand values the correction is exactly 1.
     young = max(0, min(size, int(-40.0 / np.log(keep)) + 1 - count))
@@ -250,7 +253,10 @@ class RunningAverage:
         fresh = raw[start:]
         finite = np.isfinite(fresh)
         whole = bool(finite.all())
-        means, total = moving_average(fresh if whole else fresh[finite], self.keep, total, count)
+        counted = fresh
+        if not whole:
+            counted = fresh[finite]
+        means, total = moving_average(counted, self.keep, total, count)
         self._ys = grow_array(self._ys, start, len(raw))
         if whole:
             self._ys[start : len(raw)] = means

@@ -330,29 +330,35 @@ def _column_of_step(curve: PlotCurve, frame: PlotFrame, step: float) -> int:
 def _draw_marks(
     canvas: Canvas, curve: PlotCurve, frame: PlotFrame, scale: ValueScale, ascii_only: bool
 ) -> None:
+    glyph = "○"
+    if ascii_only:
+        glyph = "o"
     for x, value in drawn_points(curve, frame.window):
         canvas.put_text(
-            frame.column_of(x),
-            _cell_row(scale, value, canvas.height),
-            "o" if ascii_only else "○",
-            curve.style_id,
+            frame.column_of(x), _cell_row(scale, value, canvas.height), glyph, curve.style_id
         )
     if curve.best is not None:
         step, value = curve.best
+        glyph = "★"
+        if ascii_only:
+            glyph = "B"
         canvas.put_text(
             _column_of_step(curve, frame, step),
             _cell_row(scale, value, canvas.height),
-            "B" if ascii_only else "★",
+            glyph,
             curve.style_id,
         )
     _end_tag(canvas, curve, frame, scale)
+    glyph = "⇡"
+    if ascii_only:
+        glyph = "^"
     for step in curve.resumes:
         found = curve.trace.value_at(step, curve.keep)
         if found is not None and math.isfinite(found):
             canvas.put_text(
                 _column_of_step(curve, frame, step),
                 _cell_row(scale, found, canvas.height),
-                "^" if ascii_only else "⇡",
+                glyph,
                 curve.style_id,
             )
     for gap in curve.trace.gaps:
@@ -363,9 +369,13 @@ def _draw_marks(
         else:
             beside = scale.high
         row = min(max(_cell_row(scale, beside, canvas.height), 0), canvas.height - 1)
-        canvas.put_text(
-            column, row, "X" if ascii_only else "╳", curve.style_id + 1 if gap.lost else GAP
-        )
+        glyph = "╳"
+        if ascii_only:
+            glyph = "X"
+        style = GAP
+        if gap.lost:
+            style = curve.style_id + 1
+        canvas.put_text(column, row, glyph, style)
         note = f"{gap.kind} at {gap.first:,.0f}"
         if curve.note_gaps and not gap.lost and 0 <= column < canvas.width:
             _write_note(canvas, column, row, note)
@@ -432,9 +442,15 @@ def _crosshair(
     if cross is None:
         return
     column = frame.column_of(cross)
+    glyph = "│"
+    if ascii_only:
+        glyph = "|"
     for row in range(canvas.height):
         # The crosshair must not hide a curve.
-        canvas.put_text(column, row, "|" if ascii_only else "│", CROSS, over=False)
+        canvas.put_text(column, row, glyph, CROSS, over=False)
+    glyph = "●"
+    if ascii_only:
+        glyph = "O"
     for curve in curves:
         step = curve.step_of(cross)
         if step is not None:
@@ -442,12 +458,7 @@ def _crosshair(
         else:
             value = None
         if value is not None and math.isfinite(value):
-            canvas.put_text(
-                column,
-                _cell_row(scale, value, canvas.height),
-                "O" if ascii_only else "●",
-                curve.style_id,
-            )
+            canvas.put_text(column, _cell_row(scale, value, canvas.height), glyph, curve.style_id)
 
 
 UNITS = {XAxis.SINCE: "time", XAxis.CLOCK: "time"}

@@ -180,9 +180,10 @@ def _mark_elements(
         add_mark(step, curve.trace.value_at(step, curve.keep), "⇡", colour)
     for gap in curve.trace.gaps:
         if not gap.lost:
-            add_mark(
-                gap.first, gap.beside if gap.beside is not None else scale.high, "✕", "#8a5f00"
-            )
+            height = scale.high
+            if gap.beside is not None:
+                height = gap.beside
+            add_mark(gap.first, height, "✕", "#8a5f00")
     if curve.best is not None:
         add_mark(*curve.best, "★", colour)
     return out

@@ -209,12 +209,14 @@ class CurveTrace:
             fresh = self._ys[looked : self._size]
             if np.isfinite(fresh).any():
                 place = looked + int(np.nanargmax(fresh) if highest else np.nanargmin(fresh))
-                better = found is None or (
-                    self._ys[place] > self._ys[found]
-                    if highest
-                    else self._ys[place] < self._ys[found]
-                )
-                found = place if better else found
+                if found is None:
+                    better = True
+                elif highest:
+                    better = self._ys[place] > self._ys[found]
+                else:
+                    better = self._ys[place] < self._ys[found]
+                if better:
+                    found = place
             self._best[highest] = self._size, found
         if found is None:
             return None
@@ -329,7 +331,10 @@ class AxisKnots:
         xs = np.maximum.accumulate(xs)  # a clock that was set back must not make a run go backwards
         rising = np.concatenate([[True], np.diff(xs) > 0])
         steps, xs = steps[rising], xs[rising]
-        return cls(steps, xs - xs[0] if from_zero else xs)
+        moved = xs
+        if from_zero:
+            moved = xs - xs[0]
+        return cls(steps, moved)
 
     def x_of(self, step: float) -> float | None:
         """Return the x value of a step; None outside the logged range."""

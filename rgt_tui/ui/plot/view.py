@@ -248,7 +248,10 @@ class PlotSettings(FrozenStruct):
     def isolate_run(self, run: RunKey, runs: Iterable[RunKey]) -> PlotSettings:
         """Show only one run; if only that one is shown, show all."""
         others = frozenset(runs) - {run}
-        return replace(self, hidden=frozenset() if self.hidden == others else others)
+        hidden = others
+        if self.hidden == others:
+            hidden = frozenset()
+        return replace(self, hidden=hidden)
 
 
 def metrics_of(runs: Iterable[RunState]) -> list[str]:

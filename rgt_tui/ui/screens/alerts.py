@@ -109,11 +109,11 @@ def row_line(row: AlertRow, names: int, now: float) -> Line:
         )
     head = f"{fit_name(row.box, names)}  {fit_text(since, 6, right=True)}  "
     muted = "muted  " if alert.muted else ""
+    text_tone = Tone.TEXT
+    if alert.muted:
+        text_tone = Tone.DIM
     return make_line(
-        Span(f" {mark} ", tone),
-        dim_span(head),
-        dim_span(muted),
-        Span(alert.text, Tone.DIM if alert.muted else Tone.TEXT),
+        Span(f" {mark} ", tone), dim_span(head), dim_span(muted), Span(alert.text, text_tone)
     )
 
 
@@ -133,8 +133,10 @@ def detail_lines(row: AlertRow, width: int, now: float, *, said: bool) -> list[L
     alert = row.alert
     if said or row.finding is not None:
         out = []
+    elif row.ended_at is None:
+        out = label_lines("now", alert.text, width, most=4)
     else:
-        out = label_lines("now" if row.ended_at is None else "was", alert.text, width, most=4)
+        out = label_lines("was", alert.text, width, most=4)
     if row.began_at is not None:
         out += label_lines("since", _time_and_age(row.began_at, now), width)
     if row.before[0]:
@@ -175,6 +177,7 @@ def ended_rows(rows: Iterable[Happening], most: int = MOST_ENDED) -> list[AlertR
         if row.level in ORDER:
             # From the first one: a warning that becomes an error is one alert.
             began.setdefault(key, row)
+        # An end without a begin in these events: its text is unknown, so it is not listed.
         elif row.about and (first := began.pop(key, None)) is not None:
             alert = Alert(row.about, first.level, first.text, since=first.at)
             out.append(AlertRow(row.box, alert, ended_at=row.at))
@@ -242,6 +245,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
                 Happening(place, event.at, event.box, event.text, event.level, event.about)
                 for place, event in enumerate(state.events)
             )
+        # Read at once if the clock was set back.
         elif not 0.0 <= now - self._asked_at < every_seconds:
             self._asked_at = now
             self.read_ended()
@@ -268,11 +272,10 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             return story_section(told, name, width, height, now)
 
         picked = self.picked_alert
-        self.show_context(
-            None if picked is None else picked.box,
-            self.main_list.wanted_height(self.size.width),
-            make_story,
-        )
+        box_name = None
+        if picked is not None:
+            box_name = picked.box
+        self.show_context(box_name, self.main_list.wanted_height(self.size.width), make_story)
 
     def on_resize(self, event: events.Resize) -> None:
         """Divide the room for the new size."""
@@ -287,6 +290,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
         if not boxes:
             return translate("no box is watched")
+        # No alert of a box that sends nothing proves nothing.
         unknown = sum(self.verdict(box).health in UNKNOWN for box in boxes)
         if not unknown:
             return translate("nothing is wrong")
@@ -344,6 +348,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         except Exception as error:
             self.hint(translate("the history cannot be read: {error}", error=error))
             return
+        # Unchanged rows are not drawn again, because this is read every few seconds.
         if found.rows != self._happened:
             self._happened = found.rows
             self.redraw_now()
@@ -356,17 +361,14 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
             told = how_many(len(rows) - ended, "alert")
         else:
             told = self._calm_text(state)
+        if self._shows_ended:
+            hint = translate("   {ended} ended", ended=ended)
+        else:
+            hint = translate("   {key} shows the ended ones", key=key_for("alerts.ended"))
         return [
             (
                 1,
-                make_line(
-                    Span(told),
-                    dim_span(
-                        translate("   {ended} ended", ended=ended)
-                        if self._shows_ended
-                        else translate("   {key} shows the ended ones", key=key_for("alerts.ended"))
-                    ),
-                ),
+                make_line(Span(told), dim_span(hint)),
             )
         ]
 

@@ -155,11 +155,12 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         rows = [
             ListRow(key, audit_row(one, names, self.size.width)) for key, one in self._lines.items()
         ]
-        empty = self._trouble or (
-            translate("reading the audit log")
-            if self._chain is None
-            else translate("no billing action has been tried yet")
-        )
+        if self._trouble:
+            empty = self._trouble
+        elif self._chain is None:
+            empty = translate("reading the audit log")
+        else:
+            empty = translate("no billing action has been tried yet")
         why = [
             make_line(" ", *row) for row in wrap_text(empty, max(20, self.size.width - 2), Tone.DIM)
         ]
@@ -213,13 +214,13 @@ class AuditScreen(MoveKeys, FleetAwareScreen):
         # An empty log proves nothing.
         if not self._chain.lines:
             mark = Span("")
+        tone = Tone.TEXT
+        if bad:
+            tone = Tone.TROUBLE
         return [
             (
                 1,
-                make_line(
-                    mark,
-                    Span(describe_chain_check(self._chain), Tone.TROUBLE if bad else Tone.TEXT),
-                ),
+                make_line(mark, Span(describe_chain_check(self._chain), tone)),
             )
         ]
 

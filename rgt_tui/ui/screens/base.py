@@ -347,6 +347,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if command.dangerous and getattr(self.app, "readonly", False):
             return translate("rgt was started with --readonly")
         lacking = next((need for need in command.needs if not self.meets_need(need)), None)
+        # Only the fleet knows whether it is a replay or an earlier moment.
         if lacking == "live":
             return self.fleet.why_nothing
         if lacking is None:
@@ -510,11 +511,9 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             boxes = state.boxes
         else:
             boxes = tuple(b for b in state.boxes if b.spec.name == self.box_name)
-        sim = (
-            (translate("SIM GPU"),)
-            if any(g.sim for b in boxes if b.sample for g in b.sample.gpus)
-            else ()
-        )
+        sim: tuple[str, ...] = ()
+        if any(g.sim for b in boxes if b.sample for g in b.sample.gpus):
+            sim = (translate("SIM GPU"),)
         if self._is_past:
             return (*sim, translate("PAST read only"))
         if not self._replays:
@@ -563,6 +562,7 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             False  # styles were applied when it was mounted, and at each change of the theme since
         )
         if self.has_fleet:
+            # The box on the screen is sampled faster than the others.
             self.fleet.focus_box(self.box_name)
         app = cast("Dashboard", self.app)
         if self.fleet_state is not None and len(self.fleet_state.boxes) > self.AT_ONCE:
@@ -588,7 +588,10 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
             box = here
         else:
             box = None
-        cast("Dashboard", self.app).return_to("box" if box else "fleet", box)
+        screen = "fleet"
+        if box:
+            screen = "box"
+        cast("Dashboard", self.app).return_to(screen, box)
 
     def action_back(self) -> None:
         """Go back one screen."""
@@ -636,11 +639,10 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if self.copy_marked(self.hint):
             return
         copied = self.to_copy()
-        self.hint(
-            translate("nothing to copy here")
-            if copied is None
-            else copy_to_clipboard(self.app, copied)
-        )
+        if copied is None:
+            self.hint(translate("nothing to copy here"))
+        else:
+            self.hint(copy_to_clipboard(self.app, copied))
 
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next retry."""
@@ -664,15 +666,16 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         paused = box.link is not LinkState.PAUSED
         self.fleet.set_box_paused(box.spec.name, paused)
         name = box.spec.name
-        self.hint(
-            translate(
-                "disconnected from {name}; its training continues; {key} reconnects",
-                name=name,
-                key=key_for("box.pause"),
+        if paused:
+            self.hint(
+                translate(
+                    "disconnected from {name}; its training continues; {key} reconnects",
+                    name=name,
+                    key=key_for("box.pause"),
+                )
             )
-            if paused
-            else translate("connecting to {name}", name=name)
-        )
+        else:
+            self.hint(translate("connecting to {name}", name=name))
 
     def action_interval(self) -> None:
         """Use the next sampling interval."""
@@ -780,11 +783,10 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         if not self._is_replay():
             return
         self.fleet.set_playback_paused(not self.fleet.is_playback_paused)
-        self.hint(
-            translate("paused; {key} resumes", key=key_for("replay.hold"))
-            if self.fleet.is_playback_paused
-            else translate("resumed")
-        )
+        if self.fleet.is_playback_paused:
+            self.hint(translate("paused; {key} resumes", key=key_for("replay.hold")))
+        else:
+            self.hint(translate("resumed"))
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:

@@ -76,9 +76,10 @@ def place_panes(width: int, height: int, wants: WantedHeights) -> dict[str, Regi
     if width >= 110:
         return _place_side_by_side(width, height, wants)
     # Without room for both, the history takes the place of the log.
-    found = (_place_above_log if width >= 76 and height >= 16 else _place_stacked)(
-        width, height, wants
-    )
+    layout = _place_stacked
+    if width >= 76 and height >= 16:
+        layout = _place_above_log
+    found = layout(width, height, wants)
     if wants.past:
         found["past"] = found.pop("log")
     return found
@@ -96,7 +97,10 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
         y += tall
     shown = wants.curve and width >= CURVE_FROM
     tall_curve = 12
-    tall = min(max(wants.queue, tall_curve if shown else 0), max(3, (height - y) * 2 // 5))
+    curve_rows = 0
+    if shown:
+        curve_rows = tall_curve
+    tall = min(max(wants.queue, curve_rows), max(3, (height - y) * 2 // 5))
     # Height of the loss plot, and its minimum.
     least_curve = 8
     curve = 0
@@ -109,6 +113,7 @@ def _place_side_by_side(width: int, height: int, wants: WantedHeights) -> dict[s
     # Minimum lines for history and log, one above the other.
     least_both = 12
     tight = height - y < least_both
+    # A history without a request never takes the room of the log.
     if wants.past and (wants.asked or not tight):
         half = max((height - y) // 2, min(wants.past_least, height - y - LEAST_LOG))
         if tight:
@@ -145,7 +150,11 @@ def _place_stacked(width: int, height: int, wants: WantedHeights) -> dict[str, R
     first, tall = (
         ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
     )
-    tall = min(tall, max(3, height // 2 if wants.trouble else height // 3))
+    if wants.trouble:
+        most = height // 2
+    else:
+        most = height // 3
+    tall = min(tall, max(3, most))
     out[first] = Region(0, 0, width, tall)
     log = max(3, height // 3)
     middle = max(0, min(wants.vitals, height - tall - log))
@@ -265,9 +274,10 @@ class BoxScreen(LogKeys):
                 if over:
                     return [PaneSection(make_line(translate("what was wrong")), over)]
                 return []
-            why = why_lines(
-                row, width, now, brief=True, marked="" if step is None else step.fix.command or ""
-            )
+            marked = ""
+            if step is not None:
+                marked = step.fix.command or ""
+            why = why_lines(row, width, now, brief=True, marked=marked)
             if step is None:
                 hint = EMPTY
             else:
@@ -296,9 +306,10 @@ class BoxScreen(LogKeys):
                 )
             ]
         )
-        self.query_one(LossPane).show_box(
-            box if self._has_curve(box) else None, stale=row.verdict.stale
-        )
+        shown_box = None
+        if self._has_curve(box):
+            shown_box = box
+        self.query_one(LossPane).show_box(shown_box, stale=row.verdict.stale)
         self.show_log(box, now)
         self._arrange_panes()
 
@@ -327,15 +338,21 @@ class BoxScreen(LogKeys):
             side = size.width - left_of(size.width)
         else:
             side = size.width
+        make_past = None
+        if self.span_index is not None and box is not None:
+            make_past = partial(past_room, box)
+        past_least = 0
+        if box is not None:
+            past_least = past_height(box)
         wants = WantedHeights(
             # 44 is the least width of the vitals, see `left_of`.
             vitals.wanted_height(44),
             trouble.wanted_height(side),
             queue.wanted_height(side),
-            None if self.span_index is None or box is None else partial(past_room, box),
+            make_past,
             self._span is not None,
             box is not None and self._has_curve(box),
-            past_least=0 if box is None else past_height(box),
+            past_least=past_least,
         )
         regions = place_panes(size.width, size.height, wants)
         for name in self.PANES:
@@ -432,15 +449,16 @@ class BoxScreen(LogKeys):
         # The pane with the focus may have been hidden.
         if not self.log_pane.display or self.span_index is None:
             self.set_focus(self.main_widget())
-        self.hint(
-            translate("the log alone")
-            if self.span_index is None
-            else translate(
-                "the last {spans}; {key} shows the next",
-                spans=SPANS[self.span_index][0],
-                key=key_for("box.history"),
+        if self.span_index is None:
+            self.hint(translate("the log alone"))
+        else:
+            self.hint(
+                translate(
+                    "the last {spans}; {key} shows the next",
+                    spans=SPANS[self.span_index][0],
+                    key=key_for("box.history"),
+                )
             )
-        )
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out for the new size."""

@@ -160,10 +160,11 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             if not dry or option is not None:
                 succeeded = await self._run_words(named) and succeeded
         if not dry:
-            self._show_line(
-                translate("done") if succeeded else translate("not all of it succeeded"),
-                Tone.STRONG,
-            )
+            if succeeded:
+                last_text = translate("done")
+            else:
+                last_text = translate("not all of it succeeded")
+            self._show_line(last_text, Tone.STRONG)
         elif succeeded:
             self._previewed = text
             self._show_line(translate("enter again runs it"), Tone.ACCENT)

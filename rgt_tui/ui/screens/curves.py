@@ -63,6 +63,7 @@ def listed_runs(boxes: Iterable[BoxState], here: str | None) -> tuple[list[Shown
     newest = sorted(found, key=lambda each: each.run.progressed_at or 0.0, reverse=True)[
         :most_listed
     ]
+    # The order of the list stays: colours and numbers depend on it.
     kept = {each.key for each in newest}
     return [each for each in found if each.key in kept], len(found) - len(kept)
 
@@ -170,6 +171,7 @@ class CurvesScreen(FleetAwareScreen):
         runs, self._left_out = listed_runs(
             (box for box in boxes.values() if self._is_box_shown(box.spec.name)), self.box_name
         )
+        # The pinned run stays for comparison, also when its box is no longer among those shown.
         if pinned is not None and not self._is_box_shown(pinned.box) and pinned.box in boxes:
             runs += [
                 ShownRun(pinned.box, run)
@@ -185,6 +187,7 @@ class CurvesScreen(FleetAwareScreen):
         if self.grid:
             self._show_grid(runs)
             return
+        # Most states bring no new point: the plot is left as it is.
         if changed or self.plot_widget.drawn_frame is None:
             self.plot_widget.show_board(
                 self.board,
@@ -327,7 +330,10 @@ class CurvesScreen(FleetAwareScreen):
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return metric, axes, smoothing and decimation."""
         box = self.box_state
-        heard = heard_part(box, None if box is None else self.verdict(box))
+        verdict = None
+        if box is not None:
+            verdict = self.verdict(box)
+        heard = heard_part(box, verdict)
         return [
             *heard,
             *curve_parts(
@@ -449,12 +455,13 @@ class CurvesScreen(FleetAwareScreen):
                 one.log for one in box.found if one.name == each.run.name
             ]
             log = next((path for path in logs if path), None)
-        spot = ScreenPosition(
-            run=each.run.name,
-            step=None if step is None else int(step),
-            at=None if knots is None or step is None else knots.x_of(step),
-            log=log,
-        )
+        step_of_cursor = None
+        if step is not None:
+            step_of_cursor = int(step)
+        at = None
+        if knots is not None and step is not None:
+            at = knots.x_of(step)
+        spot = ScreenPosition(run=each.run.name, step=step_of_cursor, at=at, log=log)
         cast("Dashboard", self.app).open_screen("log", each.box, spot)
 
     def find_moment(self, box: BoxState) -> tuple[float, BoxState | None] | None:
@@ -473,11 +480,10 @@ class CurvesScreen(FleetAwareScreen):
         # Not the board's runs: an average has a single metric.
         metrics = metrics_of(each.run for each in self._listed)
         if len(metrics) < 2:
-            self.hint(
-                translate("{metrics} is the only metric", metrics=metrics[0])
-                if metrics
-                else translate("no run has logged a metric yet")
-            )
+            if metrics:
+                self.hint(translate("{metrics} is the only metric", metrics=metrics[0]))
+            else:
+                self.hint(translate("no run has logged a metric yet"))
         self._apply_settings(self.settings.next_metric(metrics))
 
     def _choose_metric(self, by: int) -> None:
@@ -781,11 +787,10 @@ class CurvesScreen(FleetAwareScreen):
         self.scope = scope
         names = [name for name in self.shown_boxes() if self._is_box_shown(name)]
         if scope and len(names) < 2:
-            self.hint(
-                translate("no other box is called {scope}", scope=" ".join(scope))
-                if scope != ("*",)
-                else translate("there is no other box")
-            )
+            if scope != ("*",):
+                self.hint(translate("no other box is called {scope}", scope=" ".join(scope)))
+            else:
+                self.hint(translate("there is no other box"))
         self.redraw_now()
 
     # The mouse.

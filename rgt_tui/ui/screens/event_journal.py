@@ -74,7 +74,10 @@ NO_HISTORY = "no history is kept here: only events since rgt was started"
 def format_stamp(at: float, now: float) -> str:
     """Return the time of an event, with its date if that is more than a day ago."""
     then = time.localtime(at)
-    return time.strftime("%H:%M:%S" if abs(now - at) < 86400.0 else "%m-%d %H:%M:%S", then)
+    form = "%m-%d %H:%M:%S"
+    if abs(now - at) < 86400.0:
+        form = "%H:%M:%S"
+    return time.strftime(form, then)
 
 
 def row_lines(
@@ -93,9 +96,10 @@ def row_lines(
     """
     g = current_glyphs()
     # An event that ends a condition has the mark of a proof.
-    mark = {"error": g.trouble, "warn": g.warn}.get(
-        row.level, g.unknown if held is None else g.check
-    )
+    default_glyph = g.check
+    if held is None:
+        default_glyph = g.unknown
+    mark = {"error": g.trouble, "warn": g.warn}.get(row.level, default_glyph)
     tone = level_tone(row.level)
     head = make_line(
         dim_span(f" {fit_text(format_stamp(row.at, now), stamps, right=True)} "),
@@ -365,9 +369,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
         picked = self.happening_list.selected_event
         width = self.size.width
         wanted = len(self._report_lines(width)) + self.happening_list.wanted_height(width)
-        self.show_context(
-            None if picked is None else picked.box, wanted, self._box_section, steady=True
-        )
+        box_name = None
+        if picked is not None:
+            box_name = picked.box
+        self.show_context(box_name, wanted, self._box_section, steady=True)
 
     def _box_section(self, box: BoxState, width: int, height: int) -> PaneSection:
         row = FleetRow(
@@ -497,7 +502,10 @@ class JournalScreen(MoveKeys, FleetAwareScreen):
             look = None
         else:
             look = last.since(now)
-        since = night_began(now, None if look is None else look.at)
+        seen_at = None
+        if look is not None:
+            seen_at = look.at
+        since = night_began(now, seen_at)
         try:
             night = await chronicle.read_night(since, now, self.box_name)
         except Exception as error:

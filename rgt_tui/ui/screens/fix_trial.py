@@ -102,6 +102,7 @@ def preview_lines(found: RemovalPreview, width: int, now: float) -> list[Line]:
     if found.removed:
         about = [("removed", about[0][1], Tone.TEXT)]
     if found.files or found.folders:
+        # Ages by the clock of the box, which may differ from this one's.
         first, last = compact_time(found.at - found.oldest), compact_time(found.at - found.newest)
         about.append(
             (

@@ -144,6 +144,7 @@ class RecalledEvents(NamedTuple):
         """
         if self.since is None or self.events is None or self.until < began:
             return began
+        # The history has more than was read: from the oldest one read on, nothing is missing.
         if self.older and self.events:
             return self.events[0].at
         return self.since
@@ -406,6 +407,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
                     dim_span(translate("{key} clears the filter", key=key_for("screen.escape")))
                 ),
             )
+        # "No boxes" would be wrong while the fleet file is still being read.
         if getattr(self.app, "starting", False):
             return (EMPTY, make_line(dim_span(self.waiting_text)))
         return (
@@ -470,17 +472,15 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
             self._arrange_panes()
             return
         step = self._next_step(chosen)
-        hint = make_line(
-            dim_span(
-                translate("{key} opens", key=key_for("fleet.open"))
-                if step is None
-                else translate(
-                    "{key} copies {pane_label}",
-                    key=key_for("screen.copy"),
-                    pane_label=step.pane_label,
-                )
+        if step is None:
+            hint_text = translate("{key} opens", key=key_for("fleet.open"))
+        else:
+            hint_text = translate(
+                "{key} copies {pane_label}",
+                key=key_for("screen.copy"),
+                pane_label=step.pane_label,
             )
-        )
+        hint = make_line(dim_span(hint_text))
         title = title_of(chosen.box, chosen.platform)
         if step is not None:
             title = make_line(Span(translate("what to do  ")), *title)
@@ -519,6 +519,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
         # The fleet's own events begin later than the visit: the history has the rest.
         if last is not None and last.at < began:
             chronicle = self.fleet.chronicle
+            # Once per visit: the history before this rgt does not change any more.
             if self._recalled.since != last.at and chronicle is not None:
                 self._recalled = RecalledEvents(last.at, began)
                 self.recall_events(chronicle, last.at, began)
@@ -568,6 +569,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
     def _next_step(self, row: FleetRow) -> CopyableFix | None:
         """Return the fix that the next ``y`` copies; after the last one, the first again."""
         steps = steps_of(row)
+        # By the fix itself and not by its place, because the list may have changed since.
         if self._copied is not None and self._copied[0] == row.name and self._copied[1] in steps:
             return steps[(steps.index(self._copied[1]) + 1) % len(steps)]
         if steps:

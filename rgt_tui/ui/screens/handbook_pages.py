@@ -76,7 +76,10 @@ def _draw_row(page: HandbookPage, held: Mapping[str, bool]) -> Line:
     mark, tone = SEVERITIES[page.severity].glyph_and_tone
     if not held.get(page.id, True):
         tone = Tone.DIM
-    title = Span(translate(page.title), Tone.STRONG if page.own else Tone.TEXT)
+    title_tone = Tone.TEXT
+    if page.own:
+        title_tone = Tone.STRONG
+    title = Span(translate(page.title), title_tone)
     ids_limit = 8
     if page.id not in held:
         return make_line("   ", fit_text(page.id, ids_limit), title)
@@ -97,6 +100,7 @@ def _proof_section(found: BoxFinding, page: HandbookPage, width: int, tone: Tone
     finding = found.finding
     rows = [
         *label_lines("proof", finding.evidence, width, Tone.WARN, most=4),
+        # A finding may know better than its page what to do; the page's own advice is above.
         *(action_lines(finding, width) if finding.action != page.action else ()),
         *label_lines("where", _describe_place(finding), width, Tone.DIM),
     ]
@@ -232,7 +236,10 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
                 old = f"{old_mark(verdict.health)} {compact_time(verdict.sample_age)}"
                 for finding in box.findings:
                     if not finding.cleared:
-                        one = BoxFinding(box.spec.name, finding, old if verdict.stale else "")
+                        age = ""
+                        if verdict.stale:
+                            age = old
+                        one = BoxFinding(box.spec.name, finding, age)
                         found.setdefault(finding.gotcha, []).append(one)
         return {page: sorted(some, key=lambda one: bool(one.age)) for page, some in found.items()}
 
@@ -268,6 +275,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         ]
         self.main_list.show_rows(list_rows(shown, seen), empty)
         if self.spot is not None and self.spot.gotcha is not None:
+            # Once: the next state must not take the selection back.
             wanted, self.spot = self.spot.gotcha, None
             ids = [page.id for page in shown]
             if wanted in ids:
@@ -283,12 +291,12 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             return page_sections(picked, findings.get(picked.id, ()), width)
 
         scrolls = page.wanted_height(page.size.width) > page.size.height
-        page.show_sections(
-            make_page,
-            make_line(dim_span(translate("{key} scrolls it", key=key_for("handbook.next-pane"))))
-            if scrolls
-            else EMPTY,
-        )
+        scroll_hint = EMPTY
+        if scrolls:
+            scroll_hint = make_line(
+                dim_span(translate("{key} scrolls it", key=key_for("handbook.next-pane")))
+            )
+        page.show_sections(make_page, scroll_hint)
 
     @property
     def target_box(self) -> str | None:
@@ -356,6 +364,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
         else:
             found = []
         steps = steps_of(page, found)
+        # As a comment, so that the text can be pasted into a shell.
         rows = [f"# never: {page.never}"]
         for fix in steps:
             rows += [

@@ -279,6 +279,7 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
 
     def run_below(self, command: Command) -> None:
         """Close the help, and run a command of the screen below."""
+        # Before this screen closes, which changes the stack.
         below = self.app.screen_stack[-2]
         self.dismiss()
         # It would open this page again.

@@ -179,14 +179,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         else:
             below = self.checklist.count_hidden_below(height)
         detail = self.query_one(CheckDetail)
-        detail.show_check(
-            row,
-            now,
-            self.selected_run,
-            self._runs_by(row),
-            below=below,
-            then=() if empty else self._list_next_checks(),
-        )
+        then: list[CheckResult] = []
+        if not empty:
+            then = self._list_next_checks()
+        detail.show_check(row, now, self.selected_run, self._runs_by(row), below=below, then=then)
 
     def _list_next_checks(self) -> list[CheckResult]:
         """Return the other checks that need attention, in the order that the keys visit them."""
@@ -211,10 +207,10 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
         room = self.body_height - (1 if self.has_class("tight") else 2)
         rows = max(len(PHASES), len(self.checklist.selectable_rows))
         # A run's output must be readable, so it gets the room of the panes about the box.
-        context = self.show_context(
-            None if running else self.box_name,
-            self.body_height - room + rows + (0 if huge else LOW),
-        )
+        box_name = None
+        if not running:
+            box_name = self.box_name
+        context = self.show_context(box_name, self.body_height - room + rows + (0 if huge else LOW))
         detail = self.query_one(CheckDetail)
         if huge or room <= 0:
             self.checklist.styles.height = "1fr"
@@ -272,6 +268,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             else:
                 typed = translate(": its readings decide it")
             self.hint(translate("{id} has no command to run here{typed}", id=check.id, typed=typed))
+        # One at a time: escape ends `self._worker`, the last one started.
         elif any(run.is_running for run in self.runs.values()):
             self.hint(
                 translate("another check is running; {key} ends it", key=key_for("screen.escape"))

@@ -407,10 +407,10 @@ class LogScreen(LogKeys):
             self.query_box(translate("no older lines"), self._load_until, log, shown, spot)
         elif spot.text or spot.line_no is not None or spot.at is not None:
             why = _why_unsure(shown)
-            self.hint(
-                translate("that line is not among those kept here{why}", why=why),
-                15.0 if why else HINT_SECONDS,
-            )
+            seconds = HINT_SECONDS
+            if why:
+                seconds = 15.0
+            self.hint(translate("that line is not among those kept here{why}", why=why), seconds)
 
     # Search and filter
 
@@ -558,15 +558,14 @@ class LogScreen(LogKeys):
         self.redraw_now()
         # The reader stays where the previous chunk ended.
         self.log_pane.go_to_line(kept, last)
-        self.hint(
-            ""
-            if count
-            else translate(
+        text = ""
+        if not count:
+            text = translate(
                 "this is the end of the log; {key} or {key_2} goes to the newest line",
                 key=key_for("screen.escape"),
                 key_2=key_for("log.follow"),
             )
-        )
+        self.hint(text)
 
     @work(
         group="count", exclusive=True, exit_on_error=False, description="count older lines of a log"

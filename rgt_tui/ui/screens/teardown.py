@@ -223,6 +223,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             first = (COPY, *TEARDOWN[3:4], closes)
         else:
             first = (*WALK[:1], *TEARDOWN[1:2], *TEARDOWN[3:4], closes)
+        # In this order, no matter their rank on other key lines.
         shown = [msgspec.structs.replace(one, footer=rank) for rank, one in enumerate(first, 1)]
         return (*shown, TEARDOWN[-1])
 
@@ -280,6 +281,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         scroll = self.query_one("#scroll")
         for moved in ("scroll_y", "virtual_size"):
             self.watch(scroll, moved, self._count_hidden, init=False)
+        # Evidence ages while the person reads: the gate decides by the newest.
         self.set_interval(REVIEW_SECONDS, self.start_review)
         self.start_review()
 
@@ -447,13 +449,13 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         after = state.stage is DialogStage.YOURS
         may = after or state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
-        if state.review is not None:
+        # Without a review the worst is assumed.
+        level = RiskLevel.IRREVERSIBLE
+        if after:
+            level = RiskLevel.LOCAL
+        elif state.review is not None:
             level = level_of(state.review)
-        else:
-            level = RiskLevel.IRREVERSIBLE
-        ok.show_button(
-            button_text(state, setting), disabled=not may, level=RiskLevel.LOCAL if after else level
-        )
+        ok.show_button(button_text(state, setting), disabled=not may, level=level)
         if state.stage is DialogStage.REVIEW and not state.by_hand:
             closes = translate("Cancel")
         else:
@@ -551,6 +553,7 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
             paths = list_pullable(self.state.review)
         going = self._list_pulled_paths()
         told = ""
+        # The same key stops what it has started, but not a pull of other rows.
         if going and (key is None or set(paths) <= set(going)):
             self.pulls.stop(self.box_name)
         elif going:
@@ -794,11 +797,10 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Copy the selection, and confirm it in the dialog."""
         copied = self.find_selection() or self.to_copy()
         self.clear_selection()
-        self.hint(
-            translate("nothing to copy here")
-            if copied is None
-            else copy_to_clipboard(self.app, copied)
-        )
+        if copied is None:
+            self.hint(translate("nothing to copy here"))
+        else:
+            self.hint(copy_to_clipboard(self.app, copied))
 
     def hint(self, said: str) -> None:
         """Show a message in the dialog's status line."""

@@ -258,13 +258,14 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
                 self.hint(f"{row.box}: {row.text}", 8.0)
                 return
             row = event_from(self._happened, row.at, direction)
-        self._show_hint(
-            translate(
-                "that is the last event; {key} goes back to now", key=key_for("screen.escape")
+        if direction > 0:
+            self._show_hint(
+                translate(
+                    "that is the last event; {key} goes back to now", key=key_for("screen.escape")
+                )
             )
-            if direction > 0
-            else translate("there is no event before this")
-        )
+        else:
+            self._show_hint(translate("there is no event before this"))
 
     def action_minute(self, direction: int) -> None:
         """Go forward or back by a minute."""
@@ -273,14 +274,15 @@ class TimeMachineScreen(FleetScreen, inherit_bindings=False):
             return
         place = minute_from(past.line, here, direction)
         if place is None:
-            self._show_hint(
-                translate(
-                    "that is the newest moment; {key} goes back to now",
-                    key=key_for("screen.escape"),
+            if direction > 0:
+                self._show_hint(
+                    translate(
+                        "that is the newest moment; {key} goes back to now",
+                        key=key_for("screen.escape"),
+                    )
                 )
-                if direction > 0
-                else translate("not kept: that is the first moment")
-            )
+            else:
+                self._show_hint(translate("not kept: that is the first moment"))
         else:
             self.go_to_place(place)
 
@@ -391,10 +393,14 @@ def strip_line(
             if place not in worst or RANKS.get(row.level, 0) >= RANKS.get(worst[place].level, 0):
                 worst[place] = row
     for place, row in worst.items():
-        mark = {"error": g.trouble, "warn": g.warn}.get(
-            row.level, g.dot if g.name == "ascii" else "•"
-        )
-        cells[place] = Span(mark, level_tone(row.level) if row.level in RANKS else Tone.DIM)
+        default_glyph = "•"
+        if g.name == "ascii":
+            default_glyph = g.dot
+        mark = {"error": g.trouble, "warn": g.warn}.get(row.level, default_glyph)
+        tone = Tone.DIM
+        if row.level in RANKS:
+            tone = level_tone(row.level)
+        cells[place] = Span(mark, tone)
     if begin <= at < end:
         cells[cell_of(at)] = Span(g.cursor, Tone.ACCENT)
     return merge_spans(cells)

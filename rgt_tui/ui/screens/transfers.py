@@ -159,6 +159,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     if pull.asks is not None:
         # A pull that waits for an answer is running, too, and has no progress yet.
         return g.person, Tone.WARN, "asks"
+    # A box that sends nothing: the copy may have ended since.
     if pull.unseen:
         return g.unknown, Tone.DIM, translate("unknown")
     if pull.is_running:
@@ -167,6 +168,7 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
         else:
             first = "connecting"
         return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
+    # Before the result, which only says that not all files arrived.
     if pull.stopped or pull.cut_off:
         return g.warn, Tone.WARN, translate("cut off") if pull.cut_off else "stopped"
     if pull.end is not None and pull.end.whole:
@@ -228,20 +230,43 @@ def pull_row(
             when = dim_span(translate("  {now} ago", now=compact_time(now - pull.ended_at)))
         else:
             when = dim_span("")
-        text = make_line(Span(pull.end.text, Tone.TEXT if pull.end.whole else Tone.STRONG))
-        return make_line(
-            head, spread_line(text, make_line(when), room) if width else make_line(text, when)
-        )
+        end_tone = Tone.STRONG
+        if pull.end.whole:
+            end_tone = Tone.TEXT
+        text = make_line(Span(pull.end.text, end_tone))
+        if width:
+            cells = spread_line(text, make_line(when), room)
+        else:
+            cells = make_line(text, when)
+        return make_line(head, cells)
     stuck = ""
     if silent:
         stuck = translate("no bytes for {silent}", silent=compact_time(silent))
     if look is None:
-        return make_line(head, Span(f"{stuck}  " if stuck else "", Tone.WARN), dim_span(pull.plan))
+        stuck_text = ""
+        if stuck:
+            stuck_text = f"{stuck}  "
+        return make_line(head, Span(stuck_text, Tone.WARN), dim_span(pull.plan))
     share = 100 * look.done_share
     problems = ""
     if look.problems:
         problems = how_many(look.problems, "problem")
     bar = 20
+    file_count = ""
+    if look.files:
+        file_count = translate(
+            "{files_done:,} of {files}",
+            files_done=look.files_done,
+            files=how_many(look.files, "file"),
+        )
+    if look.rate is not None:
+        rate = f"{size_or_dash(look.rate)}/s"
+    else:
+        rate = translate("speed unknown yet")
+    if look.eta is not None:
+        eta = translate("{eta} left", eta=compact_time(look.eta))
+    else:
+        eta = translate("end unknown")
     # Trouble stays; the bar and the counts are left out first.
     parts: Parts = [
         (5, make_line(draw_bar(share, bar))),
@@ -258,36 +283,9 @@ def pull_row(
                 )
             ),
         ),
-        (
-            6,
-            make_line(
-                dim_span(
-                    translate(
-                        "{files_done:,} of {files}",
-                        files_done=look.files_done,
-                        files=how_many(look.files, "file"),
-                    )
-                    if look.files
-                    else ""
-                )
-            ),
-        ),
-        (
-            3,
-            make_line(
-                f"{size_or_dash(look.rate)}/s"
-                if look.rate is not None
-                else translate("speed unknown yet")
-            ),
-        ),
-        (
-            2,
-            make_line(
-                translate("{eta} left", eta=compact_time(look.eta))
-                if look.eta is not None
-                else translate("end unknown")
-            ),
-        ),
+        (6, make_line(dim_span(file_count))),
+        (3, make_line(rate)),
+        (2, make_line(eta)),
         (7, make_line(dim_span("" if problems else translate("0 refused")))),
     ]
     return make_line(head, join_fitting(room, parts))
@@ -336,13 +334,11 @@ def entry_details(entry: TransferEntry, width: int, now: float) -> list[Line]:
     if pull.is_running and pull.progress is not None and pull.progress.path:
         out += label_lines("file", pull.progress.path, width)
     if note is not None:
-        out += label_lines(
-            "by",
-            translate("another rgt, process {pid}", pid=note.pid)
-            if pull.is_running
-            else translate("an rgt that has ended"),
-            width,
-        )
+        if pull.is_running:
+            owner = translate("another rgt, process {pid}", pid=note.pid)
+        else:
+            owner = translate("an rgt that has ended")
+        out += label_lines("by", owner, width)
     if silent := silent_for(entry, now):
         out += label_lines(
             "told",
@@ -489,7 +485,10 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         self.main_list.show_rows(
             rows, empty, lambda key, width: entry_details(every[key], width, now)
         )
-        self.show_context(self.target_box if every else None, self.main_list.wanted_height(width))
+        box_name = None
+        if every:
+            box_name = self.target_box
+        self.show_context(box_name, self.main_list.wanted_height(width))
 
     @work(
         group="transfers",
@@ -553,6 +552,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             cast("Dashboard", self.app).open_screen("box", picked.box)
 
     def _is_for_this_box(self, box: str) -> bool:
+        # Transfers of other rgts may be about boxes of another fleet file.
         here = self.fleet_state is not None and self.fleet_state.find_box(box) is not None
         if not here:
             self.hint(translate("{box} is not a box of this fleet", box=box))
@@ -564,14 +564,15 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
         if picked is None or not picked.pull.is_running:
             self.hint(translate("nothing is being pulled here"))
         elif not picked.is_ours:
-            self.hint(
-                translate(
-                    "process {pid} of this machine is doing it: ctrl+c there stops it",
-                    pid=picked.note.pid,
+            if picked.note is not None:
+                self.hint(
+                    translate(
+                        "process {pid} of this machine is doing it: ctrl+c there stops it",
+                        pid=picked.note.pid,
+                    )
                 )
-                if picked.note is not None
-                else translate("it is a program on {box}, not one of rgt's", box=picked.box)
-            )
+            else:
+                self.hint(translate("it is a program on {box}, not one of rgt's", box=picked.box))
         else:
             self.pulls.stop(picked.box)
             self.hint(
@@ -598,6 +599,7 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             self.hint(translate("nothing to pull"))
         elif picked.pull.is_running or self._is_pulling(picked.box):
             self.hint(translate("it is in progress"))
+        # A note keeps the first paths only: repeating those would pull less than before.
         elif picked.note is not None and picked.note.paths_left_out:
             self.hint(translate("too many paths to repeat this pull here"))
         elif self._is_for_this_box(picked.box):

@@ -195,6 +195,7 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
         """The selected choice."""
         choices = list_choices(self.found)
         picked = self.main_list.picked_key
+        # A row of the first list may be gone once the search is done.
         return next((way for way in choices if way.row_key == picked), choices[0])
 
     def show_choices(self, found: Beginnings | None) -> None:
@@ -280,6 +281,7 @@ class WelcomeScreen(MoveKeys, FleetAwareScreen):
         except Exception as error:
             self.hint(" ".join(str(error).split()) or describe_error(error), LONG)
             return
+        # Also after a failure: another choice must be possible.
         finally:
             self._busy = False
         self._beginning_app.begin_with(self._beginning_app.first_steps.make_chosen_fleet, said)

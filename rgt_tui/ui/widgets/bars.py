@@ -39,6 +39,7 @@ def draw_bar(
     if limit is None:
         return (Span(filled, tone), Span(track, Tone.DIM))
     at = min(width - 1, max(0, round(limit * width / 100)))
+    # The mark of the limit replaces a cell, so that the bar keeps its width.
     if at < len(filled):
         return (
             Span(filled[:at], tone),
@@ -77,6 +78,7 @@ def resample(values: Sequence[float | None], width: int) -> list[float | None]:
     If there are fewer than `width` values, the result is padded with None at the front.
     """
     count = len(values)
+    # At the front: the newest value is always at the right edge.
     if count <= width:
         return [None] * (width - count) + list(values)
     out: list[float | None] = []
@@ -111,7 +113,10 @@ def _draw_cached_sparkline(
 ) -> str:
     """Draw a sparkline. Cached, because a table redraws twice as often as its boxes report."""
     g = current_glyphs()
-    cells = resample(values, width * 2 if g.braille else width)
+    points = width
+    if g.braille:
+        points = width * 2
+    cells = resample(values, points)
     known = [v for v in cells if v is not None and math.isfinite(v)]
     if low is not None:
         bottom = low
@@ -136,15 +141,18 @@ def spark_rows(
     A missing value is a dot in the last line.
     """
     g = current_glyphs()
-    cells = resample(values, width * 2 if g.braille else width)
+    points = width
+    if g.braille:
+        points = width * 2
+    cells = resample(values, points)
     levels = (4 if g.braille else len(g.spark)) * height
     # A known value has at least one dot, because zero is not unknown.
-    heights = [
-        None
-        if v is None or not math.isfinite(v)
-        else 1 + round(_scale_share(v, low, high) * (levels - 1))
-        for v in cells
-    ]
+    heights: list[int | None] = []
+    for v in cells:
+        if v is None or not math.isfinite(v):
+            heights.append(None)
+        else:
+            heights.append(1 + round(_scale_share(v, low, high) * (levels - 1)))
     each = levels // height
     rows = []
     for row in range(height - 1, -1, -1):
@@ -155,12 +163,12 @@ def spark_rows(
                 "".join(_braille_column(left, right, lowest=row == 0) for left, right in pairs)
             )
         else:
-            rows.append(
-                "".join(
-                    (g.bar_rest if row == 0 else " ") if h is None else g.spark[h - 1] if h else " "
-                    for h in part
-                )
-            )
+            missing = " "
+            if row == 0:
+                missing = g.bar_rest
+            # By height of the part in this row: none, then the steps of a block.
+            blocks = (" ", *g.spark)
+            rows.append("".join(missing if h is None else blocks[h] for h in part))
     return rows
 
 
@@ -199,6 +207,7 @@ def _braille_dots(left: float | None, right: float | None, bottom: float, top: f
     """Return two values as the two columns of one braille character."""
     if left is None and right is None:
         return current_glyphs().bar_rest
+    # One of the two is enough: a NaN must not be drawn as a low value.
     if any(value is not None and not math.isfinite(value) for value in (left, right)):
         return "x"
     heights = [

@@ -75,7 +75,10 @@ def context_height(room: int, above: int, *, steady: bool = False) -> int:
             lines, is reserved for them, so that the panes do not move with the selection.
         steady: `above` is the same for every selection, so nothing is reserved.
     """
-    left = room - max(above + 1, 0 if steady else min(room // 2, PANE_SIZES.held_lines))
+    least = 0
+    if not steady:
+        least = min(room // 2, PANE_SIZES.held_lines)
+    left = room - max(above + 1, least)
     # Minimum height, with the frame, if the panes keep their place.
     least_steady = 7
     if left >= (least_steady if steady else PANE_SIZES.least_tail):
@@ -114,7 +117,10 @@ class BoxContext(Horizontal):
             now: Client clock.
             stale: The box is not watched now: its values are dimmed.
         """
-        set_height(self, height if box is not None else 0)
+        shown_height = 0
+        if box is not None:
+            shown_height = height
+        set_height(self, shown_height)
         if box is None or not height:
             return
         # Without the frame.

@@ -72,6 +72,7 @@ class PhaseChecks:
         ):
             if status in found:
                 return status
+        # A phase without checks has proved nothing.
         if found:
             return CheckStatus.PASSED
         return CheckStatus.WAITING
@@ -134,6 +135,7 @@ def run_lines(run: CheckRun, width: int, height: int, now: float) -> list[Line]:
             Span(translate("runs for {took}", took=took), Tone.ACCENT),
             dim_span(translate("   {key} ends it", key=key_for("screen.escape"))),
         )
+    # Stopped or never started: no status is no success.
     elif run.status is None:
         foot = make_line(
             Span(
@@ -273,14 +275,11 @@ def summary_parts(phases: Sequence[PhaseChecks]) -> Parts:
             )
         )
     first = next_check(phases)
-    parts.append(
-        (
-            4,
-            make_line(dim_span(translate("next: ")), first.id)
-            if first is not None
-            else make_line(dim_span(translate("nothing left"))),
-        )
-    )
+    if first is not None:
+        next_line = make_line(dim_span(translate("next: ")), first.id)
+    else:
+        next_line = make_line(dim_span(translate("nothing left")))
+    parts.append((4, next_line))
     return parts
 
 
@@ -328,6 +327,7 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     # Minimum width to show each check's status as a word, too.
     wordy_limit = 96
     wordy = width >= wordy_limit
+    # A tick is a person's word, and rgt has proved nothing.
     if check.by:
         said = "ticked"
     else:
@@ -342,17 +342,21 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     else:
         told = check.evidence
     loud = check.status in {CheckStatus.FAILED, CheckStatus.WARN}
+    title_tone = Tone.TEXT
+    told_tone = Tone.DIM
+    if loud:
+        title_tone = Tone.STRONG
+        told_tone = Tone.TEXT
+    elif quiet:
+        title_tone = Tone.DIM
     return make_line(
         "  ",
         status_glyph(check.status),
         Span(f" {fit_text(check.id, 4)} ", Tone.DIM),
-        Span(
-            fit_text(translate(check.title), title),
-            Tone.STRONG if loud else (Tone.DIM if quiet else Tone.TEXT),
-        ),
+        Span(fit_text(translate(check.title), title), title_tone),
         "  ",
         Span(word, Tone.DIM),
-        Span(fit_text(told, room), Tone.TEXT if loud else Tone.DIM),
+        Span(fit_text(told, room), told_tone),
         dim_span(f"{age:>7}"),
     )
 
@@ -477,6 +481,7 @@ class Checklist(SelectableList[str]):
     @property
     def selectable_rows(self) -> list[ChecklistRow]:
         """All selectable lines."""
+        # The rail shows the closed phases where there is room for it.
         return rows_of(self._phases, self._opened, closed_too=self.size.width < WITH_RAIL)
 
     @property
@@ -529,9 +534,10 @@ class Checklist(SelectableList[str]):
         rows = self.selectable_rows
         self._keys = [row.key for row in rows]
         # The first check is shown with the heading above it.
-        self.scroll_into_view(
-            self.selected_index if self.selected_index > 1 else 0, len(rows), height
-        )
+        first_shown = 0
+        if self.selected_index > 1:
+            first_shown = self.selected_index
+        self.scroll_into_view(first_shown, len(rows), height)
         first = self._top
         self._owners = self._keys[first : first + height]
         rail = self.rail_width

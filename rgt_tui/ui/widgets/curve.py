@@ -117,6 +117,7 @@ class CurvePlot(LineWidget):
 
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the plot, or say why it is missing."""
+        # The mouse must not point into a plot that is no longer drawn.
         self._frame = None
         if self._board is not None and width >= 20 and height >= 5:
             self._frame = self._board.draw_plot_frame(
@@ -152,6 +153,7 @@ class CurvePlot(LineWidget):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Zoom out."""
+        # The inverse of zooming in: a turn back restores the window.
         self._post_zoom(event, 1.25)
 
     def _post_zoom(self, event: events.MouseEvent, factor: float) -> None:
@@ -180,7 +182,11 @@ def _centre_lines(texts: Sequence[str], width: int, height: int) -> list[Line]:
     lines: list[Line] = [EMPTY] * max(0, (height - len(texts)) * 2 // 5)
     for index, text in enumerate(texts):
         pad = " " * max(1, (width - cell_len(text)) // 2)
-        lines.append(make_line(pad, Span(text) if index == 0 else dim_span(text)))
+        if index == 0:
+            part = Span(text)
+        else:
+            part = dim_span(text)
+        lines.append(make_line(pad, part))
     return lines
 
 
@@ -327,14 +333,19 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
         stale = f"{entry.unseen} {age}"
     else:
         stale = age
+    value_tone = Tone.TEXT
+    if quiet or entry.value is None:
+        value_tone = Tone.DIM
+    glyph_tone = state_tone
+    step_tone = Tone.TEXT
+    if quiet:
+        glyph_tone = Tone.DIM
+        step_tone = Tone.DIM
     right = make_line(
-        Span(
-            f"{' ' + number_or_dash(entry.value):>8}",
-            Tone.DIM if quiet or entry.value is None else Tone.TEXT,
-        ),
+        Span(f"{' ' + number_or_dash(entry.value):>8}", value_tone),
         "  ",
-        Span(glyph, Tone.DIM if quiet else state_tone),
-        Span(f"{' ' + format_thousands(entry.step):>8}", Tone.DIM if quiet else Tone.TEXT),
+        Span(glyph, glyph_tone),
+        Span(f"{' ' + format_thousands(entry.step):>8}", step_tone),
         dim_span(f"{stale:>7}" if stale else ""),
         dim_span(f"  {entry.aside}" if entry.aside else ""),
     )
@@ -347,9 +358,15 @@ def entry_line(entry: LegendEntry, width: int, names: int, *, brief: int = 0) ->
         differs = Span(f"  {entry.differs}", Tone.ACCENT)
     else:
         differs = Span("")
+    line_tone = Tone.DIM
+    if entry.shown:
+        line_tone = tone
+    name_tone = Tone.TEXT
+    if not entry.shown:
+        name_tone = Tone.DIM
     return make_line(
-        " ", Span(run_tag(entry.number), tone), Span(f" {line_sample(entry)} ", tone if entry.shown else Tone.DIM),
-        Span(fit_text(entry.shown_name, room), Tone.DIM if not entry.shown else Tone.TEXT), *right, differs,
+        " ", Span(run_tag(entry.number), tone), Span(f" {line_sample(entry)} ", line_tone),
+        Span(fit_text(entry.shown_name, room), name_tone), *right, differs
     )  # fmt: skip
 
 
@@ -463,9 +480,14 @@ class MetricGrid(LineWidget):
             if each.key == board.selected or len(board.runs) == 1
             if (series := each.run.series.get(metric)) is not None and series.last_point is not None
         ]
+        pointer = "  "
+        metric_tone = Tone.TEXT
+        if chosen:
+            pointer = f"{current_glyphs().cursor} "
+            metric_tone = Tone.STRONG
         title = make_line(
-            Span(f"{current_glyphs().cursor} " if chosen else "  ", Tone.ACCENT),
-            Span(metric, Tone.STRONG if chosen else Tone.TEXT),
+            Span(pointer, Tone.ACCENT),
+            Span(metric, metric_tone),
             dim_span(f"  {format_newest(newest[-1])}" if newest else ""),
         )
         if height > 6:
@@ -505,9 +527,10 @@ def run_names(board: Board, width: int) -> Line:
             board.run_number(each.key),
             f"{each.box} {each.run.name}" if several else each.run.name,
         )
-        part = make_line(
-            Span(f" {run_tag(number_)} " if numbered else " ", curve_tone(number_)), name, " "
-        )
+        tag = " "
+        if numbered:
+            tag = f" {run_tag(number_)} "
+        part = make_line(Span(tag, curve_tone(number_)), name, " ")
         # Room for how many are left out.
         left = len(drawn_) - place
         if width_of(out) + width_of(part) > width - (10 if left > 1 else 0):

@@ -70,6 +70,7 @@ class HeaderLine(LineWidget):
         The program's name goes back one screen, or counts as the first crumb if there is no screen
         below.
         """
+        # The same cells before the crumbs as in `make_lines`.
         x = len(" rgt  ")
         if column < x:
             if self._goes_back:
@@ -105,7 +106,10 @@ class HeaderLine(LineWidget):
         ]
         for index, crumb in enumerate(self._crumbs):
             last = index == len(self._crumbs) - 1
-            left.append(Span(crumb, Tone.STRONG if last else Tone.DIM))
+            tone = Tone.DIM
+            if last:
+                tone = Tone.STRONG
+            left.append(Span(crumb, tone))
             if not last:
                 left.append(dim_span(f" {current_glyphs().crumb} "))
         room = width - width_of(tuple(left)) - 3
@@ -169,6 +173,7 @@ def choose_event(
         worse = RANKS.get(event.level, 0) > RANKS.get(events[chosen].level, 0)
         if holds and worse and event.at > seen_at and (event.box, event.about) not in since:
             chosen = place
+        # A later event about the same thing has ended or replaced the older one.
         if event.about:
             since.add((event.box, event.about))
     return events[chosen], len(events) - 1 - chosen
@@ -207,11 +212,10 @@ class EventLine(LineWidget):
         if self._hint:
             return [clip_line(make_line(" ", Span(self._hint, Tone.ACCENT)), width)]
         if self._event is None:
-            return [
-                clip_line(make_line(" ", dim_span(self._resting)), width)
-                if self._resting
-                else EMPTY
-            ]
+            resting = EMPTY
+            if self._resting:
+                resting = clip_line(make_line(" ", dim_span(self._resting)), width)
+            return [resting]
         event = self._event
         tone = {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(event.level, Tone.TEXT)
         body = make_line(
@@ -234,6 +238,7 @@ def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int,
     """Return ``(first column, last column + 1, command)`` of the keys that fit, by importance."""
     wanted = sorted((c for c in commands if c.footer), key=lambda c: (c.id == HELP, c.footer))
     shown_at_most = 9
+    # The last one is Help, see the sort key.
     wanted = [*wanted[:-1][: shown_at_most - 1], *wanted[-1:]]
     while wanted:
         places: list[tuple[int, int, Command]] = []
@@ -300,12 +305,10 @@ class KeyLine(LineWidget):
         right = self._badge_line()
         for start, end, command in layout_keys(self._shown_commands, width - width_of(right)):
             spans.append(Span(" " * (start - x)))
-            spans.append(
-                Span(
-                    make_displayable(command.shown_key),
-                    Tone.WARN if command.dangerous else Tone.ACCENT,
-                )
-            )
+            tone = Tone.ACCENT
+            if command.dangerous:
+                tone = Tone.WARN
+            spans.append(Span(make_displayable(command.shown_key), tone))
             spans.append(dim_span(f" {command.shown_title}"))
             x = end
         return [spread_line(tuple(spans), right, width)]

@@ -54,6 +54,7 @@ def rank_urgency(gpu: GpuReading, busiest: float) -> int:
         return FAULTY
     if health.is_slowed(gpu) or gpu.orphans or is_pcie_narrow(gpu) or links_down(gpu):
         return WEAK
+    # Idle alone is normal between runs; next to busy GPUs, it is a rank that does nothing.
     if gpu.util is not None and gpu.util < LIMITS.busy_pct <= busiest:
         return IDLE
     return IDLE + 1
@@ -137,7 +138,10 @@ def gpu_sections(box: BoxState, width: int) -> list[PaneSection]:
         body.append(
             make_line(dim_span(translate("and {cards} more", cards=len(cards) - most_cards)))
         )
-    return [PaneSection(title, body, SIM if any(gpu.sim for gpu in gpus) else EMPTY)]
+    sim = EMPTY
+    if any(gpu.sim for gpu in gpus):
+        sim = SIM
+    return [PaneSection(title, body, sim)]
 
 
 def gpu_lines(gpu: GpuReading, box: BoxState, width: int) -> list[Line]:
@@ -213,14 +217,10 @@ def link_words(gpu: GpuReading) -> list[Line]:
             lanes = ""
         else:
             lanes = f" {times}{gpu.pcie_width}{most}"
-        out.append(
-            make_line(
-                Span(
-                    translate("PCIe{gen}{lanes}", gen=gen, lanes=lanes),
-                    Tone.WARN if is_pcie_narrow(gpu) else Tone.DIM,
-                )
-            )
-        )
+        lane_tone = Tone.DIM
+        if is_pcie_narrow(gpu):
+            lane_tone = Tone.WARN
+        out.append(make_line(Span(translate("PCIe{gen}{lanes}", gen=gen, lanes=lanes), lane_tone)))
     if gpu.nvlinks:
         if gpu.nvlinks_up is None:
             up = NONE
@@ -249,10 +249,13 @@ def trouble_lines(gpu: GpuReading, width: int) -> list[Line]:
         mark = ""
         if bad:
             mark = f"{current_glyphs().warn} "
+        tone = Tone.DIM
+        if bad:
+            tone = Tone.WARN
         out += wrap_text(
             translate("{mark}throttled: {gpu}", mark=mark, gpu=health.throttle_words(gpu)),
             width,
-            Tone.WARN if bad else Tone.DIM,
+            tone,
             most=2,
         )
     return out + fault_lines(gpu, width) + slice_lines(gpu, width)
@@ -306,11 +309,10 @@ def slice_lines(gpu: GpuReading, width: int) -> list[Line]:
     # A GPU can be split into 7.
     most_slices = 16
     out = [_slice_line(one, width) for one in gpu.mig[:most_slices]]
-    return out + (
-        [make_line(dim_span(translate("  and {mig} more", mig=len(gpu.mig) - most_slices)))]
-        if len(gpu.mig) > most_slices
-        else []
-    )
+    if len(gpu.mig) > most_slices:
+        more = translate("  and {mig} more", mig=len(gpu.mig) - most_slices)
+        out.append(make_line(dim_span(more)))
+    return out
 
 
 def _vram_line(used: int | None, total: int | None) -> Line:
@@ -357,9 +359,10 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
     )
     # In one line per GPU, only links with a problem are shown.
     links = [made for made in link_words(gpu) if two or made[0].tone is Tone.WARN]
-    second = join_parts(
-        [*map(_dim_line, state_words(gpu)), *links] if two else links, max(8, width - 2), "  "
-    )
+    parts = links
+    if two:
+        parts = [*map(_dim_line, state_words(gpu)), *links]
+    second = join_parts(parts, max(8, width - 2), "  ")
     if two or health.is_slowed(gpu):
         below = trouble_lines(gpu, max(8, width - 2))
     else:
@@ -369,6 +372,7 @@ def _gpu_lines(gpu: GpuReading, width: int, mark: Span, *, two: bool) -> list[Li
 
 def _quiet_lines(gpu: GpuReading, width: int) -> list[Line]:
     """Return the faults of a GPU that is not slowed down, and its slices."""
+    # A corrected error is no reason for a second line per GPU.
     faults = [made for made in fault_lines(gpu, max(8, width - 2)) if made[0].tone is not Tone.DIM]
     return faults + slice_lines(gpu, max(8, width - 2))
 

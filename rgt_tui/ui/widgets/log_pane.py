@@ -343,7 +343,10 @@ class LogPane(LineWidget):
             return
         around = ""
         if found is None:
-            found = rows.next_of(marks, -1 if direction > 0 else len(rows), direction)
+            begin = -1
+            if direction <= 0:
+                begin = len(rows)
+            found = rows.next_of(marks, begin, direction)
             ends = (
                 translate("after the last {0}: continuing with the first one"),
                 translate("before the first {0}: continuing with the last one"),
@@ -652,18 +655,16 @@ class LogPane(LineWidget):
         else:
             parts = [text]
         blank = Span(" " * width_of(front))
-        return [
-            (
-                *(front if index == 0 else (blank,)),
-                *(
-                    clip_line(self._mark_matches(part, tone), room)
-                    if back and index == 0
-                    else self._mark_matches(part, tone)
-                ),
-                *(back if index == 0 else ()),
-            )
-            for index, part in enumerate(parts or [""])
-        ]
+        lines: list[Line] = []
+        for index, part in enumerate(parts or [""]):
+            body = self._mark_matches(part, tone)
+            if index:
+                lines.append((blank, *body))
+                continue
+            if back:
+                body = clip_line(body, room)
+            lines.append((*front, *body, *back))
+        return lines
 
     def _line_parts(self, rows: LogRows, row: int, chosen: bool) -> tuple[Line, Line, Tone, str]:
         """Return the parts before and after a line, its tone and its text."""
@@ -695,7 +696,10 @@ class LogPane(LineWidget):
                 mark = current_glyphs().trouble
             else:
                 mark = " "
-            front.append(Span(f"{mark} ", Tone.ACCENT if chosen else Tone.TROUBLE))
+            mark_tone = Tone.TROUBLE
+            if chosen:
+                mark_tone = Tone.ACCENT
+            front.append(Span(f"{mark} ", mark_tone))
         if rows.is_merged:
             front.append(
                 dim_span(

@@ -34,13 +34,15 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     """Return what this box can still cost, and its deadlines."""
     readings = health.clock_readings(profile, box, now)
     worst = health.worst_case_of(box, readings, now)
-    body = _labelled_lines(
-        translate("worst "), worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT
-    )
+    tone = Tone.TEXT
+    if worst.at_least:
+        tone = Tone.WARN
+    body = _labelled_lines(translate("worst "), worst.text, width, tone)
     for caveat in list_caveats(box.meter):
-        body += _labelled_lines(
-            translate("price "), caveat, width, Tone.WARN if box.meter.at_least else Tone.DIM
-        )
+        tone = Tone.DIM
+        if box.meter.at_least:
+            tone = Tone.WARN
+        body += _labelled_lines(translate("price "), caveat, width, tone)
     for reading in readings:
         body += _labelled_lines(translate("clock "), reading.text, width, level_tone(reading.level))
     # A clock that runs matters more than those that a stop would start.
@@ -141,12 +143,11 @@ def unlisted_section(
         return None
     total = format_sums(_sum_accounts(state), none=translate("price unknown"))
     priced = any(bill.things for bill in state.accounts)
+    price = ""
+    if priced:
+        price = make_displayable(f"{total}/h")
     return PaneSection(
-        make_line(
-            translate("billed, not in your fleet "),
-            Span(make_displayable(f"{total}/h") if priced else "", Tone.WARN),
-        ),
-        body,
+        make_line(translate("billed, not in your fleet "), Span(price, Tone.WARN)), body
     )
 
 
@@ -178,9 +179,10 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
             # Some platforms have no API for anything but machines. That never changes, so it is no
             # warning.
             warns = at is None and what == "machines"
-            told += _indented_lines(
-                f"{what}: {stands} ({error})", width, Tone.WARN if warns else Tone.DIM
-            )
+            line_tone = Tone.DIM
+            if warns:
+                line_tone = Tone.WARN
+            told += _indented_lines(f"{what}: {stands} ({error})", width, line_tone)
     if not told:
         return []
     if bill.gaps:
@@ -195,6 +197,7 @@ def _account_lines(bill: AccountBill, width: int, now: float) -> list[Line]:
         )
     account = bill.account
     key, _, server = account.partition("@")
+    # The providers of the demo run here: an address with a port says nothing to a person.
     if urlsplit(server).hostname in ("127.0.0.1", "::1"):
         account = translate("{key} at a server of this machine", key=key)
     return [make_line(Span(bill.kind, Tone.STRONG), dim_span(f"  {account}")), *told]
@@ -208,6 +211,7 @@ def _sum_accounts(state: FleetState) -> list[MoneyAmount]:
     sums: dict[str, MoneyAmount] = {}
     for amount in (one for bill in state.accounts for one in bill.per_hour):
         known = sums.get(amount.currency, MoneyAmount(0.0, amount.currency))
+        # With one lower bound in it, the sum is one, too.
         sums[amount.currency] = MoneyAmount(
             known.value + amount.value, amount.currency, known.at_least or amount.at_least
         )

@@ -73,6 +73,7 @@ def _queue_rows(box: BoxState, width: int, now: float) -> list[Line]:
     for queue in box.queues:
         if queue.error:
             out.append(make_line(Span(queue.error, Tone.TROUBLE)))
+        # Cells that wait will not start, although nothing has failed.
         elif not queue.runner_alive and not queue.done:
             out.append(make_line(Span(translate("the queue runner is not running"), Tone.WARN)))
         if queue.done:
@@ -119,11 +120,10 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     box_now = now + (box.clock_skew or 0.0)
     out: list[Line] = []
     for found in box.found:
-        glyph, tone = (
-            (current_glyphs().ok, Tone.TEXT)
-            if found.alive
-            else (current_glyphs().stopped, Tone.WARN)
-        )
+        if found.alive:
+            glyph, tone = (current_glyphs().ok, Tone.TEXT)
+        else:
+            glyph, tone = (current_glyphs().stopped, Tone.WARN)
         if found.place:
             place = f" {found.place}"
         else:
@@ -167,9 +167,10 @@ def _cell_line(
         # Its process lives, but the steps since its last save are in memory only.
         glyph, tone = current_glyphs().trouble, Tone.TROUBLE
     name = fit_name(cell.name, names)
-    head = make_line(
-        Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT)
-    )
+    name_tone = Tone.TEXT
+    if cell.state == "waiting":
+        name_tone = Tone.DIM
+    head = make_line(Span(glyph, tone), Span(f" {name}  ", name_tone))
     return make_line(*head, *_cell_rest(cell, run, width - width_of(head), box_now, survives))
 
 
@@ -207,22 +208,22 @@ def _cell_rest(
     parts = []
     # The reason begins with the exit code already.
     if cell.exit_code is not None and not (cell.reason or "").startswith(f"exit {cell.exit_code}"):
+        exit_tone = Tone.TEXT
+        if cell.state == "failed":
+            exit_tone = bad
         parts.append(
             (
                 1,
-                make_line(
-                    Span(
-                        translate("exit {exit_code}", exit_code=cell.exit_code),
-                        bad if cell.state == "failed" else Tone.TEXT,
-                    )
-                ),
+                make_line(Span(translate("exit {exit_code}", exit_code=cell.exit_code), exit_tone)),
             )
         )
     elif cell.exit_code is None and cell.state in {"failed", "interrupted"}:
         parts.append((1, make_line(Span(cell.state, bad))))
     parts.append((2, make_line(Span(cell.signal or "", Tone.WARN))))
     parts.append((5, make_line(dim_span("" if took is None else compact_time(took)))))
-    best = cell.best if cell.best is not None else (run.best if run else None)
+    best = cell.best
+    if best is None and run:
+        best = run.best
     parts.append(
         (4, make_line("" if best is None else translate("best {best}", best=number_or_dash(best))))
     )
@@ -243,12 +244,16 @@ def _cell_rest(
 
 def _verified_span(cell: QueueCell, survives: bool | None) -> Span:
     """Return a verified copy's status; green only if it is known to survive destroying the box."""
+    # A verified copy on a disk of this box is gone with it.
     if survives is False and cell.state == "done":
         return Span(
             translate("{warn} copy verified, but lost with the box", warn=current_glyphs().warn),
             Tone.WARN,
         )
-    return Span(translate("durable: verified"), Tone.PROVED if survives else Tone.TEXT)
+    tone = Tone.TEXT
+    if survives:
+        tone = Tone.PROVED
+    return Span(translate("durable: verified"), tone)
 
 
 KEPT = {

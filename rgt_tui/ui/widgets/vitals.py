@@ -116,24 +116,21 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         )
     room = max(4, width - 20)
     whole = 0.9  # the limit is drawn inside the bar, so that it is visible
-    out = [
-        spread_line(
-            (
-                draw_bar(
-                    None if share is None else share * whole, room, tone=tone, limit=100 * whole
-                )
-                if mem.limit
-                else EMPTY
-            ),
-            label,
-            width,
-        )
-    ]
+    drawn = None
+    if share is not None:
+        drawn = share * whole
+    bar = EMPTY
+    if mem.limit:
+        bar = draw_bar(drawn, room, tone=tone, limit=100 * whole)
+    out = [spread_line(bar, label, width)]
     kills = mem.oom_kills
-    killed = Span(
-        translate("oom kills {none}", none=NONE if kills is None else kills),
-        Tone.TROUBLE if kills else Tone.TEXT,
-    )
+    kill_count = NONE
+    if kills is not None:
+        kill_count = str(kills)
+    kill_tone = Tone.TEXT
+    if kills:
+        kill_tone = Tone.TROUBLE
+    killed = Span(translate("oom kills {none}", none=kill_count), kill_tone)
     # The longest text that fits is shown.
     ways: tuple[str, ...] = (f"  cache {memory_or_dash(mem.cache)}",)
     if mem.host_total:
@@ -168,6 +165,7 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
             )
         ]
     fates = {verb: storage_of(box, profile, verb) for verb in BillingVerb}
+    # A mount that the profile names may not exist on this box: one line for all of them is enough.
     there = [disk for disk in disks if not is_absent(disk, box)]
     missing = ", ".join(disk.mount for disk in disks if is_absent(disk, box))
     lines = [made for disk in there for made in _disk_lines(disk, profile, fates, width)]
@@ -372,6 +370,7 @@ def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
                 ),
             ]
             out.append(spread_line(saved, join_fitting(width - width_of(saved) - 2, right), width))
+        # Only the newest: those before it were left by attempts that died.
         for begun in run.writing[-1:]:
             text = make_line(
                 dim_span(
@@ -412,6 +411,7 @@ def link_lines(box: BoxState, width: int, now: float) -> list[Line]:
         )
     )
     out.append(make_line(dim_span(stream) if sure else Span(stream, Tone.WARN)))
+    # Only a changed interval: the one of the fleet file is what the person expects.
     if box.interval is not None and box.interval != box.spec.interval:
         out.append(
             make_line(dim_span(translate("sampled every {interval:g} s", interval=box.interval)))
@@ -550,11 +550,14 @@ def _process_lines(
     if depth:
         branch = f"{'  ' * (depth - 1)}{BRANCH[current_glyphs().braille]}"
     named = short_command(proc.cmd)
+    state_tone = Tone.DIM
+    if bad:
+        state_tone = Tone.TROUBLE
+    user_span: Line | Span = EMPTY
+    if user and (wordy or whose):
+        user_span = dim_span(f"{user} ")
     left = make_line(
-        dim_span(f"{branch}{proc.pid} "),
-        Span(f"{state} ", Tone.TROUBLE if bad else Tone.DIM),
-        dim_span(f"{user} ") if user and (wordy or whose) else EMPTY,
-        named,
+        dim_span(f"{branch}{proc.pid} "), Span(f"{state} ", state_tone), user_span, named
     )
     rights = [
         make_line(gpus, f"  {memory_or_dash(proc.rss)}", dim_span(more))
@@ -639,6 +642,7 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
     forked, theirs = sum(one.count for one in workers), sum(one.threads for one in workers)
     if not own + theirs:
         return []
+    # The host's cores are the last choice: under a quota, a training gets fewer.
     usable = cpu.usable
     if usable is None:
         usable = cpu.quota
@@ -674,12 +678,8 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
             each = f"{low}"
         words = f"OMP_NUM_THREADS {each if low == high else f'{low} to {high}'}"
         more = f", {usable:g} cores" if over else ""
-        out += join_parts(
-            [
-                make_line(
-                    Span(f"{words}{more}", Tone.WARN if over and cpu.oversubscribed else Tone.DIM)
-                )
-            ],
-            width,
-        )
+        tone = Tone.DIM
+        if over and cpu.oversubscribed:
+            tone = Tone.WARN
+        out += join_parts([make_line(Span(f"{words}{more}", tone))], width)
     return out

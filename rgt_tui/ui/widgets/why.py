@@ -111,6 +111,7 @@ def why_lines(
         out += finding_lines(finding, width, now, marked=marked)
     out += _alert_lines(row, width, told, advised=brief)
     out += _hang_lines(row, width, now)
+    # A box with a finding or an alert has its reason there.
     if not out:
         out = _state_lines(row, width, now)
     if brief:
@@ -134,7 +135,10 @@ def why_blocks(row: FleetRow, width: int, now: float, marked: str = "") -> list[
         first = len(parts.head) + len(parts.do)
         held = frozenset({0, *range(first, first + len(parts.never))})
         out.append(WhyBlock([row for part in parts for row in part], held))
-    said = _alert_lines(row, width, row.box.reason if before else "")
+    reason = ""
+    if before:
+        reason = row.box.reason
+    said = _alert_lines(row, width, reason)
     if not (said or row.box.findings or before):
         said = _state_lines(row, width, now)
     doing = [*_hang_lines(row, width, now), *_doing_lines(row, width, now)]
@@ -293,6 +297,7 @@ def finding_details(finding: Finding, width: int, *, said: bool) -> list[Line]:
     out += label_lines("where", f"{place_of(finding)}{sure}", width)
     if finding.reading and not said:
         out += label_lines("now", finding.reading, width, most=WHOLE)
+    # Without a reading, the proof is the alert's own text.
     if finding.reading or not said:
         out += label_lines("proof", finding.evidence, width, most=WHOLE)
     return out
@@ -312,7 +317,10 @@ def _make_parts(finding: Finding, width: int, now: float, marked: str = "") -> _
         )
     )
     fits = width_of(name) + 2 + cell_len(reading) + width_of(tail) <= width
-    head = [spread_line(make_line(name, "  ", reading) if fits else name, tail, width)]
+    front = name
+    if fits:
+        front = make_line(name, "  ", reading)
+    head = [spread_line(front, tail, width)]
     if not fits:
         head += label_lines("now", reading, width, most=4)
     if finding.cleared:
@@ -390,6 +398,7 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
         sure = [translate("{share} sure", share=percent_or_dash(100.0 * finding.confidence))]
     else:
         sure = []
+    # The place is left out before the confidence, if both do not fit after the words.
     for tail in ([*sure, place_of(finding)], sure):
         said = make_line(dim_span("  " + f" {current_glyphs().dot} ".join(tail)))
         if made and tail and width_of(made[-1]) + width_of(said) <= width:
@@ -459,17 +468,13 @@ def run_lines(run: RunState, width: int) -> list[Line]:
             steps=format_thousands(run.total_steps),
             share=percent_or_dash(share),
         )
+    best = ""
+    if run.best is not None:
+        best = translate("  best val {best}", best=number_or_dash(run.best))
     parts = [
         Span(run.name, Tone.STRONG),
         Span(run.position + total),
-        Span(
-            translate("loss {loss}", loss=number_or_dash(run.loss))
-            + (
-                ""
-                if run.best is None
-                else translate("  best val {best}", best=number_or_dash(run.best))
-            )
-        ),
+        Span(translate("loss {loss}", loss=number_or_dash(run.loss)) + best),
     ]
     if run.throughput is not None:
         parts.append(
@@ -521,18 +526,19 @@ def cells_line(
     out: list[Span] = [dim_span(translate("queue  "))]
     for cell in cells:
         glyph, tone = cell_mark(cell, survives(cell))
-        out += [
-            Span(glyph, tone),
-            Span(f" {cell.name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT),
-        ]
+        name_tone = Tone.TEXT
+        if cell.state == "waiting":
+            name_tone = Tone.DIM
+        out += [Span(glyph, tone), Span(f" {cell.name}  ", name_tone)]
     return tuple(out)
 
 
 def title_of(box: BoxState, platform: str) -> Line:
     """Return the title of a pane about a box."""
-    return make_line(
-        Span(box.spec.name or NONE, Tone.STRONG), dim_span(f"  {platform}") if platform else ""
-    )
+    platform_span: Span | str = ""
+    if platform:
+        platform_span = dim_span(f"  {platform}")
+    return make_line(Span(box.spec.name or NONE, Tone.STRONG), platform_span)
 
 
 # What to do about the selected box: a pane whose warnings stay visible while it scrolls, and the

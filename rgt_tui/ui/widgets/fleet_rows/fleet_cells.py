@@ -92,7 +92,10 @@ def name_cell(row: FleetRow, width: int) -> Line:
         BoxHealth.UNKNOWN,
     }
     name = fit_name(row.name, width - 2)
-    return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
+    name_tone = Tone.TEXT
+    if strong:
+        name_tone = Tone.STRONG
+    return (Span(f"{glyph} ", tone), Span(name, name_tone))
 
 
 def state_cell(row: FleetRow, width: int) -> Line:
@@ -141,6 +144,7 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
     badge = ""
     if any(gpu.sim for gpu in gpus):
         badge = " SIM"
+        # Shortened, but never left out: a simulated value must not look measured.
         if width < len("100% SIM"):
             badge = "S"
     odd = find_odd_cards(gpus)
@@ -165,9 +169,10 @@ def gpu_cell(row: FleetRow, width: int) -> Line:
     if line_width > 0:
         parts = draw_sparkline(row.box.rings.gpu_util[-60:], line_width, low=0, high=100)
     shown = fit_text(value, width - line_width - len(badge) - len(said), right=True)
-    return make_line(
-        dim_span(parts), Span(shown), Span(said, tone), Span(badge, Tone.BADGE) if badge else ""
-    )
+    badge_span: Span | str = ""
+    if badge:
+        badge_span = Span(badge, Tone.BADGE)
+    return make_line(dim_span(parts), Span(shown), Span(said, tone), badge_span)
 
 
 def hottest_gpu(row: FleetRow) -> float | None:
@@ -195,6 +200,7 @@ def total_watts(row: FleetRow) -> float | None:
 def vram_pct(row: FleetRow) -> float | None:
     """Return the memory use of all answering GPUs in percent; None if one does not report it."""
     gpus = list_live_gpus(row)
+    # Counted as 0, a GPU without a reading would look empty.
     if any(gpu.vram_used is None or not gpu.vram_total for gpu in gpus):
         return None
     return ratio(sum(gpu.vram_used or 0 for gpu in gpus), sum(gpu.vram_total or 0 for gpu in gpus))
@@ -283,12 +289,10 @@ def number_cell(
 
     def draw_cell(row: FleetRow, width: int) -> Line:
         value = read(row)
-        return (
-            Span(
-                fit_text(write(value), width, right=True),
-                Tone.DIM if value is None else tone(value),
-            ),
-        )
+        shown_tone = Tone.DIM
+        if value is not None:
+            shown_tone = tone(value)
+        return (Span(fit_text(write(value), width, right=True), shown_tone),)
 
     return draw_cell
 
@@ -303,12 +307,10 @@ def money_cell(read: Callable[[FleetRow], MoneyAmount | None]) -> Cell:
 
     def draw_cell(row: FleetRow, width: int) -> Line:
         value = read(row)
-        return (
-            Span(
-                fit_text(fit_amount(value, width), width, right=True),
-                Tone.DIM if value is None else Tone.TEXT,
-            ),
-        )
+        tone = Tone.TEXT
+        if value is None:
+            tone = Tone.DIM
+        return (Span(fit_text(fit_amount(value, width), width, right=True), tone),)
 
     return draw_cell
 
@@ -333,7 +335,10 @@ def power_cell(row: FleetRow, width: int) -> Line:
         text = f"{current_glyphs().at_least}{value:.0f}"
     else:
         text = f"{value:.0f}W"
-    return (Span(fit_text(text, width, right=True), Tone.DIM if value is None else Tone.TEXT),)
+    tone = Tone.TEXT
+    if value is None:
+        tone = Tone.DIM
+    return (Span(fit_text(text, width, right=True), tone),)
 
 
 def heat_text(value: float | None) -> str:
@@ -359,7 +364,10 @@ def cell_cell(row: FleetRow, width: int) -> Line:
         text = f"{current[0] if current else 0}/{total}"
     else:
         text = NONE
-    return (Span(fit_text(text, width, right=True), Tone.TEXT if total else Tone.DIM),)
+    tone = Tone.DIM
+    if total:
+        tone = Tone.TEXT
+    return (Span(fit_text(text, width, right=True), tone),)
 
 
 def step_cell(row: FleetRow, width: int) -> Line:
@@ -372,10 +380,14 @@ def step_cell(row: FleetRow, width: int) -> Line:
     else:
         epoch = f"{run.epoch:.0f}"
     step = format_thousands(run.step)
+    # With digits cut off, the step would look like an earlier one.
     if len(step) > width:
         step = f"{run.step:.1e}"
     both = f"{epoch} {current_glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}"
-    return (Span(fit_text(both if len(both) <= width else step, width, right=True)),)
+    shown = step
+    if len(both) <= width:
+        shown = both
+    return (Span(fit_text(shown, width, right=True)),)
 
 
 def age_cell(row: FleetRow, width: int) -> Line:
@@ -398,9 +410,10 @@ def age_cell(row: FleetRow, width: int) -> Line:
     )
     tone = Tone.TROUBLE if stuck else Tone.TEXT
     text = narrow_time(verdict.progress_age)
-    return (
-        Span(fit_text(text, width, right=True), Tone.DIM if verdict.progress_age is None else tone),
-    )
+    age_tone = tone
+    if verdict.progress_age is None:
+        age_tone = Tone.DIM
+    return (Span(fit_text(text, width, right=True), age_tone),)
 
 
 def loss_cell(row: FleetRow, width: int) -> Line:
@@ -422,10 +435,10 @@ def loss_cell(row: FleetRow, width: int) -> Line:
         tone = Tone.TROUBLE
     # The number and a blank take 7 cells.
     room = width - 7
-    return make_line(
-        Span(text, tone),
-        dim_span(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "",
-    )
+    spark: Span | str = ""
+    if room > 2:
+        spark = dim_span(" " + curve_spark(run.series.get("loss"), room))
+    return make_line(Span(text, tone), spark)
 
 
 def fit_amount(amount: MoneyAmount | None, width: int) -> str:
@@ -486,11 +499,10 @@ def clock_cell(row: FleetRow, width: int) -> Line:
     left, reading, own = next_end(row)
     if own is not None:
         text = f"{current_glyphs().power}{narrow_time(left)}"
-        return (
-            Span(
-                fit_text(text, width, right=True), Tone.WARN if own.state == "warned" else Tone.TEXT
-            ),
-        )
+        tone = Tone.TEXT
+        if own.state == "warned":
+            tone = Tone.WARN
+        return (Span(fit_text(text, width, right=True), tone),)
     if reading is None:
         return (dim_span(fit_text(NONE, width, right=True)),)
     if left is None:

@@ -81,7 +81,10 @@ def _cell_progress(row: FleetRow) -> float | None:
     total = len(cells_of(row.box))
     current = current_cell(row.box)
     if total:
-        return ratio(current[0] if current else 0, total)
+        count = 0
+        if current:
+            count = current[0]
+        return ratio(count, total)
     return None
 
 
@@ -250,7 +253,10 @@ def choose_columns(
         chosen["name"] = 12
         # Besides the columns there are a blank for each of them, and the margins.
         room = width - 2 - sum(chosen.values()) - len(chosen)
-        chosen["name"] += max(-2, min(6 if wanted <= 18 else wanted - 12, room))
+        wished_width = 6
+        if wanted > 18:
+            wished_width = wanted - 12
+        chosen["name"] += max(-2, min(wished_width, room))
     elif width < 120:
 
         def remaining_width() -> int:
@@ -278,7 +284,10 @@ def choose_columns(
     least_why = 12
     for _, key, more in wishes if width >= 120 else ():
         if key == "why":
-            held = max(held, min(more, spare - 1) if spare - 1 >= least_why else 0)
+            wished = 0
+            if spare - 1 >= least_why:
+                wished = min(more, spare - 1)
+            held = max(held, wished)
             continue
         if key not in chosen:
             need = widths[key] + 1 + more
@@ -359,7 +368,10 @@ def draw_heading(
         if column.key == "loss":
             text = text.rjust(6)
         title = fit_text(pad + text, width, right=column.right and column.key != "loss")
-        out.append(Span(gap + title, Tone.ACCENT if column.key == sort else Tone.DIM))
+        tone = Tone.DIM
+        if column.key == sort:
+            tone = Tone.ACCENT
+        out.append(Span(gap + title, tone))
     return tuple(out)
 
 

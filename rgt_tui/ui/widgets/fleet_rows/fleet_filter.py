@@ -157,6 +157,7 @@ def filter_rows(rows: Sequence[FleetRow], asked: FleetFilter) -> FilteredRows:
         found = [test(row) for test in asked.tests]
         if all(found):
             shown.append(row)
+        # A row with one False would not match anyway.
         elif False not in found:
             unknown += 1
     return FilteredRows(shown, len(rows), unknown)
@@ -289,6 +290,7 @@ def _number_test(field: str, op: str, value: str, of: FilterValue) -> Test:
         known = of.read(row)
         if known is None:
             return None
+        # Amounts in different currencies cannot be compared.
         if currency is not None and of.currency is not None and of.currency(row) != currency:
             return False
         return compare(known, limit)

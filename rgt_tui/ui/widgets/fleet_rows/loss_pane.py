@@ -122,6 +122,7 @@ class LossPane(CurvePlot):
         else:
             self._none = translate("no run yet")
         name = "" if box is None else box.spec.name
+        # Another box may have a run of the same name: its curve must not pass as this one's.
         if name != self._box:
             self._kept = self._body = None
         changed = (name, run is None, stale) != (self._box, self._run is None, self._dim)
@@ -197,12 +198,14 @@ class LossPane(CurvePlot):
             body = self._body[1]
         title, hint = make_line(translate("loss")), EMPTY
         if run is not None:
-            newest = make_line(
-                dim_span("  "), Span(number_or_dash(run.loss), Tone.DIM if self._dim else Tone.TEXT)
-            )
-            title = make_line(
-                translate("loss  "), Span(run.name, Tone.STRONG), newest if has else EMPTY
-            )
+            tone = Tone.TEXT
+            if self._dim:
+                tone = Tone.DIM
+            newest = make_line(dim_span("  "), Span(number_or_dash(run.loss), tone))
+            shown_newest = EMPTY
+            if has:
+                shown_newest = newest
+            title = make_line(translate("loss  "), Span(run.name, Tone.STRONG), shown_newest)
             hint = make_line(dim_span(key_for("box.curves")))
         return draw_frame(body, width, height, title=title, hint=hint)
 

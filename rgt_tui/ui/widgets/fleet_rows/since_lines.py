@@ -147,9 +147,10 @@ def since_section(
             max(8, width),
             Tone.DIM,
         )
-    return PaneSection(
-        make_line(title), body, make_line(dim_span(key_for("past.journal"))) if journal else EMPTY
-    )
+    key_hint = EMPTY
+    if journal:
+        key_hint = make_line(dim_span(key_for("past.journal")))
+    return PaneSection(make_line(title), body, key_hint)
 
 
 def story_section(

@@ -104,16 +104,14 @@ def find_changes(
             for text in old
             if _drop_sizes(text) not in there
         )
+    # A new choice changes level, phrase and evidence by itself: that is no news.
     if chosen:
         return tuple(found)
     if (before.irreversible, before.level) != (after.irreversible, after.level):
-        found.append(
-            ReviewChange(
-                translate("now irreversible")
-                if level_of(after) is RiskLevel.IRREVERSIBLE
-                else translate("now reversible")
-            )
-        )
+        if level_of(after) is RiskLevel.IRREVERSIBLE:
+            found.append(ReviewChange(translate("now irreversible")))
+        else:
+            found.append(ReviewChange(translate("now reversible")))
     elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
         found.append(ReviewChange(translate("the text to type has changed")))
     found.extend(_refusal_changes(before, after))
@@ -258,6 +256,7 @@ class ItemChoice:
                 dropped.append(
                     translate("no longer given up, it is proved now: {words}", words=item.text)
                 )
+            # Given up as it was: later changes were not meant.
             elif (item.fact or item.text) != one.fact:
                 dropped.append(
                     translate("no longer given up, it has changed: {words}", words=item.text)
@@ -398,17 +397,17 @@ class ConfirmState:
                 found.append(translate("the review is too old"))
             if self.reviewed_for != self.choice:
                 found.append(translate("the review is being repeated"))
+            # A review that gives up more than the person did must never be confirmed.
             elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
                 found.append(translate("the review gives up items that you did not"))
             found.extend(self.review.refusals)
         if self.is_protected:
             found.append(translate("the fleet file protects this box"))
         elif not self.name_fits():
-            found.append(
-                translate("the name has not been typed")
-                if self.wanted_text == self.box
-                else translate("the phrase has not been typed")
-            )
+            if self.wanted_text == self.box:
+                found.append(translate("the name has not been typed"))
+            else:
+                found.append(translate("the phrase has not been typed"))
         return tuple(found)
 
     def may_confirm(self, now: float) -> bool:
@@ -445,22 +444,33 @@ class ConfirmState:
             new = find_changes(self.review, review, chosen=self.reviewed_for != asked)
         meant, dropped = asked.still_meant(review)
         new += tuple(ReviewChange(text) for text in dropped)
+        # More would push money and losses out of a small terminal.
         most_changes = 6
         changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[
             -most_changes:
         ]
+        # An earlier action waits for the person: the dialog continues with that one.
+        stage: DialogStage = self.stage
+        if review.waits:
+            stage = DialogStage.YOURS
+        typed = self.typed
+        # The name was typed for other consequences: it has to be typed again.
+        if any(one.shuts for one in new):
+            typed = ""
+        guard_from = self.guard_from
+        if new:
+            guard_from = now
         return replace(
             self,
             review=review,
-            # An earlier action waits for the person: the dialog continues with that one.
-            stage=DialogStage.YOURS if review.waits else self.stage,
+            stage=stage,
             verb=review.waiting or self.verb,
             reviewed_for=asked,
             choice=meant,
             review_error=None,
             changed=changed,
-            typed="" if any(one.shuts for one in new) else self.typed,
-            guard_from=now if new else self.guard_from,
+            typed=typed,
+            guard_from=guard_from,
         )
 
     def give_up(self, key: str, now: float) -> ConfirmState:
@@ -505,6 +515,7 @@ class ConfirmState:
 
     def review_failed(self, verb: BillingVerb, text: str) -> ConfirmState:
         """Record that a review failed. The last one stays readable, but is not valid."""
+        # The answer for a verb that the person has left since.
         if verb is not self.verb or self.stage is not DialogStage.REVIEW:
             return self
         return replace(self, review_error=text)
@@ -557,12 +568,10 @@ class ConfirmState:
             StopPhase.FAILED: DialogStage.UNKNOWN,
         }.get(step.phase, self.stage)
         bad = stage is DialogStage.UNKNOWN
-        return replace(
-            self,
-            stage=stage,
-            progress=(*self.progress, step),
-            trouble=step.text if bad else self.trouble,
-        )
+        trouble = self.trouble
+        if bad:
+            trouble = step.text
+        return replace(self, stage=stage, progress=(*self.progress, step), trouble=trouble)
 
     def not_done(self, reasons: tuple[str, ...]) -> ConfirmState:
         """Reject the person's confirmation, with the reasons.

@@ -109,6 +109,8 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
             EMPTY,
             *_console_step_lines(setting, width),
         ]
+    # The gate checks once more when the button is pressed: what it saw then is worth more than the
+    # review.
     if state.closed:
         lines += _text_lines("refused", state.closed, width, Tone.TROUBLE, current_glyphs().trouble)
         lines += [
@@ -299,11 +301,9 @@ def console_steps(setting: DialogSetting) -> tuple[str, ...]:
     more = (*on_console[1:], *others)
     steps += [translate("or {way}", way=way) for way in more] if steps else more
     first = (action.first,) if action.first else ()
-    seen = (
-        (translate("done when {confirm_with}", confirm_with=action.confirm_with),)
-        if action.confirm_with
-        else ()
-    )
+    seen: tuple[str, ...] = ()
+    if action.confirm_with:
+        seen = (translate("done when {confirm_with}", confirm_with=action.confirm_with),)
     return (*first, *steps, *seen)
 
 
@@ -419,6 +419,7 @@ def verb_label(state: ConfirmState, setting: DialogSetting) -> str:
 def verb_with_native(verb: BillingVerb, native: str) -> str:
     """Return a verb with the platform's name, ``Stop (关机)``; only ours if both are the same."""
     ours, word = translate(OURS[verb]), native_word(native)
+    # "Stop (Stop)" would look like two different things.
     if word.casefold() in {"", ours.casefold(), verb.value}:
         return ours
     return f"{ours} ({word})"
@@ -442,12 +443,11 @@ def promise_text(state: ConfirmState) -> str:
     if state.stage is DialogStage.REVIEW:
         if state.review is not None and state.review.by_hand:
             return translate("rgt sends nothing here")
-        return translate(
-            "nothing is sent until you {more}",
-            more=translate("press the button")
-            if state.name_fits()
-            else translate("type the phrase"),
-        )
+        if state.name_fits():
+            more = translate("press the button")
+        else:
+            more = translate("type the phrase")
+        return translate("nothing is sent until you {more}", more=more)
     return {
         DialogStage.SENDING: translate("in progress"),
         DialogStage.YOURS: translate("rgt sends nothing here"),
@@ -551,6 +551,7 @@ def _progress_spans(state: ConfirmState, gap: str, *, narrow: bool = False) -> L
         if index:
             spans.append(dim_span(f"{gap}{current_glyphs().arrow}{gap}"))
         if phase in at:
+            # A request, or the provider's answer to it, does not prove that billing has stopped.
             proved = phase is StopPhase.METER_OFF
             shown = translate(text)
             if proved:
@@ -563,11 +564,10 @@ def _progress_spans(state: ConfirmState, gap: str, *, narrow: bool = False) -> L
             waits = state.stage is DialogStage.SENDING and (
                 index == 0 or BY_CALL[index - 1][0] in at
             )
-            spans.append(
-                Span(f"{translate(text)} {current_glyphs().ellipsis}", Tone.ACCENT)
-                if waits
-                else dim_span(translate(text))
-            )
+            if waits:
+                spans.append(Span(f"{translate(text)} {current_glyphs().ellipsis}", Tone.ACCENT))
+            else:
+                spans.append(dim_span(translate(text)))
     if state.stage is DialogStage.SENDING and state.progress and state.progress[-1].text:
         spans.append(dim_span(f"   {state.progress[-1].text}"))
     return tuple(spans)

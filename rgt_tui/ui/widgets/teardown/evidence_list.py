@@ -72,6 +72,7 @@ WALK: tuple[Command, ...] = (
 
 def in_order(review: ActionReview) -> tuple[EvidenceItem, ...]:
     """Return the items grouped by kind; kinds and items that fail come first."""
+    # The name is typed in the field below, not looked at as evidence.
     items = [item for item in review.items if item.kind != NAME]
     kinds = list(dict.fromkeys(item.kind for item in items))
     failed = {item.kind for item in items if not item.ok}
@@ -117,6 +118,7 @@ class EvidenceRow:
             return Span(g.more, Tone.ACCENT)
         if self.item.forfeited:
             return Span(g.warn, Tone.WARN)
+        # Proved, but by a source that may be wrong: no tick.
         if self.item.ok and self.item.doubt:
             return Span(g.warn, Tone.WARN)
         if self.item.ok and self.item.ignorable:
@@ -212,11 +214,8 @@ def _at_stake(row: EvidenceRow) -> str:
         parts = [size_or_dash(row.item.bytes)]
     else:
         parts = []
-    parts += (
-        [translate("newest {newest} ago", newest=compact_time(row.newest))]
-        if row.newest is not None
-        else []
-    )
+    if row.newest is not None:
+        parts += [translate("newest {newest} ago", newest=compact_time(row.newest))]
     if parts:
         return f": {', '.join(parts)}"
     return ""
@@ -338,6 +337,7 @@ class EvidenceList(FittedLines, SelectableList[str]):
         if self._picked in self._keys:
             self._place = self.selected_index
         elif self._keys:
+            # The row was proved meanwhile and is gone: the next one takes its place.
             self._place = min(self._place, len(self._keys) - 1)
             self._picked = self._keys[self._place]
         else:
@@ -345,7 +345,10 @@ class EvidenceList(FittedLines, SelectableList[str]):
         return self._picked or ""
 
     def _evidence_lines(self, width: int) -> list[Line]:
-        made = list_lines(self._make_rows(), self.picked_key if self.has_focus else None, width)
+        picked_key = None
+        if self.has_focus:
+            picked_key = self.picked_key
+        made = list_lines(self._make_rows(), picked_key, width)
         self._owners = [key for key, _ in made]
         return [each for _, each in made]
 
