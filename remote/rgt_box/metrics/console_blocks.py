@@ -512,7 +512,7 @@ def _place_row(
     if plan.split and step is not None and step[0] == 5 and state.get("at"):
         at = state["at"]
         return ConsoleRow(values, at[0], at[1], at[2])
-    number: Any = state.get("epoch")
+    number: float | None = state.get("epoch")
     if epoch is not None:
         number = epoch[2]
         state["epoch"] = number

@@ -229,7 +229,7 @@ def announce_notice(
         save_ahead_s: Seconds before the end from which runs are asked: before that they work on.
     """
     known = state_files.read_notice(folder) or {}
-    fields: dict[str, Any] = {"at": round(time.time(), 3), "asked": None, "unasked": []}
+    fields: JsonObject = {"at": round(time.time(), 3), "asked": None, "unasked": []}
     fields.update(known)
     fields["boot"] = place.boot_id()
     differs = any(known.get(key) != notice[key] for key in ("source", "action"))

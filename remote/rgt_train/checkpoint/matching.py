@@ -147,7 +147,7 @@ def _bare_key(key: str, added: list[tuple[str, str]]) -> str:
     drop = set()
     parts = key.split(".")
     for path, attribute in added:
-        above: List[str] = []
+        above: list[str] = []
         if path:
             above = path.split(".")
         depth = len(above)
@@ -365,7 +365,7 @@ def replace_with_averages(
     for part, state in states.items():
         model = _model_of(part, state, models)
         found[model] = by_name(state, models[model])
-    result: Dict[str, Weights] = {}
+    result: dict[str, Weights] = {}
     texts = []
     complete = True
     for name, weights in models.items():

@@ -201,7 +201,7 @@ class CheckpointMirror:
             self._report.print_line(f"not mirrored: {errand.name} is on the local disk only")
         return not left
 
-    def _list_pending(self) -> List[_CopyTask]:
+    def _list_pending(self) -> list[_CopyTask]:
         if self._current:
             return [self._current[1], *self._waiting.values()]
         return list(self._waiting.values())
