@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from rich.cells import cell_len
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.model import BillingVerb, EvidenceItem, RiskLevel
+from rgt_tui import language
+from rgt_tui.model import BillingVerb, EvidenceItem, Meter, RiskLevel
 from rgt_tui.ui.screens import TeardownScreen
 from rgt_tui.ui.widgets import Line, Tone, text_of, width_of
 from rgt_tui.ui.widgets.teardown.confirm_state import NOTHING, ConfirmState, DialogStage, ItemChoice
@@ -35,6 +37,7 @@ from tests.ui.test_teardown import (
     type_name,
 )
 from tests.ui.test_teardown_state import LATER, review
+from tests.unit.gate.builders import evidence, group, told
 
 PROVED = EvidenceItem(
     "results:/w/a", True, "/w/a: a verified copy", NOW, path="/w/a", bytes=GIB, newest=NOW
@@ -506,3 +509,18 @@ async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
         top = rows.region.y + rows.selection[0]
         assert scroll.y <= top < scroll.bottom
         assert "above" in said(screen)
+
+
+@pytest.mark.parametrize("width", [76, 116])
+def test_the_rows_are_aligned_in_wide_characters(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue("zh_CN"))
+    rows = evidence(told=told(group(owner=""), group(path="/workspace/b")), meter=Meter(error="x"))
+    lines = lines_of(*rows.items, width=width)
+    assert len(lines) > 5
+    ages = set()
+    for line in lines:
+        assert width_of(line) == width, text_of(line)
+        ages.add(cell_len(text_of(line).rstrip()))
+    assert ages == {width}, "the last column ends at the edge in every row"

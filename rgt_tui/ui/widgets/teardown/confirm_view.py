@@ -420,7 +420,7 @@ def verb_with_native(verb: BillingVerb, native: str) -> str:
     """Return a verb with the platform's name, ``Stop (关机)``; only ours if both are the same."""
     ours, word = translate(OURS[verb]), native_word(native)
     # "Stop (Stop)" would look like two different things.
-    if word.casefold() in {"", ours.casefold(), verb.value}:
+    if word.casefold() in {"", ours.casefold(), OURS[verb].casefold(), verb.value}:
         return ours
     return f"{ours} ({word})"
 
