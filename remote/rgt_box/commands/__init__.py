@@ -20,6 +20,7 @@ __all__ = [
     "reap",
     "reconcile",
     "remove",
+    "restorable_files",
     "result_rules",
     "result_walk",
     "results",

@@ -13,7 +13,7 @@ from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
 from rgt_box.commands.hashing import HashCache, default_path
-from rgt_box.queue import disk_budget
+from rgt_box.sampling import free_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ class MirrorRun:
         self._compare_with_free_space(needed + largest, inodes)
 
     def _compare_with_free_space(self, needed: int, inodes: int) -> None:
-        where, error = disk_budget.measure_free_space(self._target)
+        where, error = free_space.measure_free_space(self._target)
         if where is None:
             raise OSError(errno.EIO, error or "does not answer", self._target)
         if needed > where.free_bytes:
@@ -355,7 +355,7 @@ class MirrorRun:
         needed = 0
         if entry.stat is not None:
             needed = entry.stat.st_size
-        where, _ = disk_budget.measure_free_space(self._target)
+        where, _ = free_space.measure_free_space(self._target)
         if where:
             free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes)
         else:

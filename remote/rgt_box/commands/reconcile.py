@@ -8,9 +8,10 @@ import sys
 from rgt_box import files, jsonline, options
 from rgt_box.background import error_text
 from rgt_box.commands import file_tree, hashing
-from rgt_box.queue import disk_budget, queue_state
+from rgt_box.queue import queue_state
 from rgt_box.queue.durable_copy import MANIFEST, ExpectedFiles, locate_copy, read_manifest
 from rgt_box.queue.queue_file import Job, QueueLine
+from rgt_box.sampling import free_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ def _unreachable(job: Job, lines: list[QueueLine], durable: str | None) -> str |
             f"{job.source.line_of_key('durable')}: names no durable directory; give --durable DIR"
         )
     base = os.path.dirname(first)
-    _, error = disk_budget.measure_free_space(base)
+    _, error = free_space.measure_free_space(base)
     if error:
         return f"{base}: {error}"
     known = queue_state.load_state(job)["cells"]

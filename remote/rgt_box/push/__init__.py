@@ -5,5 +5,5 @@ No file in use is replaced.
 
 from __future__ import annotations
 
-__all__ = ["push_command", "push_staging"]
+__all__ = ["push_command", "push_staging", "version_files"]
 """Modules that other packages may use."""

@@ -8,7 +8,6 @@ not code.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import stat
@@ -18,6 +17,7 @@ from rgt_box import files, jsonline, ownership, procstat
 from rgt_box.commands import hashing, remove
 from rgt_box.push import push_staging
 from rgt_box.push.push_staging import FOLDER, PushedFiles, PushManifest, record_path
+from rgt_box.push.version_files import find_changed_files, link_target, read_version_records
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
@@ -43,26 +43,6 @@ _GONE = " (deleted)"
 """Suffix that the kernel adds to the name of a removed file."""
 
 
-def read_version_records(place: str) -> dict[str, JsonObject]:
-    """Return version → its record, for existing versions."""
-    found = {}
-    try:
-        names = sorted(os.listdir(os.path.join(place, FOLDER)))
-    except OSError:
-        return {}
-    for name in names:
-        version = name[:-5]
-        if name.endswith(".json") and os.path.isdir(os.path.join(place, version)):
-            told = files.read_json(os.path.join(place, FOLDER, name), push_staging.MOST)
-            if (
-                told is not None
-                and told.get("version") == version
-                and isinstance(told.get("files"), list)
-            ):
-                found[version] = told
-    return found
-
-
 def find_complete_version(
     place: str, manifest: PushManifest, cache: hashing.HashCache
 ) -> str | None:
@@ -75,57 +55,10 @@ def find_complete_version(
     return None
 
 
-def find_changed_files(folder: str, manifest: PushManifest, cache: hashing.HashCache) -> list[str]:
-    """Return the pushed files that have changed since the push."""
-    found = [
-        path
-        for path, _, digest, _, _ in manifest.files
-        if not push_staging.is_right(os.path.join(folder, path), digest, cache)
-    ]
-    return found + [
-        path
-        for path, target in manifest.links
-        if _link_target(os.path.join(folder, path)) != target
-    ]
-
-
-def list_edits(folder: str) -> list[str]:
-    """Return the pushed files of a version's directory that were edited; empty without its record."""
-    place, version = os.path.split(folder)
-    told = read_version_records(place).get(version)
-    if told is None:
-        return []
-    try:
-        manifest = push_staging.PushManifest(told)
-    except (push_staging.BadManifest, TypeError, ValueError):
-        return []
-    return find_changed_files(folder, manifest, hashing.HashCache(None))
-
-
-def hash_files(folder: str, paths: list[str]) -> str:
-    """Return one hash of some files, by their names, contents and links; some may be missing."""
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        whole = os.path.join(folder, path)
-        try:
-            content = hashing.hash_path(whole)
-        except OSError:
-            content = str(_link_target(whole))
-        digest.update(os.fsencode(f"{path}\0{content}\0"))
-    return digest.hexdigest()
-
-
-def _link_target(path: str) -> str | None:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return None
-
-
 def find_obstacles(manifest: PushManifest) -> str:
     """Return what blocks the link's path; "" if nothing, or a link of ours, is there."""
     path = os.path.join(manifest.place, manifest.name)
-    target = _link_target(path)
+    target = link_target(path)
     if target is None and os.path.lexists(path):
         return f"{path} already exists and is not a link of rgt's: push under another name, or to another directory"
     if target is not None and target not in read_version_records(manifest.place):
@@ -212,7 +145,7 @@ def switch_link(manifest: PushManifest, version: str) -> None:
         OSError: It cannot be written.
     """
     path = os.path.join(manifest.place, manifest.name)
-    if _link_target(path) == version:
+    if link_target(path) == version:
         return
     part = os.path.join(manifest.staging_folder, "link")
     files.unlink_if_exists(part)
@@ -243,7 +176,7 @@ def list_versions(place: str, jobs: list[str], shared_too: bool = False) -> list
     for version, told in known.items():
         path = paths[version]
         name = str(told.get("name"))
-        current = _link_target(links[name]) == version
+        current = link_target(links[name]) == version
         added = find_extra_files(path, told)
         if current:
             why = [f"it is the newest: {links[name]} points to it"]
@@ -289,7 +222,7 @@ def find_extra_files(folder: str, told: JsonObject) -> list[str]:
     for path, seen in _files_below(folder):
         whole = os.path.join(folder, path)
         if stat.S_ISLNK(seen.st_mode):
-            target = _link_target(whole)
+            target = link_target(whole)
         else:
             target = None
         if stat.S_ISREG(seen.st_mode) and pushed.is_unchanged(os.fsencode(whole), seen):

@@ -15,7 +15,7 @@ import zlib
 
 from rgt_box import files, jsonline
 from rgt_box.commands import hashing
-from rgt_box.queue import disk_budget
+from rgt_box.sampling import free_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def measure_room(manifest: PushManifest, needed: int, inodes: int) -> JsonObject
         needed: Bytes still to be written.
         inodes: Files, links and directories still to be created.
     """
-    where, error = disk_budget.measure_free_space(manifest.place)
+    where, error = free_space.measure_free_space(manifest.place)
     found = {"needed_bytes": needed, "needed_inodes": inodes}
     if where is None:
         return dict(found, error=error or "does not answer")

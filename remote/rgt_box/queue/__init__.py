@@ -11,7 +11,6 @@ __all__ = [
     "cell_command",
     "cell_process",
     "detach",
-    "disk_budget",
     "durable_copy",
     "job_making",
     "launch",

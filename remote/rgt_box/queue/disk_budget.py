@@ -10,59 +10,11 @@ import os
 
 from rgt_wire import size_text
 
-from rgt_box import background
 from rgt_box.checkpoint_search import CheckpointSearch, count_bytes_and_inodes
 from rgt_box.queue import queue_state
 from rgt_box.queue.queue_file import Job, QueueLine
-from rgt_box.sampling import disks
-
-TIMEOUT = 5.0
-"""Seconds that a network mount gets to answer."""
-
-
-class FreeSpace:
-    """Free space at a path, which need not exist yet.
-
-    Attributes:
-        path: The nearest existing directory.
-        device: ID of the file system; paths with the same ID share its space.
-        mount: Its mount point.
-        free_bytes: Free for an unprivileged user.
-        free_inodes: None if the file system creates inodes as needed.
-    """
-
-    __slots__ = ("device", "free_bytes", "free_inodes", "mount", "path")
-
-    def __init__(self, path: str, device: int, stat: os.statvfs_result) -> None:
-        self.path = path
-        self.device = device
-        self.mount = disks.find_mount(os.path.realpath(path), disks.mount_table())[0]
-        self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
-        # btrfs reports 0 inodes in total, which means no limit.
-        self.free_inodes = stat.f_favail if stat.f_files > 0 else None
-
-
-def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
-    """Return the free space at `path`, which need not exist yet, or why it is unknown."""
-    table = disks.mount_table()
-    # A link may lead to a network mount, so its target decides.
-    target = disks.resolve_links(os.path.abspath(path), table)
-    if disks.find_mount(target, table)[1] in disks.LOCAL:
-        try:
-            return _stat_file_system(path), None
-        except OSError as error:
-            return None, background.error_text(error)
-    work = background.Background(lambda: _stat_file_system(path), 0.0, TIMEOUT)
-    found, problem = work.poll(TIMEOUT)
-    return found, problem or (None if found else "no answer for %d s" % TIMEOUT)
-
-
-def _stat_file_system(path: str) -> FreeSpace:
-    existing = os.path.abspath(path)
-    # The run's directory does not exist yet; statvfs needs one that does.
-    while not os.path.exists(existing) and existing != "/":
-        existing = os.path.dirname(existing)
-    return FreeSpace(existing, os.stat(existing).st_dev, os.statvfs(existing))
+from rgt_box.sampling import free_space
+from rgt_box.sampling.free_space import FreeSpace
 
 
 def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
@@ -200,7 +152,7 @@ def check_budget(
             first = job.durable_folder(lines[0].name)
         if not first:
             continue
-        where, error = measure_free_space(os.path.dirname(first))
+        where, error = free_space.measure_free_space(os.path.dirname(first))
         if where is None:
             problems.append(
                 f'{job.source.line_of_key(key)}: the disk of "{key}" ({os.path.dirname(first)}) does not answer: '

@@ -16,8 +16,8 @@ from rgt_wire import size_text
 from rgt_box import files, jsonline
 from rgt_box.checkpoint_search import CheckpointSearch
 from rgt_box.commands import file_tree, hashing
-from rgt_box.queue import disk_budget
 from rgt_box.queue.queue_file import Job
+from rgt_box.sampling import free_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _check_room(pairs: list[tuple[SourceFile, str]], temporary: str) -> None:
         CopyFailed: With the needed and the free space.
     """
     needed = sum(source.stat.st_size for source, _ in pairs)
-    where, _ = disk_budget.measure_free_space(temporary)
+    where, _ = free_space.measure_free_space(temporary)
     if where is not None and needed > where.free_bytes:
         words = (temporary, size_text(needed), size_text(where.free_bytes))
         raise CopyFailed("{}: No space left on device: {} needed, {} free".format(*words))

@@ -302,15 +302,15 @@ def code_version(folder: str, edits: bool = False) -> str | None:
 def _hash_edits(top: str, git_folder: str = "", commit: str = "") -> str:
     # Late: only a check of a queue needs them.
     from rgt_box.commands import restorable_files
-    from rgt_box.push import code_versions
+    from rgt_box.push import version_files
 
     if git_folder:
         paths = restorable_files.list_edits(top, git_folder, _common_folder(git_folder), commit)
     else:
-        paths = code_versions.list_edits(top)
+        paths = version_files.list_edits(top)
     if not paths:
         return ""
-    return "+edits-" + code_versions.hash_files(top, paths)[:12]
+    return "+edits-" + version_files.hash_files(top, paths)[:12]
 
 
 @lru_cache(maxsize=64)

@@ -6,5 +6,15 @@ and xid.
 
 from __future__ import annotations
 
-__all__ = ["cgroup", "disks", "gpu", "processes", "quiet_signs", "rank_waits", "sampler", "xid"]
+__all__ = [
+    "cgroup",
+    "disks",
+    "free_space",
+    "gpu",
+    "processes",
+    "quiet_signs",
+    "rank_waits",
+    "sampler",
+    "xid",
+]
 """Modules that other packages may use."""
