@@ -2,7 +2,8 @@
 
 ``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the second set, whose
 kept-back cases are counted on their own and not listed, and the third. ``--fourth seen`` and ``--fourth kept_back``
-measure the two halves of the fourth set.
+measure the two halves of the fourth set; ``--fifth seen``, ``--fifth kept_back`` and ``--sixth`` those of metric files
+only.
 """
 
 from __future__ import annotations
@@ -178,6 +179,13 @@ def measure_fourth(half: str, folder: Path) -> list[Miss]:
     return measure_logs(failures, healthy, folder) + measure_metrics(metrics, folder)
 
 
+def read_metric_half(half: str) -> list[dict[str, Any]]:
+    """Return the cases of one half of the fifth set, ``seen`` or ``kept_back``."""
+    return [
+        case for case in read_cases("fifth/metrics") if case["kept_back"] == (half == "kept_back")
+    ]
+
+
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -186,11 +194,17 @@ def main() -> None:
     parser.add_argument(
         "--fourth", choices=("seen", "kept_back"), help="measure half of the fourth"
     )
+    parser.add_argument("--fifth", choices=("seen", "kept_back"), help="measure half of the fifth")
+    parser.add_argument("--sixth", action="store_true", help="measure the sixth set")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if wanted.fourth:
             misses = measure_fourth(wanted.fourth, folder)
+        elif wanted.fifth:
+            misses = measure_metrics(read_metric_half(wanted.fifth), folder)
+        elif wanted.sixth:
+            misses = measure_metrics(read_cases("sixth/metrics"), folder)
         elif wanted.later:
             misses = measure_later(folder)
         else:

@@ -30,14 +30,16 @@ program's name is kept, except for scripts, because messages are recognised toge
 """
 _LOGGED = (
     r"[ ]?[\[(]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{2,4})?)[T ,_]{1,2}\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
-    r"(?:Z|[ ]?[+-]\d\d:?\d\d)?[\])]?[:,]?(?: |$|(?=\t))"
+    r"(?:Z|[ ]?[+-]\d\d:?\d\d)?[\])]?[:,]?(?: |$|(?=[\t\[]))"
     r"|[ ]?[\[(]?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[\])]?[:,]?(?: |(?=\t))"
+    r"|(?:\[ )?[A-Z][a-z]{2} (?:\d\d? [A-Z][a-z]{2}|[A-Z][a-z]{2} [ \d]?\d) (?:\d{4} )?"
+    r"\d\d:\d\d:\d\d(?: \d{4})?(?: \])? "
     r"|\[?(?:INFO|DEBUG|WARNING|ERROR)\]?[ :|-]{1,3}(?=[\[(]?\d\d)"
     r"|[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d{3,9} +\d{1,20} [\w./-]{1,80}:\d{1,6}\] "
 )
 """Time stamps that a program's own logger writes."""
 _BEFORE = re.compile(f"(?:{COLLECTED}|{_LOGGED}|(?P<writer>{WRITERS}))")
-_STARTS = frozenset("0123456789[( #IWEFJMASONDabcdefghijklmnopqrstuvwxyz")
+_STARTS = frozenset("0123456789[( #IWEFJMASONDTabcdefghijklmnopqrstuvwxyz")
 _TEXT_KEYS = ("log", "message", "msg", "textPayload", "jsonPayload", "MESSAGE", "line", "data")
 """Keys under which collectors and loggers keep a line inside a JSON object."""
 

@@ -16,10 +16,11 @@ LOSS, ERROR, SCORE, REWARD, RATE, NORM, SPEED, COUNT, TIME, SETTING, OTHER = (
     "loss", "error", "score", "reward", "rate", "norm", "speed", "count", "time", "setting", "",
 )  # fmt: skip
 _ROLES = {
-    LOSS: "loss losses nll cost xent xentropy crossentropy entropyloss logloss mlogloss elbo",
+    LOSS: "loss losses verlust perte pérdida nll cost xent xentropy crossentropy entropyloss logloss mlogloss elbo",
     ERROR: "ppl perplexity bpb bpc bpd err error mse rmse mae mape msle wer cer ter per eer fid kid lpips l1 l2 merror "
     "quantile deviance",
-    SCORE: "acc accuracy accuracies acc1 acc5 top1 top5 f1 precision recall map map50 ap ap50 ap75 ar miou iou giou "
+    SCORE: "genauigkeit précision precisión "
+    "acc accuracy accuracies acc1 acc5 top1 top5 f1 precision recall map map50 ap ap50 ap75 ar miou iou giou "
     "dice bleu sacrebleu chrf rouge meteor cider spice auc aucpr roc_auc auroc psnr ssim elo mrr ndcg hits pearson "
     "spearman spearmanr cosine r2 mcc kappa fscore score scores metric core success win winrate pass sensitivity "
     "specificity jaccard likelihood stoi pesq sisdr mos learn",
@@ -46,7 +47,7 @@ _ENDINGS = (
     ("error", ERROR),
 )
 _PARTS = re.compile(r"[A-Za-z]+[\d.]*[a-z.]*|\d+")
-_SPEED = re.compile(r"/s(?:ec)?(?:ond)?(?![A-Za-z])|per[_ -]sec(?:ond)?(?![A-Za-z])", re.I)
+_SPEED = re.compile(r"/ ?s(?:ec)?(?:ond)?(?![A-Za-z])|per[_ -]sec(?:ond)?(?![A-Za-z])", re.I)
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])")
 _UNIT = re.compile(r"\s?\([^()]{1,12}\)$")
 LOWER_IS_BETTER, HIGHER_IS_BETTER = frozenset((LOSS, ERROR)), frozenset((SCORE, REWARD))
@@ -54,7 +55,7 @@ MEASURES = frozenset((LOSS, ERROR, SCORE, REWARD))
 """Roles of numbers by which a training is judged: a row with one of them is a row of a curve."""
 _LEAST = (TIME, SETTING, COUNT)
 EVALUATION = frozenset(
-    "val valid validation validate validating eval evaluation evaluating test testing dev devtest".split()
+    "val vali valid validation validate validating eval evaluation evaluating test testing dev devtest".split()
 )
 
 
@@ -67,17 +68,22 @@ _QUALIFIER = frozenset(
 _POSITIONS = {
     word: (kind, rank)
     for rank, kind, words in (
-        (0, "step", "global_step global_steps globalstep num_updates current_steps"),
+        (
+            0,
+            "step",
+            "global_step global_steps globalstep num_updates current_steps acc_iter total_train_updates",
+        ),
         (2, "step", "total_timesteps totalenvinteracts totalenvsteps"),
         (
             3,
             "step",
-            "step steps iter iters iteration iterations itr update updates up. upd num_update minibatch",
+            "step steps ite iter iters iteration iterations itr update updates up. upd num_update minibatch",
         ),
         (4, "step", "timestep timesteps total_steps"),
-        (5, "step", "it batch batches batch_idx round tick"),
-        (6, "epoch", "epoch epochs epch"),
+        (5, "step", "it itn batch batches batch_idx round tick"),
+        (6, "epoch", "epoch epochs epch epoche época époque"),
         (7, "epoch", "ep ep."),
+        (7, "step", "episode episodes"),
         (4, "samples", "kimg"),
         (8, "samples", "samples smpl examples sen. consumed_samples seen"),
     )
@@ -86,10 +92,52 @@ _POSITIONS = {
 """Word → (kind of a position, how reliable it is: 0 is best)."""
 
 
+_TRANSLATED = {
+    word: f"\0{english}\0"
+    for english, words in (
+        ("epoch", "轮次 轮 エポック 에포크 Эпоха эпоха"),
+        ("step", "步数 步 ステップ 스텝 Шаг шаг"),
+        ("iteration", "迭代"),
+        ("loss", "损失值 损失 損失 손실 Потери потери"),
+        ("accuracy", "准确率 精度 정확도 Точность точность"),
+        ("lr", "学习率 学習率 학습률"),
+        ("reward", "奖励 報酬 보상"),
+        ("train", "训练 訓練 학습"),
+        ("val", "验证 検証 검증"),
+        ("test", "测试 テスト 테스트"),
+        ("avg", "平均"),
+    )
+    for word in words.split()
+}
+"""Words of Chinese, Japanese, Korean and Russian logs → the English word."""
+_FOREIGN = re.compile("|".join(sorted(_TRANSLATED, key=len, reverse=True)))
+_MAYBE = re.compile(
+    "[│┃║｜：，（）［］＝第%s]" % "".join(sorted({word[0] for word in _TRANSLATED}))
+)
+"""Signs, and the first letters of the words: most lines have none of them."""
+_ORDINAL = re.compile(r"第\s?(\d{1,12}(?:\s?/\s?\d{1,12})?)\s?(?:个|次)?(轮次|轮|步|迭代|epoch)")
+_SIGNS = [(pair[0], pair[1]) for pair in "│| ┃| ║| ｜| ：: ，, （( ）) ［[ ］] ＝=".split()]
+"""Borders of tables, and the full-width signs of Chinese and Japanese texts."""
+
+
+def in_english(line: str) -> str:
+    """Return a line with its full-width signs, borders and known words of a training in English."""
+    if _MAYBE.search(line) is None:
+        return line
+    for sign, plain in _SIGNS:  # str.translate takes four times as long
+        line = line.replace(sign, plain)
+    if "第" in line:
+        line = _ORDINAL.sub(r" \2 \1 ", line)
+    line = _FOREIGN.sub(lambda found: _TRANSLATED[found.group()], line)
+    return line.replace("\0\0", " ").replace("\0", " ")
+
+
 @lru_cache(maxsize=8192)
 def position_of(name: str) -> "tuple[str, int] | None":
     """Return (kind, rank) if a name is that of a position, such as ``Learning iteration``."""
-    lower = name.lower().rpartition("/")[2]
+    before_slash, _, lower = name.lower().rpartition("/")
+    if before_slash in ("sec", "s", "ms"):
+        return None  # "sec/kimg"
     found = _POSITIONS.get(lower.replace(" ", "_"))
     if found is not None:
         return found
@@ -141,6 +189,11 @@ def role_of(name: str) -> str:
     words = [word.lower() for word in _PARTS.findall(_CAMEL.sub(" ", plain).replace("_", " "))]
     while words and words[-1].isdigit():
         words.pop()
+    if len(words) > 1 and words[-1] in ("step", "epoch") and "per" not in words:
+        # Lightning's "train_loss_step" is a loss.
+        role = role_of(" ".join(words[:-1]))
+        if role in MEASURES:
+            return role
     for pair, role in ((["learning", "rate"], RATE), (["cross", "entropy"], LOSS)):
         if words[-2:] == pair:
             return role

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import re
 
-from rgt_wire.metric_roles import LOSS, NORM, RATE, SPEED, TIME, role_of
+from rgt_wire.metric_roles import (
+    LOSS,
+    MEASURES,
+    NORM,
+    RATE,
+    SPEED,
+    TIME,
+    is_evaluation,
+    role_of,
+)
 
 from rgt_box.metrics.console_formats import BY_NAME, FORMATS
 from rgt_box.metrics.console_lines import (
@@ -66,6 +75,7 @@ class FormatChooser:
         self._ranks: dict[str, dict[str, JsonObject]] = state.get("ranks", {})
         self._votes: dict[str, int] = state.get("votes", {})
         self._misses: int = state.get("misses", 0)
+        self._step: int | None = state.get("step")
         self._held: dict[str, list[ConsoleRow]] = {
             key: [ConsoleRow.from_json_values(row) for row in rows]
             for key, rows in state.get("held", {}).items()
@@ -82,6 +92,7 @@ class FormatChooser:
             "ranks": {rank: states for rank, states in ranks.items() if states},
             "votes": self._votes,
             "misses": self._misses,
+            "step": self._step,
             "held": {
                 key: [row.to_json_values() for row in rows] for key, rows in self._held.items()
             },
@@ -110,7 +121,10 @@ class FormatChooser:
         states: dict[str, JsonObject] | None = None
         # Pieces after the last match of a chosen format for which no fallback is tried.
         patience = 100
-        settled = self._misses <= patience and _format_tier(self.chosen) > GENERIC
+        tier = _format_tier(self.chosen)
+        settled = self._misses <= patience and tier > GENERIC
+        if tier == BAR and "%|" not in low and _EVALUATED.search(low):
+            settled = False
         for each in FORMATS:
             if settled and each.tier == GENERIC:
                 continue
@@ -146,8 +160,10 @@ class FormatChooser:
             self._misses = 0
             # Challengers have to match in a row: a stray line of another format now and then never
             # adds up.
+            self._step = rows[-1].step
             self._drop_challengers()
             return rows, False
+        aside = self._evaluation_rows(key, rows)
         held = self._held.get(key)
         if held is None:
             challengers = 6
@@ -164,8 +180,22 @@ class FormatChooser:
         del held[:-held_limit]
         self._votes[key] = self._votes.get(key, 0) + any(not row.weak for row in rows)
         if self._votes[key] < self._votes_needed(key):
-            return [], False
+            return aside, False
         return self._choose_key(key)
+
+    def _evaluation_rows(self, key: str, rows: list[ConsoleRow]) -> list[ConsoleRow]:
+        """Return the evaluations that a program prints between its bars, at the bar's last step."""
+        if _format_tier(self.chosen) != BAR or _format_tier(key) != GENERIC or self._step is None:
+            return []
+        found = [
+            {
+                tag: y
+                for tag, y in row.values.items()
+                if role_of(tag) in MEASURES and is_evaluation(tag)
+            }
+            for row in rows
+        ]
+        return [ConsoleRow(values, self._step) for values in found if values]
 
     def _merge_generic_rows(
         self, key: str, held: list[ConsoleRow], rows: list[ConsoleRow]
@@ -203,6 +233,7 @@ class FormatChooser:
         self._held = {}
         self._votes = {}
         self._misses = 0
+        self._step = rows[-1].step
         return rows, over
 
     def _drop_challengers(self) -> None:
@@ -248,6 +279,10 @@ class FormatChooser:
         return rows + self.choose_at_end()
 
 
+_EVALUATED = re.compile(r"(?<![a-z])(?:val(?![u])|eval|test|dev(?!ic))")
+"""The word of an evaluation, in lower-case text."""
+
+
 def _is_plain_row(row: ConsoleRow) -> bool:
     """Return whether one line is enough: a step, a loss, and other numbers that a training logs."""
     roles = [role_of(tag) for tag in row.values]
@@ -273,7 +308,7 @@ def _row_position(row: ConsoleRow) -> tuple[str, float]:
 
 
 _MAYBE = re.compile(
-    rb"\d|nan|inf|epoch|step|iter|/ *\||-{6}|={6}|\xe2\x94\x80{2}|[{}\[\]],?\s*$", re.I
+    rb"\d|nan|inf|epoch|step|iter|loss {2}|\||-{6}|={6}|\xe2[\x94\x95]|[{}\[\]],?\s*$", re.I
 )
 """A piece without any of these (numbers, names of columns, rules, brackets of JSON) cannot match a format."""
 

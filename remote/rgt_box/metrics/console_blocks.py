@@ -13,6 +13,7 @@ numbers does not.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rgt_wire.metric_roles import (
     COUNT,
@@ -22,6 +23,10 @@ from rgt_wire.metric_roles import (
     NO_VALUES,
     OTHER,
     RATE,
+    SPEED,
+    TIME,
+    in_english,
+    is_evaluation,
     position_of,
     role_of,
 )
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
         tag: str
         """The name of a value; "" for a position and for a number without a name."""
         kind: str
-        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``listed``, or ""."""
+        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``edge``, ``listed``, or ""."""
         rank: int
         """How reliable a position of this name is; 0 is best."""
 
@@ -68,22 +73,45 @@ _TOKEN = re.compile(
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
     r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
     r"([KMBGT](?![A-Za-z\d]))?(?:\s{0,2}/\s{0,8}(\d{1,15}[KMB]?)(?![\w.]))?"
-    r"(?![\d_]|[A-Za-z%]{0,12}\d|\.\d)"
+    r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d)"
 )
 """A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``."""
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
-_BAR = re.compile(r"\d{1,3}%\|[^|]{0,400}\|[^\[]{0,60}\[[^\]]{0,2000}\]?")
+_BAR = re.compile(
+    r"\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
+)
 _GAPS = re.compile(r" {3,}")
 _OPENS = re.compile(r"(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$")
-_CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|(?<=\w)\.\s")
+_CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|[-=*]{4,99}|(?<=\w)\.\s")
+_ABBREVIATION = re.compile(r"[,|] ?[A-Z][\w-]{1,8}$")
+"""Before the point in ``, Mel-Spec. Error : 0.4``."""
 _UNIT_END = re.compile(r"\s?\([^()]{1,12}\)$")
 _UNIT = re.compile(r"([A-Za-z][\w/]{0,15})| ([A-Za-z][\w/]{0,15})(?!\s*[\w:=])")
 """The word after a number: attached to it, or with nothing else before the next number."""
 _PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
 """A name that follows its number: ``2.31 avg loss,``."""
-_WORD = re.compile(r"[A-Za-z_@µ][\w./@%+\-]*$")
-_RULE = re.compile(r"[|+\s]*[-=─━#*]{6,}[-=─━#*|+\s]*$")
-_CELL = re.compile(r"\s{2,}|\t|\s*[|,]\s*")
+_WORD = re.compile(r"(?:\d[a-z]_)?[^\W\d][\w./@%+\-]*$")
+_RULE = re.compile(r"[|+\s]*[-=#*\u2500-\u257f]{6}[-=#*|+\s\u2500-\u257f]*$")
+_WIDE = re.compile(r"\s{2,}|\t|\s{0,200}\|\s*")
+_LISTS = re.compile(r"\[\s?(?:(-?[\d.]{1,24}(?:e[-+]\d{1,3})?)|[-+\d.e, ]{1,400})\s?\]")
+"""A cell with a list: the figure if it has one; several have no names."""
+_CELL = re.compile(r"\s{0,200}[|,]\s*|\s{2,}|\t")
+_EDGE = re.compile(r"\]?\s?[|:]|\]\s")
+"""After a number with which a line begins: ``1600:``, ``490 |``, ``[12]``."""
+_BRACKETED = re.compile(r"\[([A-Za-z][\w .-]{0,40})\]$")
+"""A name in brackets of its own: ``[loss]: 4.99``."""
+_LEVELS = ("SUCCESS", "DEBUG", "WARNING", "TRACE", "NOTICE")
+_CALLER = re.compile(
+    r"\s{2,40}[\w./-]{1,80}\.py:\d{1,6}\s*$"
+    r"|^[\w./-]{1,80}\.py(?: \w{1,60})? ?\[line:\d{1,6}\][ -]{1,3}(?:[A-Z]{4,8}:? )?"
+)
+"""Where a logger was called: at the right edge (rich), or before the message."""
+_SET = frozenset((*EVALUATION, "set", "split", "subset", "dataset"))
+_AT = frozenset(["at", "for", "from", "in", "of", "on", "after", "to"])
+_IS = (":", "is", "was", "is:", "=")
+"""The words between a position and the number that the words before it name."""
+_COUNTED = frozenset(["every", "each", "per", "episode", "last", "next", "has", "for", "after"])
+"""Words before ``200 steps`` that make it a length, and no position."""
 _MEMBER = re.compile(
     r'"([^"]{1,200})":\s?(-?\d{1,24}(?:\.\d{1,24})?(?:[eE][-+]?\d{1,4})?|NaN|-?Infinity),?$'
 )
@@ -108,9 +136,9 @@ _USUAL = {
     "validation bpb": "val/bpb",
 }
 _HINTS = (
-    "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "rmse", "mae", "mse", "auc", "learn",
-    "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "kimg", "map", "ndcg", "nll",
-    "sampl", "xent", "l1", "l2", "cross",
+    "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc", "learn",
+    "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg", "nll",
+    "sampl", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
 )  # fmt: skip
 """Pieces of positions and measures: a line outside a block has one of them, or is text."""
 PATH = 20
@@ -129,7 +157,7 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
     text = _OPENS.sub("", text).replace("'s ", "/")
     marked = text[-1:] in (":", "=", "|")
     if marked:
-        text = text[:-1].rstrip()
+        text = _BRACKETED.sub(r"\1", text[:-1].rstrip())
     text = text.rstrip("'\"\\ ")
     unit = _UNIT_END.search(text)
     if unit:
@@ -138,9 +166,17 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
         base = text
     start = 0
     for cut in _CUT.finditer(base):
-        start = cut.end()
+        if (
+            cut.group() != ". "
+            or _ABBREVIATION.match(base[max(0, start - 1) : cut.start()]) is None
+        ):
+            start = cut.end()
+    if base.endswith("..."):
+        base = base.rstrip(".")  # "Epoch... (3/116"
     words = base[start:].replace("/global_step", "global_step").lstrip("/").split()
-    while words and words[0].lower() in FILLER:
+    if len(words) > 2 and words[-2].lower() in _AT and position_of(words[-1]) is not None:
+        return words[-1], base[: base.rfind(words[-1])], marked  # "Average loss from batch 50"
+    while words and (words[0].lower() in FILLER or words[0] in _LEVELS):
         words.pop(0)
     while words and words[-1].lower() in FILLER:
         words.pop()
@@ -173,6 +209,9 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     split = ""
     measured = False
     measures = False
+    # "1600: 1.68, 2.13 avg, 0.001 rate, 5.54 seconds": each name follows its number.
+    edge = texts[0].strip() in ("", "[") and _EDGE.match(texts[1]) is not None
+    listed = edge and sum(1 for text in texts[1:] if _PHRASE.match(text)) >= 3
     for place, total in enumerate(totals):
         text = texts[place]
         after = texts[place + 1]
@@ -186,6 +225,8 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         else:
             position = None
         unit = _UNIT.match(after)
+        if text.endswith((" has ", " had ", " took ")):
+            position = None  # "Episode has 151 steps"
         if position is not None:
             split = split or _split_word(name)
         if unit is not None and unit.group(1) and position_of(unit.group(1)):
@@ -195,10 +236,15 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             position = position_of(word)
             if position is None and "/s" in word:
                 name = word
+        counted = position is not None and unit is not None and unit.group(2) and not name
+        if counted and not _COUNTED.isdisjoint(re.findall(r"[a-z]+", text.lower())):
+            position = None
         if position is None and not name and not marked:
             phrase = _PHRASE.match(after)
-            if phrase is not None and role_of(phrase.group(1)) in (*MEASURES, RATE):
+            if phrase is not None and (listed or role_of(phrase.group(1)) in (*MEASURES, RATE)):
                 name = phrase.group(1)
+        if not name and place and text.strip().lower() in _IS:
+            name = _leading_measure(texts[0])
         tag = ""
         kind = ""
         rank = 9
@@ -206,7 +252,7 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             pass  # a time of day
         elif position is not None and after[:1] != "%":
             kind, rank = position
-            if "/" in name:
+            if "/" in name and position_of(name.partition("/")[0]) is None:
                 rank += PATH
         elif not name:
             if total is not None:
@@ -215,10 +261,16 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
                 kind = "within"
                 if by_samples:
                     kind = "samples_within"
+            elif edge and not place:
+                kind = "edge"
             elif not marked and unit is None and after[:1] not in ("%", ".") and not measured:
                 kind = "bare"
+            elif len(slots) == 1 and measured and text == " " and not after:
+                kind = "edge"  # "losses/q1_loss 65.36 193000"
         elif text.endswith("[") and after.strip() == ",":
             pass  # the first of a list
+        elif not measured and _SET.issuperset(name.lower().split()):
+            split = split or _split_word(name)  # "VALID SET 0 LOSS:0.17"
         elif name.lower() not in NO_VALUES:
             tag = _USUAL.get(name.lower(), name)
             if tag.lower() in ("loss", "lr"):
@@ -250,8 +302,8 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         between = [text.strip() for text in texts[opened + 1 :]]
         if len(between) > 1 and between.pop() == "]" and set(between) == {","}:
             # Below "Train Epoch: 1": "[200, 9.99e-05]", a step and a rate (VITS).
-            listed = len(slots) - opened
-            slots = [NumberSlot("", "", 9)] * opened + [NumberSlot("", "listed", 6)] * listed
+            members = [NumberSlot("", "listed", 6)] * (len(slots) - opened)
+            slots = [NumberSlot("", "", 9)] * opened + members
     kinds = {slot.kind for slot in slots}
     if measures and kinds <= {"", "bare"}:
         found = next(
@@ -259,11 +311,38 @@ def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         )
         if found is not None:
             slots[found] = NumberSlot("", *(_last_word_position(slots[found].tag) or ("", 9)))
-    unknown = sum(1 for slot in slots if slot.tag and role_of(slot.tag) == OTHER)
+    tags = [slot.tag.lower() for slot in slots if slot.tag]
+    roles = [role_of(tag) for tag in tags]
     # A step within an epoch and several numbers, such as the losses of a GAN.
-    measures = measures or (unknown >= 3 and "epoch" in kinds and "step" in kinds)
+    measures = measures or (roles.count(OTHER) >= 3 and "epoch" in kinds and "step" in kinds)
+    # Ticks and samples with speeds (StyleGAN); a rate and times next to a step.
+    measures = measures or (
+        len(roles) >= 3
+        and (("samples" in kinds and "step" in kinds) or (listed and "rate" in tags))
+        and any(role in (SPEED, TIME) for role in roles)
+    )
+    measures = measures or _has_pair(tags)
     is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
     return LinePlan(tuple(slots), split, measures, is_row)
+
+
+def _has_pair(tags: list[str]) -> bool:
+    """Return whether the same number is printed of training and of evaluation."""
+    return any(
+        tag.replace("train", word) in tags
+        for tag in tags
+        if "train" in tag and tag != "train"
+        for word in EVALUATION
+    )
+
+
+def _leading_measure(text: str) -> str:
+    """Return the measure in the words before a position: "Average loss from batch 1 to 50 is"."""
+    words = text.split()
+    for at in range(len(words) - 2, -1, -1):
+        if role_of(words[at]) in MEASURES:
+            return " ".join(words[max(0, at - 1) : at + 1]).strip(" -:|>")
+    return ""
 
 
 def _last_word_position(name: str) -> tuple[str, int] | None:
@@ -294,7 +373,15 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         rows = _parse_object_line(line, state)
         if rows is not None:
             return rows
-    if state.get("seen", -1) < 0 and "block" not in state and "columns" not in state:
+    if not line.isascii():
+        line = in_english(line)
+    heading = state.pop("heading", "")
+    if (
+        not heading
+        and state.get("seen", -1) < 0
+        and "block" not in state
+        and "columns" not in state
+    ):
         low = line.lower()
         for hint in _HINTS:
             if hint in low:
@@ -302,8 +389,13 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         else:
             return []
     # What a bar shows of itself (count, total, remaining time) is no value of the training.
-    if "%|" in line:
+    if "%" in line:
         line = _BAR.sub("  ", line)
+    if ".py" in line and ("  " in line or "[line:" in line):
+        line = _CALLER.sub("", line)
+    indent = 0
+    if line[:8].isspace():
+        indent = len(line) - len(line.lstrip())
     # Programs pad their columns, and the padding changes with the width of a number: with gaps of
     # one width, more lines share a plan.
     if "   " in line:
@@ -331,7 +423,18 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         if len(cut) > 4 * most_numbers:
             return []
         plan = _PLANS[key] = _plan_line(cut[0::4], cut[3::4])
-    return _apply_plan(plan, cut, state)
+    if heading and not plan.split:
+        plan = plan._replace(split=heading)
+    if indent and plan.measures and indent > state.get("indent", indent):
+        state["seen"] = 0  # the rest of a line that was too long
+        rows = _apply_plan(plan, cut, state)
+        state["seen"] = -1
+        return rows
+    rows = _apply_plan(plan, cut, state)
+    state["indent"] = 9999
+    if rows and state.get("seen", -1) < 0:
+        state["indent"] = indent
+    return rows
 
 
 def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
@@ -404,7 +507,13 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
             whole = 0.0
             if total:
                 whole = float(total.rstrip("KMB")) * _SCALE.get(total[-1], 1.0)
-            places.append((slot.rank, slot.kind, y, whole))
+            rank = slot.rank
+            if "e" in cut[4 * at + 1]:
+                rank += 4  # "5.8e6" is rounded
+            if slot.kind == "edge":
+                places.append(_edge_position(y, whole, plan, state))
+            else:
+                places.append((rank, slot.kind, y, whole))
     used = state.get("rank", 9)
     # Only VITS and its relatives print the step as a list without a name (RVC issue 507).
     if any(place[1] == "listed" for place in places):
@@ -416,7 +525,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
     ]
     if not values and places and state.get("seen", -1) >= 0:
         rank = min(places)[0]
-        if (rank > used and rank >= 4) or (rank < used and state.get("headed")):
+        if (rank > used and rank >= 4) or (rank < used and (state.get("headed") or used == 7)):
             return []  # another count inside a block
     named = [place for place in places if place[1] not in ("within", "bare", "samples_within")]
     if plan.is_row and (named or values):
@@ -437,6 +546,17 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
     if values:
         return [row]
     return []
+
+
+def _edge_position(
+    y: float, total: float, plan: LinePlan, state: JsonObject
+) -> tuple[int, str, float, float]:
+    """Return the place of a number that begins or ends a line: a step if it cannot be a rank."""
+    known = (state.get("at") or [None])[0]
+    behind = state.get("rank", 9) < 7 and (known is None or y < known)
+    if not plan.measures or y != int(y) or behind or state.get("seen", -1) >= 0:
+        return 9, "bare", y, total
+    return 7, "step", y, total
 
 
 def _find_listed_step(
@@ -469,12 +589,12 @@ def _follow_position(
 ) -> list[ConsoleRow]:
     """Place a line of pairs at the position of the line above it."""
     at = state.get("at")
-    if at is None or not values or not plan.slots[0].tag:
+    if at is None or not values or not (plan.slots[0].tag or plan.split):
         return []
     # Lines of a block that begins with a position of its own; others need a measure.
     block_lines = 80
     in_block = 0 <= state.get("seen", -1) < block_lines
-    if not in_block and not (plan.measures and plan.split):
+    if not in_block and not (plan.measures and (plan.split or is_evaluation(plan.slots[0].tag))):
         return []
     if in_block:
         state["seen"] += 1
@@ -495,6 +615,8 @@ def _place_row(
     step = by.get("step")
     epoch = by.get("epoch")
     within = by.get("samples_within", by.get("within"))
+    if step is not None and step[0] == 7 and "within" in by:
+        step = None  # "203/50000: episode: 1"
     # "Epoch: [2] [1800/1831]" (PaddleDetection issue 4496) has no word for the step: the count of a
     # total is the step within the epoch.
     if epoch is not None and within is not None and (step is None or step[0] >= 5):
@@ -607,10 +729,15 @@ def _count_steps(
         return x, steps if x <= steps and not state["anew"] else 0
     if number is not None and before is not None and x < last and number == before + 1:
         # Without a total, the last step before the next epoch is the length of the epochs so far.
+        stride = state.get("stride", 0.0)
         state["base"] = state.get("base", 0.0) + last
+        if x < stride:
+            state["base"] += stride  # batches are counted from 0
     # Not the next epoch: a restart, which prints its step without the epoch added here.
     elif x < last and (number is None or number != before):
         state.pop("base", None)
+    elif number is not None:
+        state["stride"] = x - last
     return x + state.get("base", 0.0), None
 
 
@@ -660,6 +787,8 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
     if _RULE.match(line):
         return _close_block(state)
     head = line.strip().strip("|")
+    if head.endswith(":") and head.count(" ") < 4 and _split_word(head):
+        state["heading"] = _split_word(head)  # "valid result:", and the figures on the next line
     comment = head.startswith("#")
     if comment:
         head = head.lstrip("# ")
@@ -672,42 +801,73 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
         if "block" not in state:
             state["block"] = {}
         state["group"] = cells[0]
-    elif (
-        2 <= len(cells) <= 60
-        and any(map(column_position, cells))
-        and any(role_of(cell) in MEASURES for cell in cells)
-    ):
-        state["columns"] = cells
+    elif 2 <= len(cells) <= 60 and any(role_of(cell) in (*MEASURES, SPEED) for cell in cells):
+        if any(map(column_position, cells)):
+            state["columns"] = cells
+        elif line.lstrip()[:1] == "|" and len(cells) > 2:
+            state["columns"] = ["", *cells[1:]]  # each row is a set: train, val, test
     return []
 
 
+@lru_cache(maxsize=1024)
 def column_position(name: str) -> tuple[str, int] | None:
     """Return (kind, rank) of a column with positions: spaCy heads its own with ``E`` and ``#``."""
+    if name.endswith(")") and "%" in name:
+        name = _UNIT_END.sub("", name)  # "Step (% Done)"
+    name = name.rstrip(".")
     return position_of({"E": "epoch", "#": "step"}.get(name, name))
+
+
+@lru_cache(maxsize=1024)
+def column_tag(name: str) -> str:
+    """Return the tag of a column of values; "" for times and numbers of processes."""
+    if _UNIT_END.sub("", name.lower()) in NO_VALUES:
+        return ""
+    return _USUAL.get(name.lower(), name)
 
 
 def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a row below the names of columns."""
     names: list[str] = state["columns"]
-    cells = _CELL.split(line.strip().strip("|").strip())
+    if "[" in line:
+        line = _LISTS.sub(lambda found: found.group(1) or "-", line)
+    line = line.strip().strip("|").strip()
+    cells = _CELL.split(line)
+    if len(cells) > len(names):
+        cells = _WIDE.split(line)  # "39 s, 300.7 ms" is one cell
     if len(cells) < len(names):
         cells = line.split()  # below a comment, one blank may be all that divides them
         if len(cells) != len(names):
             return []
     values: dict[str, float] = {}
     places: list[tuple[int, str, float, float]] = []
+    prefix = ""
     for name, cell in zip(names, cells):
-        found = _TOKEN.match(cell.strip())
+        cell = cell.strip()
+        found = _TOKEN.match(cell)
+        if found is None:
+            word = cell.lower()
+            if word in EVALUATION or (not name and word.startswith("train")):
+                prefix = word + "/"
+            elif word == "false" and name.lower() in ("train", "training"):
+                prefix = "val/"
+            continue
+        unit = cell[found.end() :].strip()
         # "00:12" (fastai's column "time") begins with a number, but is a duration.
-        if found is None or (found.end() != len(cell.strip()) and ":" in cell):
+        if unit and ":" in cell:
             continue
         position = column_position(name)
-        y = _number(found.group(1), found.group(2))
+        y = _number(found.group(1), found.group(2)) * _SCALE.get(unit, 1.0)
         if position is not None and y >= 0:
             places.append((position[1], position[0], y, float(found.group(3) or 0)))
-        elif name.lower() not in NO_VALUES:
-            values[_USUAL.get(name.lower(), name)] = y
-    measures = any(role_of(tag) in MEASURES for tag in values)
+        elif column_tag(name):
+            values[column_tag(name)] = y
+    measures = any(role_of(tag) in (*MEASURES, SPEED) for tag in values)
+    if prefix:
+        values = {prefix + tag: y for tag, y in values.items()}
+    at = state.get("at")
+    if not names[0] and prefix and measures and at is not None:
+        return [ConsoleRow(values, at[0], at[1], at[2])]
     if not places or not measures:
         return []
     row = _place_row(values, places, LinePlan((), "", True, False), state)

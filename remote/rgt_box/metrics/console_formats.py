@@ -236,6 +236,12 @@ _YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$", r
 _YOLO_LOSSES = ("box", "obj", "cls", "dfl", "seg", "pose", "total")
 """Names of losses in YOLOv5's columns; newer versions append ``_loss``."""
 _YOLO_NUMBER = re.compile(NUM, re.I)
+_YOLO_TABLE = re.compile(
+    r"^\s{1,40}Class\s{1,40}Images\s{1,40}(?:Instances|Labels)\s{1,40}(.{1,400})$"
+)
+_YOLO_ALL = re.compile(
+    rf"^\s{{1,40}}all(?:\s{{1,40}}\d{{1,15}}){{2}}((?:\s{{1,40}}{NUM}){{2,20}})\s*$", re.I
+)
 
 
 def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
@@ -248,6 +254,14 @@ def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
         names = header.group(1).split()[:40]
         state["names"] = [f"{name}_loss" if name in _YOLO_LOSSES else name for name in names]
         return TAKEN
+    table = _YOLO_TABLE.match(line)
+    if table is not None:
+        state["table"] = _validation_names(table.group(1))
+        return TAKEN
+    validated = _YOLO_ALL.match(line)
+    if validated is not None and "table" in state and "epoch" in state:
+        figures = map(parse_decimal, validated.group(1).split())
+        return [ConsoleRow(dict(zip(state["table"], figures)), epoch=state["epoch"])]
     names = state.get("names", [])
     if names:
         found = _YOLO.match(line)
@@ -263,18 +277,33 @@ def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
     }
     if not losses:
         return []
+    state["epoch"] = float(found.group(1))
     return [
         ConsoleRow(
             dict(losses, **{"train/loss": round(sum(losses.values()), 8)}),
-            epoch=float(found.group(1)),
+            epoch=state["epoch"],
         )
     ]
+
+
+def _validation_names(header: str) -> list[str]:
+    """Return the columns of ``Box(P  R  mAP50  mAP50-95)`` by their names in ``results.csv``."""
+    group, names = "", []
+    for word in header.split()[:20]:
+        kind, bracket, name = word.rpartition("(")
+        if bracket:
+            group = f"({kind[:1]})"
+        if name not in ("P", "R") and not name.startswith("mAP"):
+            break
+        plain = {"P": "precision", "R": "recall"}.get(name, name.rstrip("):"))
+        names.append(f"metrics/{plain}{group}")
+    return names
 
 
 ULTRALYTICS = LineFormat(
     "ultralytics",
     "Ultralytics 8.4",
-    ("gpu_mem", "g "),
+    ("gpu_mem", "g ", " all ", "map50"),
     "        1/3         0G    0.03306      13.44          0          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s",
     _parse_ultralytics,
 )

@@ -6,6 +6,7 @@ import math
 import re
 
 from rgt_wire.log_envelopes import split_envelope, unwrap_json_line
+from rgt_wire.metric_roles import position_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -270,7 +271,13 @@ def split_rank_prefix(piece: bytes) -> tuple[str, str]:
     text = unwrap_json_line(piece[:cap].decode("utf-8", "replace"))
     if "\x1b" in text or "\x08" in text or "\x00" in text:
         text = _ANSI.sub("", text)
-    return split_envelope(text)
+    rank, rest = split_envelope(text)
+    if rank and rank.isdigit() and _NO_RANK.match(rest):
+        return "", text  # "[12]:    train's auc:0.9" and "12: 1.68, 2.13 avg" count rounds
+    return rank, rest
+
+
+_NO_RANK = re.compile(r"\s{2}|\t|-?\d{1,9}\.\d{1,20}, ")
 
 
 # Progress bars: tqdm bars that show a loss (Lightning, torchtune, kohya, diffusers, ai-toolkit,
@@ -470,6 +477,10 @@ def _parse_tqdm(line: str, state: JsonObject) -> list[ConsoleRow]:
         del bars[next(iter(bars))]
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n
+    for tag in list(values):
+        place = position_of(tag)
+        if place is not None and place[0] == "step" and (values[tag] > bar.n or not bar.total):
+            step = values.pop(tag)  # "env_step=50000": the run's own count
     # A bar that restarted is one of an unknown number of bars, so the total is unknown.
     whole = 0.0
     if not base and bar.n <= bar.total < 1e15:

@@ -113,7 +113,8 @@ def _is_verl(path: str, name: str, head: bytes) -> bool:
 
 def _is_jsonl(path: str, name: str, head: bytes) -> bool:
     row = _merged_row(head)
-    return any(position_of(key) for key in row) and any(
+    keys = [key for part in (row, *row.values()) if isinstance(part, dict) for key in part]
+    return any(map(position_of, keys)) and any(
         type(value) in (int, float, dict) for value in row.values()
     )
 

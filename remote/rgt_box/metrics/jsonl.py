@@ -76,6 +76,12 @@ class JsonLines(LineReader):
         self.source = source
         self._layout = LAYOUTS[source]
 
+    def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
+        if not state["offset"]:
+            first = [decode_row(raw) for raw in window.head.split(b"\n")[:12]]
+            if rows.counts_epochs_only([row for row in first if row is not None], self._layout):
+                state["key"] = ""
+
     def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         row = decode_row(raw)
         if row is None:
@@ -90,6 +96,8 @@ class JsonLines(LineReader):
             row = dict(row["data"], step=row.get("step"))
         if dict in map(type, row.values()):
             row = flatten_row(row, MAX_TAGS)
+        if str in map(type, row.values()):
+            row = rows.name_values(row)
         if not rows.AXES.intersection(row):
             row = {rows.axis_name(key): value for key, value in row.items()}
         where = rows.row_position(row, self._layout, state)

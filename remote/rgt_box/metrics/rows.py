@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from rgt_wire.metric_roles import position_of
+from rgt_wire.metric_roles import EVALUATION, MEASURES, is_evaluation, position_of, role_of
 
 from rgt_box.metrics.metric_names import STEP_KEYS
 from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, MetricPoint
@@ -209,6 +209,48 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
     if used is not None:
         return None
     return _named_position(row, state)
+
+
+def counts_epochs_only(first: list[JsonObject], layout: RowLayout) -> bool:
+    """Return whether the first rows rise over epochs, while their step only counts an epoch's batches."""
+    found = []
+    for row in first:
+        epoch, step = (
+            to_position(row.get("epoch")),
+            next(filter(None, map(row.get, layout.steps)), 0),
+        )
+        if epoch is not None and type(step) in _NUMBERS:
+            found.append((epoch, float(step)))
+    return len(found) > 2 and found[-1][0] > found[0][0] and 0 < found[-1][1] <= found[0][1]
+
+
+_NUMBERS = (int, float)
+_NAME_KEYS = ("name", "metric", "tag", "key")
+_SET_KEYS = (*_NAME_KEYS, "split", "phase", "mode", "stage", "set", "dataset", "type")
+
+
+def name_values(row: JsonObject) -> JsonObject:
+    """Return a row whose values have their names.
+
+    ``{"name": "loss", "value": 2.5}`` has it in a field, and a row of the validation
+    (``"split": "val"``) may have the tags of the training.
+    """
+    name = next((row[key] for key in _NAME_KEYS if type(row.get(key)) is str), "")
+    value = next((key for key in row if key.rpartition("/")[2] == "value"), "")
+    if name and value:
+        row = dict(row)
+        row[name] = row.pop(value)
+        return row
+    sets = (row[key] for key in _SET_KEYS if type(row.get(key)) is str)
+    word = next((each for each in sets if each in EVALUATION), "")
+    if not word:
+        return row
+    named = {}
+    for key, y in row.items():
+        if role_of(key) in MEASURES and not is_evaluation(key):
+            key = f"{word}/{key}"
+        named[key] = y
+    return named
 
 
 def _named_position(row: JsonObject, state: JsonObject) -> tuple[str, float] | None:

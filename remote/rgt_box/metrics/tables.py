@@ -13,6 +13,7 @@ source).
 from __future__ import annotations
 
 import math
+import re
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
@@ -37,6 +38,7 @@ SUMS = {"ultralytics": (("train/loss", "train/"), ("val/loss", "val/"))}
 """Source → totals that it does not write: (name, prefix of the losses to add up)."""
 
 DELIMITERS = ",\t;"
+_COMMA = re.compile(r"^\s*(-?\d*),(\d+(?:[eE][-+]?\d+)?)\s*$")
 
 
 class Table(LineReader):
@@ -77,6 +79,9 @@ class Table(LineReader):
         if len(values) != len(self._names):
             batch.add_problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
             return
+        if self._delimiter == ";":
+            # Where a semicolon separates cells, a comma is the decimal point.
+            values = [_COMMA.sub(r"\1.\2", value) for value in values]
         row: JsonObject = dict(zip(self._names, values))
         for name, prefix in SUMS.get(self.source, ()):
             add_sum(row, name, prefix)

@@ -20,6 +20,8 @@ SIZES = {
     "fourth/failures": 100,
     "fourth/healthy": 30,
     "fourth/metrics": 18,
+    "fifth/metrics": 63,
+    "sixth/metrics": 18,
 }
 
 
@@ -55,9 +57,9 @@ def test_no_case_repeats_another_or_one_of_the_older_sets() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     blind = [
-        case["log"]
+        case.get("log") or case["text"]
         for kind in SIZES
-        if kind.endswith(("failures", "healthy"))
+        if not kind.endswith("hosts")
         for case in read_cases(kind)
     ]
     assert len(set(blind)) == len(blind)
@@ -85,3 +87,12 @@ def test_a_half_of_the_fourth_set_was_drawn_and_kept_back() -> None:
     for kind in ("failures", "healthy", "metrics"):
         kept_back = [case["kept_back"] for case in read_cases(f"fourth/{kind}")]
         assert 2 * sum(kept_back) == len(kept_back)
+
+
+def test_the_later_metric_files_come_from_reports_that_no_other_set_has() -> None:
+    older = {case["source"] for kind in ("metrics", "fourth/metrics") for case in read_cases(kind)}
+    later = [
+        case["source"] for kind in ("fifth", "sixth") for case in read_cases(f"{kind}/metrics")
+    ]
+    assert len(set(later)) == len(later)
+    assert older.isdisjoint(later)

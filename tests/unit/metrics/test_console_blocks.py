@@ -242,6 +242,212 @@ def test_the_columns_of_spacy_are_read(tmp_path: Path) -> None:
     assert found["SCORE"][:3] == ("step", [100, 200, 300, 400], [0.11, 0.21, 0.31, 0.41])
 
 
+ONE_LINE: list[tuple[str, str, str, tuple[str, list[int], list[float]]]] = [
+    # what is new about it, one repetition ({n} from 1, {y} falls), the tag, and its curve
+    (
+        "a step before bars, among lines with a named one, https://github.com/karpathy/llama2.c/issues/461",
+        "{n}00 | loss {y}.5 | lr 4.9e-05 | 8060.78ms | mfu 0.21%\nstep {n}00: train loss 7.5, val loss 7.6\n",
+        *("loss", ("step", [100, 200, 300, 400], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "names behind their numbers, https://github.com/pjreddie/darknet/issues/475",
+        "16{n}: 1.679510, {y}.5 avg, 0.001000 rate, 5.543082 seconds, 51200 images\nLoaded: 0.000060 seconds\n",
+        *("avg", ("step", [161, 162, 163, 164], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "rounds in brackets are no ranks, https://github.com/lightgbm-org/LightGBM/issues/3145",
+        "[{n}]:    train's l2:{y}.5    valid's l2:0.100327\n",
+        *("train/l2", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "the number of a rank is no step",
+        "2:  step {n}0 loss {y}.5\n",
+        *("loss", ("step", [10, 20, 30, 40], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a rounded step beside an exact one, https://github.com/danijar/dreamerv2/issues/52",
+        "Episode has 151 steps and return 6.1.\n[58{n}] return {y}.5 / length 151 / total_steps 5.8e6\n",
+        *("return", ("step", [581, 582, 583, 584], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a step behind a name and its number, https://github.com/mlaux1/rl-blox/pull/53",
+        "global_step={n}99, episodic_return=-2.5\nlosses/q1_loss {y}.5 {n}99\n",
+        *("losses/q1_loss", ("step", [199, 299, 399, 499], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "training and evaluation of one unknown name, https://github.com/atnikos/teach/issues/27",
+        "[13/12/22 00:02:48][teach.callback.progress][INFO] -  Epoch {n}: Train_rf {y}.5e-01   Val_rf 4.8e-01\n",
+        *("Train_rf", ("epoch", [1, 2, 3, 4], [0.85, 0.75, 0.65, 0.55])),
+    ),
+    (
+        "the measure before the position, https://github.com/horovod/horovod/issues/243",
+        "01:02:03,101 - brc - INFO - Average loss from batch {n}1 to {n}9 is {y}.5\n",
+        *("Average loss", ("step", [11, 21, 31, 41], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "episodes, https://github.com/pat-coady/trpo/issues/21",
+        "***** Episode {n}0, Mean R = {y}.5 *****\nBeta: 6.91\nKL: 0.{y}1\nPolicyLoss: -0.00512\nSteps: 672\n\n",
+        *("Mean R", ("step", [10, 20, 30, 40], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a validation without a step of its own, https://github.com/karpathy/llm.c/pull/156",
+        "step {n}: train loss 5.{y} (took 2141 ms)\nval loss {y}.5\n",
+        *("val_loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a dotted word, https://github.com/huggingface/diffusers/issues/5461",
+        "Epoch... ({n}/116 | Loss: {y}.5)                    \n",
+        *("loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "ticks and thousands of images with speeds, https://github.com/NVlabs/stylegan2-ada/issues/69",
+        "tick 140{n}  kimg 57{n}.6   time 1d 06h 06m   sec/tick 71.0    sec/kimg {y}.5   augment 6.5\n",
+        *("sec/kimg", ("step", [1401, 1402, 1403, 1404], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a line that a logger wrapped, https://github.com/hpcaitech/FastFold/pull/138",
+        "                    INFO     colossalai - INFO: Training, Epoch: 0, Step: {n}, Loss: distogram=4.15 fape=1.6\n"
+        "                             lddt=3.912 loss={y}.5 lddt_ca=0.010\nsaved 2 files\n",
+        *("loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a table of sets below an epoch, https://github.com/ludwig-ai/ludwig/issues/138",
+        "Epoch   {n}\nTraining: 100% 3/3 [00:10<00:00,  3.46s/it]\nTook 14.6354s\n"
+        "╒══════════╤════════╤════════════╕\n│ rating   │   loss │   accuracy │\n╞══════════╪════════╪════════════╡\n"
+        "│ train    │ 1.1529 │     0.3988 │\n├──────────┼────────┼────────────┤\n│ vali     │ {y}.5    │     0.2708 │\n"
+        "╘══════════╧════════╧════════════╛\n",
+        *("vali/loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a table whose rows are ruled off, https://github.com/apple/turicreate/issues/1931",
+        "| Iteration     | Training Loss   | Elapsed Time (seconds) |\n+---------------+-----------------+---------+\n"
+        "| {n}           | {y}.5           | 17.959                 |\n+---------------+-----------------+------+\n",
+        *("train_loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "rows of two sets, https://github.com/AnswerDotAI/minai/issues/3",
+        "loss | epoch | train | time\n-- | -- | -- | --\n0.722 | {n} | True | 00:21\n{y}.5 | {n} | False | 00:01\n",
+        *("val/loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a header with points, https://github.com/explosion/spaCy/issues/3166",
+        "Itn.  Dep Loss  NER Loss  NER F.\n{n}     0.000     {y}.5       10.256\n",
+        *("NER Loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "Chinese",
+        "第 {n} 轮，训练损失：{y}.5，验证准确率：81.2%，学习率：0.001\n",
+        *("train_loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "Japanese, Korean and Russian words",
+        "エポック{n} 損失 {y}.5 정확도 0.5 точность 0.25\n",
+        *("loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "German",
+        "Epoche {n}/20 Verlust: {y}.5 Genauigkeit: 0.91\n",
+        *("Verlust", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a set with a number, https://github.com/gentaiscool/end2end-asr-pytorch/issues/39",
+        "01:02:03,406 - (Epoch {n}) TRAIN LOSS:0.1903 CER:6.53% LR:0.0000167\n"
+        "01:02:03,962 - VALID SET 0 LOSS:{y}.5 CER:5.78%\n",
+        *("VALID/loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a level that is no name, and names in brackets, https://github.com/liuslnlp/CoupletAI/issues/2",
+        "SUCCESS [epoch]: 1, [batch]: {n}0, [loss]: {y}.5\n",
+        *("loss", ("step", [10, 20, 30, 40], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a step over its total by name, https://github.com/luopeixiang/named_entity_recognition/issues/24",
+        "Epoch 1, step/total_step: {n}5/99 1.8% Loss:{y}.5\n",
+        *("loss", ("step", [15, 25, 35, 45], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "columns with a share behind the step and M for millions, https://github.com/maturk/dn-splatter/issues/110",
+        "Step (% Done)       Train Iter (time)    Train Rays / Sec\n-----------\n"
+        "{n}00 (0.67%)          18.1 ms              {y}.5 M\n",
+        *("train rays / sec", ("step", [100, 200, 300, 400], [8.5e6, 7.5e6, 6.5e6, 5.5e6])),
+    ),
+    (
+        "a count over all epochs, glued to a bar, https://github.com/open-mmlab/OpenPCDet/issues/1156",
+        "train:   0%|          | 0/271 [00:00<?, ?it/s]2022-10-22 03:18:50,691   INFO  epoch: {n}/120, "
+        "acc_iter={n}271, cur_iter=0/271, batch_size=4, loss={y}.5\n",
+        *("loss", ("step", [1271, 2271, 3271, 4271], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "all updates beside those since the last line, https://github.com/facebookresearch/ParlAI/pull/2433",
+        "[ time:4.0s total_exs:{n}114 epochs:{n}.23 ] {'loss': {y}.5, 'updates': 81, 'total_train_updates': {n}51}\n",
+        *("loss", ("step", [151, 251, 351, 451], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a figure in a list, https://github.com/HKUDS/KGRec/issues/5",
+        "+-------+------------+\n| Epoch |  time |        Loss          |    recall    |\n+-------+------------+\n"
+        "|   {n}   | 993.5 | [289.81, 87.36, 1.4] | [{y}.5] |\n+-------+------------+\n",
+        *("recall", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "lists between blanks, https://github.com/lululxvi/deepxde/issues/263",
+        "Step      Train loss              Test metric   \n{n}000      [1.1e+00, 2.0e+00]    [{y}.50e+00]    \n",
+        *("Test metric", ("step", [1000, 2000, 3000, 4000], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "where a logger was called, and a round between dashes, https://github.com/WwZzz/easyFL/issues/17",
+        "2023-01-30 20:10:16,001 fedbase.py run [line:60] INFO --------------Round {n}--------------\n"
+        "2023-01-30 20:10:16,250 basic_logger.py show [line:134] INFO train_loss           {y}.5\n",
+        *("train_loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a heading over the figures of an evaluation, https://github.com/RUCAIBox/RecBole/issues/2169",
+        "Thu 24 Apr 2025 06:41:52 INFO  epoch {n} training [time: 14.42s, train loss: 142.7]\n"
+        "Thu 24 Apr 2025 08:08:55 INFO  valid result: \nrecall@5 : 0.0007    recall@10 : {y}.5    mrr@5 : 0.1\nsaved\n",
+        *("valid/recall@10", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a name that begins with a digit, https://github.com/zczcwh/PoseFormer/issues/4",
+        "[{n}] time 43.30 lr 0.000040 3d_train {y}.5 3d_valid 67.047745\n",
+        *("3d_train", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a name with a point, https://github.com/OlaWod/PitchVC/issues/3",
+        "Steps : {n}5, Gen Loss Total : 25.663, Mel-Spec. Error : {y}.5, s/b : 0.4\n",
+        *("Mel-Spec. Error", ("step", [15, 25, 35, 45], [8.5, 7.5, 6.5, 5.5])),
+    ),
+]
+
+
+@pytest.mark.parametrize(("about", "text", "tag", "curve"), ONE_LINE)
+def test_a_line_of_a_new_kind_is_read(
+    about: str, text: str, tag: str, curve: tuple[str, list[int], list[float]], tmp_path: Path
+) -> None:
+    path = tmp_path / "out.log"
+    lines = [text.replace("{n}", str(n)).replace("{y}", str(9 - n)) for n in range(1, 5)]
+    path.write_text("".join(lines), encoding="utf-8")
+    series = read_all(ConsoleReader(str(path), ended=True))[0].series
+    found = {
+        name.lower(): (x_kind, list(each.xs), list(each.ys))
+        for (_, name, x_kind), each in series.items()
+    }
+    assert found.get(tag.lower()) == curve, (about, found)
+
+
+def test_a_bar_gives_its_own_count_of_steps_and_keeps_evaluations_between(tmp_path: Path) -> None:
+    lines = [
+        f"Epoch #{n}: 501it [00:40, 1244.54it/s, env_step={n}00000, loss=0.{n}, rew=200.00]\n"
+        f"Epoch #{n}: test_reward: {n}.5, best_reward: 9.5 in #1\nlatest checkpoint 7 saved\n"
+        for n in range(1, 7)
+    ]
+    found = read_curves("".join(lines), tmp_path / "out.log")
+    assert found["loss"][:2] == ("step", [n * 100000 for n in range(1, 7)])
+    assert found["test_reward"][:3] == (
+        "step",
+        [300000, 400000, 500000, 600000],
+        [3.5, 4.5, 5.5, 6.5],
+    )
+
+
 def test_an_evaluation_keeps_its_own_name_and_the_training_s_step(tmp_path: Path) -> None:
     lines = [
         f"iteration {n}00: loss 1.{n}\nTest set: Average loss: 0.0{n}, Accuracy: 97.{n}\n"

@@ -61,6 +61,7 @@ HEALTHY = [
     "checkpoint runs/a: not found, starting anew",
     "retrying after HTTP Error 4290",
     "the lock could not be acquired at first",
+    "node-1:88:90 [1] NCCL WARN Cuda failure 'driver shutting down'",
     "step 652  loss 1.7102  lr 2.9e-4  gnorm 0.81  41.2 k tok/s",
     "checkpoint 640 → /workspace/runs/a/checkpoints/step-00000640  38.0 MB  sha256 ok  0.40 s",
     "step 813 skipped: loss nan, gradient norm nan (epoch 1, step 813 of it; 1 in a row, 1 in all)",
