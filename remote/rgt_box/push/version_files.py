@@ -1,4 +1,4 @@
-"""The files of a version that was pushed: its record, and what was edited since."""
+"""The files of a version that was pushed: its record, and which of them were edited later."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def hash_files(folder: str, paths: list[str]) -> str:
 
 
 def link_target(path: str) -> str | None:
-    """Return where a link leads; None if it is none, or gone."""
+    """Return the target of a link; None without a link."""
     try:
         return os.readlink(path)
     except OSError:
