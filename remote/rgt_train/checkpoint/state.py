@@ -254,8 +254,7 @@ class RunState:
         self.progress = progress
         self.sampler = dict(sampler)
         self.settings = dict(settings)
-        self.world = world
-        self.rank = rank
+        self.world, self.rank = world, rank
         self.steady = set(steady)
         self.optimizers = set(optimizers)
         self.small = set(small)
@@ -395,9 +394,7 @@ class RunState:
                     doubts.append(f"{p.micro} batches of an unfinished step are done again")
                 p.offset += p.done_steps * saved["accumulate"] * unit
                 # Counted in samples from here on: steps of another size mean nothing.
-                p.done_steps = 0
-                p.micro = 0
-                p.micro_loss = 0.0
+                p.done_steps, p.micro, p.micro_loss = 0, 0, 0.0
         after = ""
         if p.offset:
             after = f" after {p.offset} samples"
