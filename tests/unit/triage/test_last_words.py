@@ -11,7 +11,7 @@ from rgt_tui.handbook import FileFinding, shipped_pages, states_of
 
 STEPS = "".join(f"step {n}/5000 | loss {3 - n / 3000:.4f}\n" for n in range(0, 60, 10))
 TRACE = (
-    'Traceback (most recent call last):\n  File "/work/train.py", line 9, in <module>\n    go()\n'
+    'Traceback (most recent call last):\n  File "/srv/train.py", line 9, in <module>\n    go()\n'
 )
 ENDS = [
     ("U9", "]  exits with return code = -9"),
