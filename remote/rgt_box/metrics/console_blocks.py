@@ -16,15 +16,10 @@ import re
 from functools import lru_cache
 
 from rgt_wire.metric_roles import (
-    COUNT,
     EVALUATION,
-    FILLER,
     MEASURES,
     NO_VALUES,
-    OTHER,
-    RATE,
     SPEED,
-    TIME,
     in_english,
     is_evaluation,
     position_of,
@@ -32,38 +27,19 @@ from rgt_wire.metric_roles import (
 )
 
 from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
+from rgt_box.metrics.line_plans import (
+    PATH,
+    UNIT_END,
+    USUAL_NAMES,
+    LinePlan,
+    plan_line,
+    split_word,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple
-
     from rgt_wire import JsonObject
 
-    class NumberSlot(NamedTuple):
-        """One number of a line, as the text around it names it."""
-
-        tag: str
-        """The name of a value; "" for a position and for a number without a name."""
-        kind: str
-        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``edge``, ``listed``, or ""."""
-        rank: int
-        """How reliable a position of this name is; 0 is best."""
-
-    class LinePlan(NamedTuple):
-        """What the text of a line says about its numbers."""
-
-        slots: tuple[NumberSlot, ...]
-        split: str
-        """``val`` or another word for an evaluation; "" for training."""
-        measures: bool
-        """One of the values is a measure."""
-        is_row: bool
-        """A row of a table: ``| name | 1.0 |``."""
-else:
-    from collections import namedtuple
-
-    NumberSlot = namedtuple("NumberSlot", "tag kind rank")
-    LinePlan = namedtuple("LinePlan", "slots split measures is_row")
 
 # Every repetition is bounded, so no line makes the search slow. The first part skips the "683-" of
 # a range: ESPnet prints "683-1364batch" (its issue 2183). "nan" and "inf" before another word are
@@ -81,290 +57,30 @@ _BAR = re.compile(
     r"\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
 )
 _GAPS = re.compile(r" {3,}")
-_OPENS = re.compile(r"(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$")
-_CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|[-=*]{4,99}|(?<=\w)\.\s")
-_ABBREVIATION = re.compile(r"[,|] ?[A-Z][\w-]{1,8}$")
-"""Before the point in ``, Mel-Spec. Error : 0.4``."""
-_UNIT_END = re.compile(r"\s?\([^()]{1,12}\)$")
-_UNIT = re.compile(r"([A-Za-z][\w/]{0,15})| ([A-Za-z][\w/]{0,15})(?!\s*[\w:=])")
-"""The word after a number: attached to it, or with nothing else before the next number."""
-_PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
-"""A name that follows its number: ``2.31 avg loss,``."""
-_WORD = re.compile(r"(?:\d[a-z]_)?[^\W\d][\w./@%+\-]*$")
 _RULE = re.compile(r"[|+\s]*[-=#*\u2500-\u257f]{6}[-=#*|+\s\u2500-\u257f]*$")
 _WIDE = re.compile(r"\s{2,}|\t|\s{0,200}\|\s*")
 _LISTS = re.compile(r"\[\s?(?:(-?[\d.]{1,24}(?:e[-+]\d{1,3})?)|[-+\d.e, ]{1,400})\s?\]")
 """A cell with a list: the figure if it has one; several have no names."""
 _CELL = re.compile(r"\s{0,200}[|,]\s*|\s{2,}|\t")
-_EDGE = re.compile(r"\]?\s?[|:]|\]\s")
-"""After a number with which a line begins: ``1600:``, ``490 |``, ``[12]``."""
-_BRACKETED = re.compile(r"\[([A-Za-z][\w .-]{0,40})\]$")
-"""A name in brackets of its own: ``[loss]: 4.99``."""
-_LEVELS = ("SUCCESS", "DEBUG", "WARNING", "TRACE", "NOTICE")
 _CALLER = re.compile(
     r"\s{2,40}[\w./-]{1,80}\.py:\d{1,6}\s*$"
     r"|^[\w./-]{1,80}\.py(?: \w{1,60})? ?\[line:\d{1,6}\][ -]{1,3}(?:[A-Z]{4,8}:? )?"
 )
 """Where a logger was called: at the right edge (rich), or before the message."""
-_SET = frozenset((*EVALUATION, "set", "split", "subset", "dataset"))
-_AT = frozenset(["at", "for", "from", "in", "of", "on", "after", "to"])
-_IS = (":", "is", "was", "is:", "=")
-"""The words between a position and the number that the words before it name."""
-_COUNTED = frozenset(["every", "each", "per", "episode", "last", "next", "has", "for", "after"])
-"""Words before ``200 steps`` that make it a length, and no position."""
 _MEMBER = re.compile(
     r'"([^"]{1,200})":\s?(-?\d{1,24}(?:\.\d{1,24})?(?:[eE][-+]?\d{1,4})?|NaN|-?Infinity),?$'
 )
 """A number in a JSON object, on a line of its own."""
 _INSIDE = re.compile(r'"|[\[\]{},]{1,9}$|[-+.\deE, ]{1,60}$')
 """A line inside such an object: a member, brackets, or the numbers of a list."""
-_USUAL = {
-    "learning rate": "learning_rate",
-    "grad norm": "grad_norm",
-    "gradnorm": "grad_norm",
-    "tok/s": "tok/sec",
-    "tokens/s": "tok/sec",
-    "tokens/sec": "tok/sec",
-    "samples/s": "samples/sec",
-    "training loss": "train_loss",
-    "train loss": "train_loss",
-    "val loss": "val_loss",
-    "valid loss": "valid_loss",
-    "validation loss": "val_loss",
-    "eval loss": "eval_loss",
-    "total loss": "total_loss",
-    "validation bpb": "val/bpb",
-}
 _HINTS = (
     "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc", "learn",
     "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg", "nll",
     "sampl", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
 )  # fmt: skip
 """Pieces of positions and measures: a line outside a block has one of them, or is text."""
-PATH = 20
-"""Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
-_OPENS_LIST = re.compile(r"(?:^\s*|\t|:|INFO:?\s*|[\]>|-] ?)\[$")
-"""A list without a name: at the beginning of the line, or after what a logger prints there."""
-_PAIR = re.compile(r"\s*\[\s*0,\s*0\s*\]")
-"""Two numbers in brackets at the beginning of a line."""
 _PLANS: dict[str, LinePlan] = {}
 """Text of a line without its numbers → its plan."""
-
-
-def _cut_name(text: str) -> tuple[str, str, bool]:
-    """Return (name, text before it, whether a separator follows it) of the number after `text`."""
-    # "training's auc" (LightGBM) becomes "training/auc": the word of the split stays a prefix.
-    text = _OPENS.sub("", text).replace("'s ", "/")
-    marked = text[-1:] in (":", "=", "|")
-    if marked:
-        text = _BRACKETED.sub(r"\1", text[:-1].rstrip())
-    text = text.rstrip("'\"\\ ")
-    unit = _UNIT_END.search(text)
-    if unit:
-        base = text[: unit.start()]
-    else:
-        base = text
-    start = 0
-    for cut in _CUT.finditer(base):
-        if (
-            cut.group() != ". "
-            or _ABBREVIATION.match(base[max(0, start - 1) : cut.start()]) is None
-        ):
-            start = cut.end()
-    if base.endswith("..."):
-        base = base.rstrip(".")  # "Epoch... (3/116"
-    words = base[start:].replace("/global_step", "global_step").lstrip("/").split()
-    if len(words) > 2 and words[-2].lower() in _AT and position_of(words[-1]) is not None:
-        return words[-1], base[: base.rfind(words[-1])], marked  # "Average loss from batch 50"
-    while words and (words[0].lower() in FILLER or words[0] in _LEVELS):
-        words.pop(0)
-    while words and words[-1].lower() in FILLER:
-        words.pop()
-    most_words = 4
-    if marked:
-        most_words = 5
-    if len(words) > most_words:
-        known = " ".join(words[-2:])
-        if role_of(known) in MEASURES or not marked:
-            words = words[-2:]
-        else:
-            words = words[-3:]
-        if not marked and role_of(known) not in MEASURES and position_of(words[-1]) is None:
-            words = []
-    if not words or not all(_WORD.match(word.strip("'\"")) for word in words):
-        words = [word for word in words[-1:] if _WORD.match(word)]
-    name = " ".join(words)
-    # "train.py:128" is where a logger was called: neither a value nor a bare position.
-    if name.endswith((".py", ".cc", ".cpp", ".rs", ".go", ".h", ".c")):
-        name = ""
-        marked = True
-    return name, base[:start], marked
-
-
-def _plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
-    """Understand the texts between the numbers of a line."""
-    slots: list[NumberSlot] = []
-    # A word such as "val" counts only before the first value: after it, it is part of another
-    # name.
-    split = ""
-    measured = False
-    measures = False
-    # "1600: 1.68, 2.13 avg, 0.001 rate, 5.54 seconds": each name follows its number.
-    edge = texts[0].strip() in ("", "[") and _EDGE.match(texts[1]) is not None
-    listed = edge and sum(1 for text in texts[1:] if _PHRASE.match(text)) >= 3
-    for place, total in enumerate(totals):
-        text = texts[place]
-        after = texts[place + 1]
-        if place:
-            text = re.sub(r"^[A-Za-z%µ][\w%/]{0,15}", "", text)  # the unit of the number before
-        name, before, marked = _cut_name(text)
-        if not split and not any(slot.tag for slot in slots):
-            split = _split_word(before if name else text)
-        if name:
-            position = position_of(name)
-        else:
-            position = None
-        unit = _UNIT.match(after)
-        if text.endswith((" has ", " had ", " took ")):
-            position = None  # "Episode has 151 steps"
-        if position is not None:
-            split = split or _split_word(name)
-        if unit is not None and unit.group(1) and position_of(unit.group(1)):
-            position = position_of(unit.group(1))  # "1epoch:train:683-1364batch:"
-        elif position is None and not name and not marked and unit is not None:
-            word = unit.group(1) or unit.group(2)
-            position = position_of(word)
-            if position is None and "/s" in word:
-                name = word
-        counted = position is not None and unit is not None and unit.group(2) and not name
-        if counted and not _COUNTED.isdisjoint(re.findall(r"[a-z]+", text.lower())):
-            position = None
-        if position is None and not name and not marked:
-            phrase = _PHRASE.match(after)
-            if phrase is not None and (listed or role_of(phrase.group(1)) in (*MEASURES, RATE)):
-                name = phrase.group(1)
-        if not name and place and text.strip().lower() in _IS:
-            name = _leading_measure(texts[0])
-        tag = ""
-        kind = ""
-        rank = 9
-        if (after == ":" and place + 1 < len(totals)) or text == ":":
-            pass  # a time of day
-        elif position is not None and after[:1] != "%":
-            kind, rank = position
-            if "/" in name and position_of(name.partition("/")[0]) is None:
-                rank += PATH
-        elif not name:
-            if total is not None:
-                # PyTorch's MNIST example and open_clip count samples within "Train Epoch: 3".
-                by_samples = place == 1 and "train epoch" in texts[0].lower()
-                kind = "within"
-                if by_samples:
-                    kind = "samples_within"
-            elif edge and not place:
-                kind = "edge"
-            elif not marked and unit is None and after[:1] not in ("%", ".") and not measured:
-                kind = "bare"
-            elif len(slots) == 1 and measured and text == " " and not after:
-                kind = "edge"  # "losses/q1_loss 65.36 193000"
-        elif text.endswith("[") and after.strip() == ",":
-            pass  # the first of a list
-        elif not measured and _SET.issuperset(name.lower().split()):
-            split = split or _split_word(name)  # "VALID SET 0 LOSS:0.17"
-        elif name.lower() not in NO_VALUES:
-            tag = _USUAL.get(name.lower(), name)
-            if tag.lower() in ("loss", "lr"):
-                tag = tag.lower()
-            measured = True
-            measures = measures or role_of(tag) in MEASURES
-        slots.append(NumberSlot(tag, kind, rank))
-    first = next((place for place, slot in enumerate(slots) if slot.kind), 0)
-    for place in range(first):
-        # "olmo.train:908  INFO": where a logger was called
-        if role_of(slots[place].tag) == OTHER and texts[place].endswith(":"):
-            slots[place] = NumberSlot("", "", 9)
-    for place in range(1, len(slots)):
-        # "[train: 120, 121 / 125]": an epoch without that name
-        if slots[place].kind == "within" and slots[place - 1].tag.lower() in (
-            "train",
-            "training",
-            *EVALUATION,
-        ):
-            slots[place - 1] = NumberSlot("", "epoch", 6)
-    bracketed = [slot.kind for slot in slots[:2]] == ["bare", "bare"] and _PAIR.match(
-        "0".join(texts[:3])
-    )
-    if measures and bracketed and not any(slot.kind for slot in slots[2:]):
-        # "[2,  4000] loss: 1.9": epoch and batch, as PyTorch's tutorials print them
-        slots[:2] = [NumberSlot("", "epoch", 6), NumberSlot("", "step", 5)]
-    if not measures and all(slot.kind in ("", "bare") for slot in slots):
-        opened = next((at for at, text in enumerate(texts) if _OPENS_LIST.search(text)), len(texts))
-        between = [text.strip() for text in texts[opened + 1 :]]
-        if len(between) > 1 and between.pop() == "]" and set(between) == {","}:
-            # Below "Train Epoch: 1": "[200, 9.99e-05]", a step and a rate (VITS).
-            members = [NumberSlot("", "listed", 6)] * (len(slots) - opened)
-            slots = [NumberSlot("", "", 9)] * opened + members
-    kinds = {slot.kind for slot in slots}
-    if measures and kinds <= {"", "bare"}:
-        found = next(
-            (place for place, slot in enumerate(slots) if _last_word_position(slot.tag)), None
-        )
-        if found is not None:
-            slots[found] = NumberSlot("", *(_last_word_position(slots[found].tag) or ("", 9)))
-    tags = [slot.tag.lower() for slot in slots if slot.tag]
-    roles = [role_of(tag) for tag in tags]
-    # A step within an epoch and several numbers, such as the losses of a GAN.
-    measures = measures or (roles.count(OTHER) >= 3 and "epoch" in kinds and "step" in kinds)
-    # Ticks and samples with speeds (StyleGAN); a rate and times next to a step.
-    measures = measures or (
-        len(roles) >= 3
-        and (("samples" in kinds and "step" in kinds) or (listed and "rate" in tags))
-        and any(role in (SPEED, TIME) for role in roles)
-    )
-    measures = measures or _has_pair(tags)
-    is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
-    return LinePlan(tuple(slots), split, measures, is_row)
-
-
-def _has_pair(tags: list[str]) -> bool:
-    """Return whether the same number is printed of training and of evaluation."""
-    return any(
-        tag.replace("train", word) in tags
-        for tag in tags
-        if "train" in tag and tag != "train"
-        for word in EVALUATION
-    )
-
-
-def _leading_measure(text: str) -> str:
-    """Return the measure in the words before a position: "Average loss from batch 1 to 50 is"."""
-    words = text.split()
-    for at in range(len(words) - 2, -1, -1):
-        if role_of(words[at]) in MEASURES:
-            return " ".join(words[max(0, at - 1) : at + 1]).strip(" -:|>")
-    return ""
-
-
-def _last_word_position(name: str) -> tuple[str, int] | None:
-    """Return (kind, rank) of the position that a message ends with: "Sent the figures step=".
-
-    "seconds per step", "loss step", "episode steps" and "save every step" are other numbers.
-    """
-    *before, last = name.split() or [""]
-    if not before or any(word.lower() in ("per", "every", "each", "episode") for word in before):
-        return None
-    position = position_of(last)
-    if position is None or any(role_of(word) not in (OTHER, COUNT) for word in before):
-        return None
-    kind, rank = position
-    return kind, max(rank, 4)  # less reliable than a step that stands alone
-
-
-def _split_word(text: str) -> str:
-    for word in re.findall(r"[a-z]+", text.lower()):
-        if word in EVALUATION:
-            return str(word)
-    return ""
 
 
 def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
@@ -422,7 +138,7 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         most_numbers = 200
         if len(cut) > 4 * most_numbers:
             return []
-        plan = _PLANS[key] = _plan_line(cut[0::4], cut[3::4])
+        plan = _PLANS[key] = plan_line(cut[0::4], cut[3::4])
     if heading and not plan.split:
         plan = plan._replace(split=heading)
     if indent and plan.measures and indent > state.get("indent", indent):
@@ -458,7 +174,7 @@ def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
         if depth != 1:
             return []
         if position is None:
-            return _add_to_block({_USUAL.get(name.lower(), name): y}, [], state)
+            return _add_to_block({USUAL_NAMES.get(name.lower(), name): y}, [], state)
         if 0 <= y < 1e15:
             return _add_to_block({}, [(position[1], position[0], y, 0.0)], state)
         return []
@@ -498,7 +214,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
             continue
         y = _number(cut[4 * at + 1], cut[4 * at + 2])
         if slot.tag:
-            if plan.split and not _split_word(slot.tag.replace("_", " ")):
+            if plan.split and not split_word(slot.tag.replace("_", " ")):
                 values.setdefault(f"{plan.split}/{slot.tag}", y)
             else:
                 values.setdefault(slot.tag, y)
@@ -670,7 +386,7 @@ def _place_without_step(
             if not values:
                 return None
             kept = {
-                tag if plan.split or _split_word(tag.replace("_", " ")) else tag + "_epoch": y
+                tag if plan.split or split_word(tag.replace("_", " ")) else tag + "_epoch": y
                 for tag, y in values.items()
             }
             values.clear()
@@ -787,8 +503,8 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
     if _RULE.match(line):
         return _close_block(state)
     head = line.strip().strip("|")
-    if head.endswith(":") and head.count(" ") < 4 and _split_word(head):
-        state["heading"] = _split_word(head)  # "valid result:", and the figures on the next line
+    if head.endswith(":") and head.count(" ") < 4 and split_word(head):
+        state["heading"] = split_word(head)  # "valid result:", and the figures on the next line
     comment = head.startswith("#")
     if comment:
         head = head.lstrip("# ")
@@ -813,7 +529,7 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
 def column_position(name: str) -> tuple[str, int] | None:
     """Return (kind, rank) of a column with positions: spaCy heads its own with ``E`` and ``#``."""
     if name.endswith(")") and "%" in name:
-        name = _UNIT_END.sub("", name)  # "Step (% Done)"
+        name = UNIT_END.sub("", name)  # "Step (% Done)"
     name = name.rstrip(".")
     return position_of({"E": "epoch", "#": "step"}.get(name, name))
 
@@ -821,9 +537,9 @@ def column_position(name: str) -> tuple[str, int] | None:
 @lru_cache(maxsize=1024)
 def column_tag(name: str) -> str:
     """Return the tag of a column of values; "" for times and numbers of processes."""
-    if _UNIT_END.sub("", name.lower()) in NO_VALUES:
+    if UNIT_END.sub("", name.lower()) in NO_VALUES:
         return ""
-    return _USUAL.get(name.lower(), name)
+    return USUAL_NAMES.get(name.lower(), name)
 
 
 def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
