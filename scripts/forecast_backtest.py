@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.demo import RECORDING
-from rgt_tui.fleet.box_session import FrameIntake
+from rgt_tui.fleet import FrameIntake
 from rgt_tui.fleet.history.night_forecast import ForecastTime, forecast_end
 from rgt_tui.model import BoxState
 from rgt_tui.profiles import load_profile

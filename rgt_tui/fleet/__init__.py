@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         request_unseal,
     )
     from rgt_tui.fleet.box_logs import ExactLog, ExactLogRequest
-    from rgt_tui.fleet.box_session import BoxSession, FrameIntake
+    from rgt_tui.fleet.box_session import BoxSession
     from rgt_tui.fleet.changes import events_between
     from rgt_tui.fleet.check_runs import NotRunnable, check_arguments, run_check_command
     from rgt_tui.fleet.connector import (
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         ReadOnlyFleet,
         Tap,
     )
+    from rgt_tui.fleet.frame_intake import FrameIntake
     from rgt_tui.fleet.history.history_keeper import HistoryRecorder
     from rgt_tui.fleet.history.moment_fleet import RecordedFleet, profile_of
     from rgt_tui.fleet.meters import (
@@ -241,7 +242,8 @@ __getattr__ = imported_later(
         "box_evidence": "EVIDENCE_LIMITS EvidenceQueries ResultsRequest request_results "
         "request_seal request_unseal created_at",
         "box_logs": "ExactLog ExactLogRequest",
-        "box_session": "BoxSession FrameIntake",
+        "box_session": "BoxSession",
+        "frame_intake": "FrameIntake",
         "changes": "events_between",
         "check_runs": "NotRunnable run_check_command check_arguments",
         "connector": (

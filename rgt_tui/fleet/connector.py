@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import Ask, BoxSpec, BoxState, FrozenStruct, LinkState, Meter, Profile
 from rgt_tui.profiles import format_duration
 from rgt_tui.ssh import (
@@ -575,3 +576,15 @@ def _add_seconds(value: float | None, seconds: float) -> float | None:
     if value is None:
         return None
     return value + seconds
+
+
+def describe_fault(error: Exception) -> str:
+    """Return a fault of rgt itself in words, for the box that it concerns."""
+    return translate(
+        "rgt: {error}; this is a fault of rgt, training continues", error=describe_error(error)
+    )
+
+
+def describe_error(error: Exception) -> str:
+    """Return the class and the message of an exception."""
+    return f"{type(error).__name__}: {error}"

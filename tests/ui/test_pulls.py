@@ -16,8 +16,8 @@ from rgt_tui.transfer.copying import PullProgress
 from rgt_tui.ui import BoxPull
 from rgt_tui.ui.screens import TeardownScreen
 from rgt_tui.ui.widgets import Tone, text_of, width_of
-from rgt_tui.ui.widgets.teardown.confirm_view import pull_line
 from rgt_tui.ui.widgets.teardown.evidence_list import EvidenceList
+from rgt_tui.ui.widgets.teardown.pull_line import pull_line
 from tests.ui.fakes import GIB, NOW
 from tests.ui.snap import resize, until
 from tests.ui.test_evidence_rows import GIVABLE, NOBODYS, QUIET, evidence_page

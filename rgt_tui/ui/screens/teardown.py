@@ -57,10 +57,8 @@ from rgt_tui.ui.widgets.teardown.confirm_view import (
     dialog_status,
     dialog_title,
     facts_lines,
-    price_lines,
     progress_line,
     promise_text,
-    pull_line,
     typing_prompt,
     verb_with_native,
 )
@@ -72,6 +70,7 @@ from rgt_tui.ui.widgets.teardown.evidence_list import (
     list_pullable,
     rows_of,
 )
+from rgt_tui.ui.widgets.teardown.pull_line import price_lines, pull_line
 
 STYLE = """
 TeardownScreen { align: center middle; }
@@ -136,15 +135,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     """
 
     PLACE: ClassVar[str] = "tear down"
-    KEYS: ClassVar[tuple[Command, ...]] = (
-        *TEARDOWN,
-        END_CHARGES,
-        *WALK,
-        *EVIDENCE,
-        *PRESS,
-        *CHOOSE,
-    )
-    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings((*TEARDOWN, END_CHARGES, *WALK)))
+    _OWN_KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, END_CHARGES, *WALK)
+    KEYS: ClassVar[tuple[Command, ...]] = (*_OWN_KEYS, *EVIDENCE, *PRESS, *CHOOSE)
+    BINDINGS: ClassVar[list[BindingType]] = list(build_bindings(_OWN_KEYS))
     # Enter right after opening must do nothing.
     AUTO_FOCUS = "#cancel"
     DEFAULT_CSS = STYLE
@@ -714,10 +707,8 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         """Report the result of a request on the current screen, because its dialog was closed."""
         name = self.box_name
         if self.state.stage is DialogStage.OFF:
-            self._hint_on(
-                self.app.screen,
-                translate("{name}: the provider reports that the meter is off", name=name),
-            )
+            said = translate("{name}: the provider reports that the meter is off", name=name)
+            self._hint_on(self.app.screen, said)
             return
         if self.state.closed:
             text = "; ".join(self.state.closed)
@@ -752,13 +743,9 @@ class TeardownScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
         if 0 <= self.now - self._opened_at < GUARD_SECONDS and not self.accepts_keys():
             return
         if self.state.in_flight:
-            behind = self.app.screen_stack[-2]
-            self._hint_on(
-                behind,
-                translate(
-                    "{box_name}: the request continues in the background", box_name=self.box_name
-                ),
-            )
+            name = self.box_name
+            said = translate("{box_name}: the request continues in the background", box_name=name)
+            self._hint_on(self.app.screen_stack[-2], said)
         self.dismiss()
 
     def action_tear_down(self) -> None:

@@ -16,6 +16,7 @@ from rgt_tui.fleet import (
     Publisher,
     Questions,
     box_session,
+    frame_intake,
     reduce_collection,
 )
 from rgt_tui.fleet import publisher as module
@@ -244,7 +245,7 @@ def test_of_samples_that_came_together_the_one_that_is_wrong_ends_the_connection
             raise ValueError("it is poisoned")
         return kept_percentages(sample, cards=cards)
 
-    monkeypatch.setattr(box_session, "kept_percentages", poisoned)
+    monkeypatch.setattr(frame_intake, "kept_percentages", poisoned)
     session = sent(range(1, 9))
     counters = session.state.counters
     assert (counters.samples, counters.bad_frames, counters.seq) == (2, 1, 3), "it would come again"

@@ -20,18 +20,14 @@ from rgt_tui.model import (
     clean_text,
 )
 from rgt_tui.profiles import bilingual_verb, how_many, list_manual_steps, prices
-from rgt_tui.ui.box_pulls import BoxPull
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import (
     amount_or_dash,
     clock_or_dash,
-    compact_time,
     current_glyphs,
     money_or_dash,
-    percent_or_dash,
     size_or_dash,
 )
-from rgt_tui.ui.widgets.bars import draw_bar
 from rgt_tui.ui.widgets.spans import (
     EMPTY,
     Line,
@@ -40,7 +36,6 @@ from rgt_tui.ui.widgets.spans import (
     clip_line,
     dim_span,
     fit_text,
-    join_fitting,
     join_parts,
     make_line,
     width_of,
@@ -114,7 +109,7 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
     if state.closed:
         lines += _text_lines("refused", state.closed, width, Tone.TROUBLE, current_glyphs().trouble)
         lines += [
-            _named_line(
+            named_line(
                 "",
                 Span(
                     translate("the gate checked again and stayed closed: nothing was sent"),
@@ -132,14 +127,14 @@ def facts_lines(state: ConfirmState, setting: DialogSetting, width: int) -> list
             current_glyphs().trouble,
         )
         lines += [
-            _named_line(
+            named_line(
                 "", dim_span(translate("retried every 2 s; nothing can be sent until it succeeds"))
             ),
             EMPTY,
         ]
     if review is None:
         if state.review_error is None:
-            lines.append(_named_line("", dim_span(translate("asking the box and the provider"))))
+            lines.append(named_line("", dim_span(translate("asking the box and the provider"))))
         return lines + _by_profile(setting, width)
     if state.stage is DialogStage.REVIEW:
         lines += _refusal_lines(review, width)
@@ -255,7 +250,7 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
         return EMPTY
     # Levels at which nothing is lost need no typed text.
     if not state.wanted_text:
-        return _named_line("", dim_span(translate("nothing to type: press the button")))
+        return named_line("", dim_span(translate("nothing to type: press the button")))
     given = state.review.forfeits
     if state.is_protected:
         means = translate("then Enter: the fleet file protects it")
@@ -273,7 +268,7 @@ def typing_prompt(state: ConfirmState, width: int) -> Line:
     else:
         means = translate("the box's name")
     return clip_line(
-        _named_line(
+        named_line(
             translate("type exactly"), Span(state.wanted_text, Tone.STRONG), dim_span(f"   {means}")
         ),
         width,
@@ -346,7 +341,7 @@ def _manual_lines(
         price = Span(translate("price unknown"), Tone.WARN)
     else:
         price = Span(f"{amount_or_dash(rate)}/h", Tone.STRONG)
-    lines = [_named_line(translate("now"), price, dim_span(f"   {setting.meter.source}"))]
+    lines = [named_line(translate("now"), price, dim_span(f"   {setting.meter.source}"))]
     for name, texts, tone in rows:
         lines += _text_lines(name, texts, width, tone)
     lines += _text_lines(
@@ -585,14 +580,15 @@ BY_CLICK = (
 """Without a provider's API only the person can confirm that it is done."""
 
 
-def _named_line(name: str, *spans: Span | Line) -> Line:
+def named_line(name: str, *spans: Span | Line) -> Line:
+    """Return a row of the dialog: its name in a column of its own, then what it says."""
     return make_line(dim_span(fit_text(translate(name), NAMES)), *spans)
 
 
 def _side_by_side(name: str, parts: Sequence[Line], width: int) -> list[Line]:
     """Return a name with its parts side by side, as many per line as fit."""
     rows = join_parts(parts, max(8, width - NAMES))
-    return [_named_line(name if place == 0 else "", row) for place, row in enumerate(rows)]
+    return [named_line(name if place == 0 else "", row) for place, row in enumerate(rows)]
 
 
 def _text_lines(
@@ -608,7 +604,7 @@ def _text_lines(
                 lead = prefix
             else:
                 lead = " " * len(prefix)
-            lines.append(_named_line("" if lines else name, Span(lead, tone), piece))
+            lines.append(named_line("" if lines else name, Span(lead, tone), piece))
     return lines
 
 
@@ -654,7 +650,7 @@ def _money_lines(
             width,
         )
     undo, tone = UNDO[level_of(review)]
-    lines.append(_named_line(translate("undo"), Span(translate(undo), tone)))
+    lines.append(named_line(translate("undo"), Span(translate(undo), tone)))
     return lines
 
 
@@ -692,100 +688,3 @@ def _meter_texts(setting: DialogSetting, off: bool) -> list[str]:
                 translate("{name}{cost} goes on{unpriced}", name=name, cost=cost, unpriced=unpriced)
             )
     return [*(stopped or [translate("nothing")]), *rest]
-
-
-# A pull of results: its progress or its result.
-
-
-def pull_line(pull: BoxPull, width: int) -> Line:
-    """Return a pull's progress or its result."""
-    g = current_glyphs()
-    if pull.end is not None:
-        if pull.end.whole:
-            mark = Span(f"{g.check} ", Tone.PROVED)
-        else:
-            mark = Span(f"{g.trouble} ", Tone.TROUBLE)
-        # A pull that the person has stopped is no failure.
-        if pull.stopped:
-            mark = Span(f"{g.warn} ", Tone.WARN)
-        return clip_line(
-            _named_line(
-                translate("pull {ended_at}", ended_at=clock_or_dash(pull.ended_at)),
-                mark,
-                Span(pull.end.text),
-            ),
-            width,
-        )
-    if pull.asks is not None:
-        price = Span(f"{pull.asks.size_and_price}?", Tone.WARN)
-        return clip_line(
-            _named_line(
-                translate("fetch"),
-                price,
-                _key_hint(key_for("teardown.agree"), translate("yes")),
-                _key_hint(key_for("teardown.pull"), translate("no")),
-            ),
-            width,
-        )
-    look, stop = pull.progress, _key_hint(key_for("teardown.pull"), translate("stops it"))
-    # Other phases have no figures.
-    if look is None or look.phase not in {"pulling", "verifying"}:
-        if look is not None:
-            words = translate(look.phase)
-        else:
-            words = translate("connecting")
-        return clip_line(
-            _named_line(translate("pulling"), dim_span(f"{words} {g.ellipsis}  {pull.plan}"), stop),
-            width,
-        )
-    parts = [
-        (0, make_line(Span(percent_or_dash(100 * look.done_share)))),
-        (
-            2,
-            make_line(
-                Span(
-                    translate(
-                        "{bytes_done} of {bytes}",
-                        bytes_done=size_or_dash(look.bytes_done),
-                        bytes=size_or_dash(look.bytes),
-                    )
-                )
-            ),
-        ),
-        (3, make_line(Span(f"{size_or_dash(look.rate)}/s" if look.rate is not None else ""))),
-        (
-            1,
-            make_line(
-                Span(
-                    translate("{eta} to go", eta=compact_time(look.eta))
-                    if look.eta is not None
-                    else ""
-                )
-            ),
-        ),
-        (
-            4,
-            make_line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN)),
-        ),
-        (5, make_line(dim_span(pull.plan))),
-    ]
-    bar = 8
-    head = make_line(draw_bar(100 * look.done_share, bar), "  ")
-    room = width - NAMES - width_of(head) - width_of(stop)
-    return clip_line(_named_line(look.phase, head, join_fitting(max(0, room), parts), stop), width)
-
-
-def price_lines(pull: BoxPull | None, width: int) -> list[Line]:
-    """Return what is known about the price that a pull asks to agree to."""
-    if pull is None or pull.asks is None:
-        return []
-    # Lines about a pull's price; the line below has the sum.
-    price_lines_limit = 2
-    return [
-        clip_line(made, width)
-        for made in wrap_text(pull.asks.words, width, Tone.DIM, most=price_lines_limit)
-    ]
-
-
-def _key_hint(key: str, words: str) -> Line:
-    return make_line(Span(f"   {key}", Tone.ACCENT), dim_span(f" {words}"))
