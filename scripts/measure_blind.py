@@ -3,7 +3,7 @@
 ``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the second set, whose
 kept-back cases are counted on their own and not listed, and the third. ``--fourth seen`` and ``--fourth kept_back``
 measure the two halves of the fourth set; ``--fifth seen``, ``--fifth kept_back`` and ``--sixth`` those of metric files
-only.
+only; ``--seventh seen`` and ``--seventh kept_back`` that of logs alone.
 """
 
 from __future__ import annotations
@@ -166,24 +166,15 @@ def measure_later(folder: Path) -> list[Miss]:
     return [*misses, *measure_logs(read_cases("third/failures"), (), folder)]
 
 
-def measure_fourth(half: str, folder: Path) -> list[Miss]:
-    """Print the figures of one half of the fourth set (``seen`` or ``kept_back``); return its misses."""
-    failures, healthy, metrics = (
-        [
-            case
-            for case in read_cases(f"fourth/{kind}")
-            if case["kept_back"] == (half == "kept_back")
-        ]
-        for kind in ("failures", "healthy", "metrics")
-    )
-    return measure_logs(failures, healthy, folder) + measure_metrics(metrics, folder)
+def read_half(kind: str, half: str) -> list[dict[str, Any]]:
+    """Return the cases of one half of a set, ``seen`` or ``kept_back``; see `read_cases`."""
+    return [case for case in read_cases(kind) if case["kept_back"] == (half == "kept_back")]
 
 
-def read_metric_half(half: str) -> list[dict[str, Any]]:
-    """Return the cases of one half of the fifth set, ``seen`` or ``kept_back``."""
-    return [
-        case for case in read_cases("fifth/metrics") if case["kept_back"] == (half == "kept_back")
-    ]
+def measure_half(number: str, half: str, folder: Path) -> list[Miss]:
+    """Print the figures of one half of the ``fourth`` or ``seventh`` set; return its misses."""
+    failures, healthy = (read_half(f"{number}/{kind}", half) for kind in ("failures", "healthy"))
+    return measure_logs(failures, healthy, folder)
 
 
 def main() -> None:
@@ -196,15 +187,21 @@ def main() -> None:
     )
     parser.add_argument("--fifth", choices=("seen", "kept_back"), help="measure half of the fifth")
     parser.add_argument("--sixth", action="store_true", help="measure the sixth set")
+    parser.add_argument(
+        "--seventh", choices=("seen", "kept_back"), help="measure half of the seventh"
+    )
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if wanted.fourth:
-            misses = measure_fourth(wanted.fourth, folder)
+            misses = measure_half("fourth", wanted.fourth, folder)
+            misses += measure_metrics(read_half("fourth/metrics", wanted.fourth), folder)
         elif wanted.fifth:
-            misses = measure_metrics(read_metric_half(wanted.fifth), folder)
+            misses = measure_metrics(read_half("fifth/metrics", wanted.fifth), folder)
         elif wanted.sixth:
             misses = measure_metrics(read_cases("sixth/metrics"), folder)
+        elif wanted.seventh:
+            misses = measure_half("seventh", wanted.seventh, folder)
         elif wanted.later:
             misses = measure_later(folder)
         else:
