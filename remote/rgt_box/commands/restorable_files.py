@@ -165,9 +165,10 @@ def list_edits(top: str, git_folder: str, common: str, commit: str) -> list[str]
         scratch = place.make_folder()
         try:
             ask = _IsolatedGit(git, scratch, os.path.join(common, "objects"))
-            # A copy: git would refresh the index, and take the lock that a person's commit needs.
+            # A copy: git would refresh the index, and take the lock that a person's commit needs. With
+            # its time: git compares the contents of files that changed in the index's own second.
             index = os.path.join(scratch, "index")
-            shutil.copyfile(os.path.join(git_folder, "index"), index)
+            shutil.copy2(os.path.join(git_folder, "index"), index)
             ask.env.update(GIT_WORK_TREE=top, GIT_INDEX_FILE=index)
             # Not into submodules: their own configuration would apply.
             words = ("diff", "--name-only", "-z", "--no-renames", "--ignore-submodules=dirty")
