@@ -159,6 +159,12 @@ def check_budget(
                 f"{error}; mount it again"
             )
             continue
+        # Otherwise only the copy of the first finished cell would show it.
+        if not os.access(where.path, os.W_OK | os.X_OK):
+            problems.append(
+                f'{job.source.line_of_key(key)}: "{key}" cannot be written: {where.path} is read-only, or not yours '
+                "to write; mount it for writing, or name another directory"
+            )
         # By device: "out" and "durable" on one disk share its space.
         demand = demands.setdefault(where.device, DiskDemand(where))
         demand.keys.append(key)

@@ -80,6 +80,20 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
     assert problems(apart) == []
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_first_cell(
+    disk: Path, tmp_path: Path
+) -> None:
+    durable = str(disk / "kept" / "{name}")
+    job = make_job(tmp_path / "job", ["true"], ["a"], out=str(tmp_path / "{name}"), durable=durable)
+    assert problems(job) == []
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    (text,) = problems(job)
+    assert text == (
+        f'{job}/job.json:1: "durable" cannot be written: {disk} is read-only, or not yours to write; '
+        "mount it for writing, or name another directory"
+    )
+
+
 def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(
     disk: Path, tmp_path: Path
 ) -> None:
