@@ -172,7 +172,7 @@ class MountTable:
             below = superblock.split(",")
             if kind in result_rules.PSEUDO:
                 self.pseudo.add(point)
-            elif "ro" in here and "ro" not in below:
+            elif "ro" in here and ("ro" not in below or _is_never_written(kind, below)):
                 # A disk that the kernel made read-only after an error is ``ro`` in the superblock
                 # as well.
                 self.read_only.add(point)
@@ -192,6 +192,11 @@ class MountTable:
         """Return whether a directory is a separate disk: its device differs from the root's."""
         root = self.rows.get(b"/", ("", ""))
         return point != b"/" and point in self.disks and self.rows[point][1] != root[1]
+
+
+def _is_never_written(kind: str, options: list[str]) -> bool:
+    """Return whether no box has ever written a file there: an overlay without an upper directory."""
+    return kind == "overlay" and not any(option.startswith("upperdir") for option in options)
 
 
 def read_mounts() -> MountTable:

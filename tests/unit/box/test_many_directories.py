@@ -52,3 +52,15 @@ def test_an_owner_s_directories_are_never_put_together(tmp_path: Path) -> None:
     walk._fold_deepest(result_walk.MOST_GROUPS, into_root=True)
     owned = {path: group.files for path, group in walk.groups.items() if group.owner}
     assert owned == {b"/d7": 1, b"/d4103": 1}
+
+
+def test_mounts_that_nothing_here_can_ever_write_are_told_from_disks() -> None:
+    table = b"""\
+1 0 0:1 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w
+2 1 0:2 / /usr/bin ro - overlay overlay ro,lowerdir=/a:/b
+4 1 8:1 / /fault ro - ext4 /dev/sda1 ro,errors=remount-ro
+5 1 0:5 / /upper ro - overlay overlay ro,lowerdir=/l,upperdir=/u
+"""
+    mounts = MountTable(table)
+    assert mounts.read_only == {b"/usr/bin"}
+    assert mounts.disks == {b"/", b"/fault", b"/upper"}
