@@ -23,7 +23,7 @@ from rgt_tui.fleet import (
     estimate_bytes,
     rewind_run,
 )
-from rgt_tui.fleet import box_session as intake_module
+from rgt_tui.fleet import frame_intake as intake_module
 from rgt_tui.gate import Situation, gather_evidence
 from rgt_tui.health import assess_box
 from rgt_tui.model import (
