@@ -8,12 +8,13 @@ docs/translating.md explains how to add a text or a language.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import gettext
 import os
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 CATALOGUES = Path(__file__).parent / "locale"
@@ -54,9 +55,29 @@ def _current_catalogue() -> gettext.NullTranslations:
     return load_catalogue(choose_language(os.environ))
 
 
+_ENGLISH = gettext.NullTranslations()
+_in_english = contextvars.ContextVar("_in_english", default=False)
+
+
+def _active_catalogue() -> gettext.NullTranslations:
+    if _in_english.get():
+        return _ENGLISH
+    return _current_catalogue()
+
+
+@contextlib.contextmanager
+def english_texts() -> Iterator[None]:
+    """Make texts in English within the block: those that are compared or that a program reads."""
+    before = _in_english.set(True)
+    try:
+        yield
+    finally:
+        _in_english.reset(before)
+
+
 def speaks_english() -> bool:
     """Return whether no text is translated."""
-    return type(_current_catalogue()) is gettext.NullTranslations
+    return type(_active_catalogue()) is gettext.NullTranslations
 
 
 def translate(text: str, **values: object) -> str:
@@ -69,7 +90,7 @@ def translate(text: str, **values: object) -> str:
     found = text
     bare = text.strip(" ")
     if bare:
-        found = text.replace(bare, _current_catalogue().gettext(bare))
+        found = text.replace(bare, _active_catalogue().gettext(bare))
     if values:
         return found.format(**values)
     return found
@@ -81,7 +102,7 @@ AFTER_A_NUMBER = "after a number"
 
 def translate_noun(noun: str) -> str:
     """Return a noun that follows a number, with a measure word where the language has one."""
-    return _current_catalogue().pgettext(AFTER_A_NUMBER, noun)
+    return _active_catalogue().pgettext(AFTER_A_NUMBER, noun)
 
 
 class _Retelling:

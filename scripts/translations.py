@@ -49,7 +49,7 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
     "_text_lines": (0,),
     "_named_line": (0,),
     "PageRow": (0,),
-    "CliCommand": (2,),
+    "CliCommand": (2, 3),
     "flag": (0,),
     "flag_choice": ("park", "ask", "destroy", "test", "status", "remove"),
     "text_option": (1,),
@@ -79,6 +79,15 @@ TEXTS_OF_TABLES = {
     "BY_CLICK": "values",
     "FIRST_CONTACT": "values",
     "KNOWN": "values",
+    "ARGPARSE_TEXTS": "values",
+    "subcommand_brief": "values",
+    "_LINE": "values",
+    "_CONFIG": "values",
+    "_TRUSTED": "values",
+    "_WAY": "values",
+    "_NO_BOX": "values",
+    "_LOST": "values",
+    "DASHBOARD": "values",
     "_WHEN": "values",
     "_WORD": "values",
     "_CONFIDENCE": "values",
@@ -164,6 +173,10 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if name == "build_epilog":
+                for one in node.args[1:]:
+                    for literal in list_literals(one):
+                        yield one.lineno, literal.partition("   ")[2]
             if name == "how_many":
                 yield from read_noun(node)
             for place in TEXTS_OF_CALLS.get(name, ()):
@@ -187,6 +200,9 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
                 for one in filter(None, side):
                     for literal in list_literals(one):
                         yield one.lineno, literal
+            if "examples" in names and node.value is not None:
+                for literal in list_literals(node.value):
+                    yield node.lineno, literal.partition("   ")[2]
             if "about" in names and node.value is not None:
                 for literal in list_literals(node.value):
                     yield node.lineno, textwrap.dedent(literal).strip()

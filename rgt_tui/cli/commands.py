@@ -535,7 +535,7 @@ def build_epilog(command: str, *examples: str) -> str:
     """Return the end of a command's ``--help``: its examples and its exit statuses."""
     lines = [
         translate("examples:") if len(examples) > 1 else translate("example:"),
-        *(f"  {example}" for example in examples),
+        *(f"  {_translate_note(example)}" for example in examples),
     ]
     lines += [
         "",
@@ -543,6 +543,14 @@ def build_epilog(command: str, *examples: str) -> str:
         *(f"  {code}  {translate(text)}" for code, text in list_statuses(command)),
     ]
     return "\n".join(lines)
+
+
+def _translate_note(example: str) -> str:
+    """Return an example whose note, which three blanks separate, is in the person's language."""
+    command, gap, note = example.partition("   ")
+    if gap:
+        note = translate(note)
+    return f"{command}{gap}{note}"
 
 
 def format_overview() -> str:

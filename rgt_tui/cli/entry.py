@@ -23,7 +23,7 @@ from rgt_tui.cli.commands import (
     format_overview,
 )
 from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
-from rgt_tui.language import translate
+from rgt_tui.language import speaks_english, translate
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -31,6 +31,25 @@ if TYPE_CHECKING:
 VALUED = ("--fleet",)
 """Options before the command whose value is a separate word."""
 WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl --install\n"
+
+
+ARGPARSE_TEXTS = (
+    "usage: ",
+    "positional arguments",
+    "options",
+    "show this help message and exit",
+    "%(prog)s: error: %(message)s\n",
+    "argument %(argument_name)s: %(message)s",
+    "the following arguments are required: %s",
+    "one of the arguments %s is required",
+    "not allowed with argument %s",
+    "expected one argument",
+    "expected at least one argument",
+    "ignored explicit argument %r",
+    "invalid choice: %(value)r (choose from %(choices)s)",
+    "ambiguous option: %(option)s could match %(matches)s",
+)
+"""The texts of argparse that a person sees."""
 
 
 class RgtParser(argparse.ArgumentParser):
@@ -43,6 +62,9 @@ class RgtParser(argparse.ArgumentParser):
 
 def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Return the parser of these commands (all by default); only their modules are imported."""
+    if not speaks_english():
+        # argparse looks its texts up in the catalogues of the locale, which has no other way in.
+        vars(argparse)["_"] = translate
     parser: argparse.ArgumentParser = RgtParser(
         prog="rgt",
         usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [--readonly] [COMMAND ...]",
@@ -60,7 +82,12 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"rgt {__version__}")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"rgt {__version__}",
+        help=translate("print the version and exit"),
+    )
     DashboardArguments.fill_parser(parser)
     # The overview lists the commands by group. Without prog, a subparser would use the usage above
     # as its name.
@@ -96,7 +123,7 @@ def parse_command_line(words: Sequence[str]) -> Any:
         if near:
             hint = translate("did you mean {near!r}?", near=near[0])
         else:
-            hint = "rgt --help lists them"
+            hint = translate("rgt --help lists them")
         sys.stderr.write(
             translate("rgt: no command is called {word!r}; {hint}\n", word=word, hint=hint)
         )

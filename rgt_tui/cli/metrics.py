@@ -29,7 +29,7 @@ from rgt_tui.cli.printing import print_error
 from rgt_tui.cli.watch_arguments import MetricsArguments
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess_box
-from rgt_tui.language import translate
+from rgt_tui.language import record_text, translate
 from rgt_tui.model import (
     AccountBill,
     BoxHealth,
@@ -313,7 +313,8 @@ def _rows_per_unlisted(
             named = {
                 "what": thing.what,
                 "id": thing.id,
-                "name": thing.name,
+                # In English: with another language it would be another series.
+                "name": record_text(thing.name),
                 "currency": thing.currency,
             }
             yield named, read(thing)

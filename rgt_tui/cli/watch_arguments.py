@@ -228,7 +228,7 @@ class MetricsArguments(BoxesArguments):
     listen = option(
         "ADDRESS:PORT",
         _parse_address,
-        f"where to listen (default {LISTEN})",
+        translate("where to listen (default {address})", address=LISTEN),
         default=_parse_address(LISTEN),
     )
     once = flag("connect once, print the text, and exit")
@@ -288,7 +288,10 @@ class ReplayArguments(Arguments):
     speed = option(
         "X",
         _parse_speed,
-        f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
+        translate(
+            "seconds of the recording per second, or {full!r} (default 1; {full} without a screen)",
+            full=FULL,
+        ),
     )
     skip = option(
         "TIME",
@@ -331,7 +334,12 @@ class LogsArguments(BoxArguments):
         complete=lambda **_: [],
     )
     from_start = flag("the whole file")
-    lines = option("N", parse_count, f"the last N lines (default {LOG_LINES})", default=LOG_LINES)
+    lines = option(
+        "N",
+        parse_count,
+        translate("the last N lines (default {count})", count=LOG_LINES),
+        default=LOG_LINES,
+    )
     follow = flag("keep printing what is written, until Ctrl-C", "-f", "--follow")
     raw = flag("keep escape sequences, also on a terminal")
     plain = flag("remove escape sequences, also for a pipe or a file")

@@ -16,7 +16,13 @@ from rgt_tui.gate.identity import IDENTITY, check_identity
 from rgt_tui.gate.journal import InstanceTarget
 from rgt_tui.gate.quiet import QUIET, is_off, list_quiet_items
 from rgt_tui.gate.roster import RESULTS, CollectedResults, list_result_items
-from rgt_tui.language import translate
+from rgt_tui.language import (
+    english_texts,
+    record_text,
+    show_recorded,
+    speaks_english,
+    translate,
+)
 from rgt_tui.model import (
     BY_HAND,
     BillingAction,
@@ -41,6 +47,7 @@ from rgt_tui.profiles import (
     how_many,
     join_names,
     quote_name,
+    restore_english,
     storage_of,
 )
 from rgt_tui.profiles.survival import is_path_below, sampled_mounts
@@ -109,7 +116,7 @@ def gather_evidence(given: Situation, verb: BillingVerb, consent: Consent = SILE
     """
     spec = given.state.spec
     ref = spec.billing_ref
-    items = given_up(tuple(_iterate_items(given, verb, consent)), consent.forfeits)
+    items = given_up(_list_items(given, verb, consent), consent.forfeits)
     results = choose_collected_results(given, verb).results
     found = Evidence(
         box=spec.name,
@@ -123,6 +130,25 @@ def gather_evidence(given: Situation, verb: BillingVerb, consent: Consent = SILE
     )
     last = check_typed_name(spec.name, ref.instance, consent.typed, found.forfeits, given.ticks)
     return msgspec.structs.replace(found, items=(*items, last))
+
+
+def _list_items(given: Situation, verb: BillingVerb, consent: Consent) -> tuple[EvidenceItem, ...]:
+    """Return the items in the person's language, with facts that are the same in every language."""
+    items = tuple(_iterate_items(given, verb, consent))
+    if speaks_english():
+        return items
+    profile, told = given.profile, given.told
+    if profile is not None:
+        profile = restore_english(profile)
+    if told.proofs_problem is not None:
+        told = msgspec.structs.replace(told, proofs_problem=record_text(told.proofs_problem))
+    # Two rgt in two languages must agree on a digest, so texts that are facts are made in English.
+    with english_texts():
+        in_english = msgspec.structs.replace(given, profile=profile, told=told)
+        facts = [one.fact or one.text for one in _iterate_items(in_english, verb, consent)]
+    return tuple(
+        msgspec.structs.replace(item, fact=fact) for item, fact in zip(items, facts, strict=True)
+    )
 
 
 IN_BOX = "-inbox"
@@ -164,9 +190,14 @@ def _iterate_items(given: Situation, verb: BillingVerb, consent: Consent) -> Ite
     yield from list_result_items(asked, state, given.profile, verb, known, consent.ignored)
     yield check_provider(given, verb, instance)
     if given.meter.chosen:
-        yield EvidenceItem(key=PODS, ok=True, text=given.meter.chosen, at=given.meter_at)
+        chosen = show_recorded(given.meter.chosen)
+        yield EvidenceItem(key=PODS, ok=True, text=chosen, at=given.meter_at)
     for name, content in given.meter.others.items():
-        text = translate("{name} ends as well: {content}", name=quote_name(name), content=content)
+        text = translate(
+            "{name} ends as well: {content}",
+            name=quote_name(name),
+            content=show_recorded(content),
+        )
         yield EvidenceItem(
             key=f"{PODS}:{name}", ok=False, text=text, at=given.meter_at, forfeitable=True
         )

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     IGNORED_RULE,
     BillingVerb,
@@ -342,7 +342,7 @@ def _find_proof_problem(group: ResultGroup, proof: CopyProof) -> str:
     """Return why a copy proves nothing; empty = it does."""
     if proof.errors:
         bad = [
-            f"{quote_name(path)}: {quote_name(reason)}"
+            f"{quote_name(path)}: {quote_name(show_recorded(reason))}"
             for path, reason in proof.errors[:MOST_NAMED]
         ]
         more = ""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         parse_field,
         parse_table,
         read_profile,
+        restore_english,
     )
     from rgt_tui.profiles.log_advice import FIRST_BYTES, LAST_BYTES, HeadAndTail
     from rgt_tui.profiles.platform_page import (
@@ -206,6 +207,7 @@ __all__ = [
     "project_cost",
     "quote_name",
     "read_profile",
+    "restore_english",
     "run_cost",
     "saved_point",
     "seconds_left",
@@ -256,7 +258,8 @@ __getattr__ = imported_later(
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
             "is_cluster "
             "load_api_tables load_profile "
-            "old_tables own_profile parse_field parse_table read_profile"
+            "old_tables own_profile parse_field parse_table read_profile "
+            "restore_english"
         ),
         "platform_page": "FIRST_CONTACT PageRow PageSection RowWeight clock_rows platform_sections",
         "profile_faults": "check_sources cited_by describe_check_months format_month list_old_facts",

@@ -38,6 +38,7 @@ __all__ = [
     "load_profile",
     "own_profile",
     "read_profile",
+    "restore_english",
 ]
 
 MOST_BYTES = 4 << 20
@@ -305,6 +306,16 @@ def load_profile(id: str, *, english: bool = False) -> Profile:  # noqa: A002
     if english or speaks_english():
         load = _load_cached
     return load(id, os.environ.get("XDG_CONFIG_HOME"), os.environ.get("HOME"))
+
+
+def restore_english(profile: Profile) -> Profile:
+    """Return a profile of `load_profile` in English, and any other one as it is."""
+    try:
+        if profile == load_profile(profile.id):
+            return load_profile(profile.id, english=True)
+    except ProfileError:
+        pass
+    return profile
 
 
 CLUSTERS = ("slurm", "kubernetes")

@@ -16,6 +16,7 @@ import msgspec
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
 from rgt_tui.model import BillingVerb, FrozenStruct, Profile
+from rgt_tui.profiles.loader import restore_english
 from rgt_tui.profiles.survival import action_for, bilingual_verb
 
 VERSION = 1
@@ -46,6 +47,8 @@ def page_digest(profile: Profile) -> str:
     """Return a digest that changes with any fact of the platform."""
     import hashlib  # imported here so that the first frame does not wait
 
+    # In another language, the facts are the same.
+    profile = restore_english(profile)
     # Sorted, so that the order of keys in a file does not matter.
     return hashlib.sha256(msgspec.json.encode(profile, order="sorted")).hexdigest()[:32]
 

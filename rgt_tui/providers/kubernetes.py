@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import msgspec
 
-from rgt_tui.language import translate
+from rgt_tui.language import english_texts, translate
 from rgt_tui.model import (
     BillingVerb,
     JobObject,
@@ -444,6 +444,8 @@ class KubernetesAccount:
             actions = ("delete",)
         return self._build_meter(life, words, (pod,), actions)
 
+    # As its state: evidence with these texts is compared between rgt in two languages.
+    @english_texts()
     def _of_job(self, job: JobObject, pods: tuple[KubernetesPod, ...]) -> Meter:
         """Return the meter of a Job, which is stopped or over only without running pods."""
         live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
@@ -459,11 +461,14 @@ class KubernetesAccount:
             for pod in live:
                 name = make_printable(pod.metadata.name, 120)
                 if pod is box:
-                    chosen = f"{name} is the box: {_describe_pod(pod, cells)}"
+                    chosen = translate(
+                        "{name} is the box: {pod}", name=name, pod=_describe_pod(pod, cells)
+                    )
                 elif pod.status.phase != "Pending":
-                    content = _describe_pod(pod, cells)
-                    others[name] = (
-                        f"{content}; its files outside of {_list_claims(pod)} are not listed"
+                    others[name] = translate(
+                        "{pod}; its files outside of {claims} are not listed",
+                        pod=_describe_pod(pod, cells),
+                        claims=_list_claims(pod),
                     )
             life = max(
                 (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live),
@@ -481,6 +486,7 @@ class KubernetesAccount:
             return meter
         return msgspec.structs.replace(meter, others=others, chosen=chosen)
 
+    @english_texts()
     def _build_job_meter(self, job: JobObject) -> Meter:
         """Return the meter of a Job whose pods may not be listed, by its own pod counts.
 
@@ -510,7 +516,9 @@ class KubernetesAccount:
         # One of them is the box.
         if left < 2:
             return meter
-        unlisted = f"{how_many(left - 1, 'pod')} besides the box, which may not be listed"
+        unlisted = translate(
+            "{pods} besides the box, which may not be listed", pods=how_many(left - 1, "pod")
+        )
         return msgspec.structs.replace(meter, others={"unlisted": unlisted})
 
     def _build_meter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,51 @@ def test_the_help_of_rgt_speaks_chinese_and_keeps_the_names_of_commands() -> Non
     assert chinese != english
     wide = [one for one in chinese if "\u4e00" <= one <= "\u9fff"]
     assert len(wide) > 300
+
+
+ALL_HELP = """
+from rgt_tui.cli.entry import build_parser
+parser = build_parser()
+print(parser.format_help())
+for name, command in parser.get_default("parsers").items():
+    print(command.format_help())
+"""
+SENTENCE = re.compile(r"(?<![\w./=<{-])(?:[A-Za-z][a-z']+ ){2,}[A-Za-z][a-z']+(?![\w/=(}])")
+
+
+def test_the_help_of_every_command_has_no_english_sentence() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", ALL_HELP],
+        env={
+            "RGT_LANG": "zh_CN",
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/nonexistent",
+            "COLUMNS": "200",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout
+    assert found.count("退出状态：") > 40 and "位置参数" in found and "显示本帮助并退出" in found
+    # Names of commands, and what other programs call their own things, are the same in Chinese.
+    names = re.compile(r"^  rgt .*?(?=   |$)|rgt [a-z-]+|flight recorder|Hugging Face|token")
+    assert [line for line in found.splitlines() if SENTENCE.search(names.sub("-", line))] == []
+
+
+def test_an_error_of_the_command_line_is_in_chinese() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rgt_tui", "down"],
+        env={"RGT_LANG": "zh_CN", "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "rgt down：错误：缺少以下参数：BOX",
+    )
 
 
 def test_what_a_program_reads_is_the_same_in_every_language(tmp_path: Path) -> None:

@@ -19,15 +19,27 @@ from rgt_tui.gate import (
     InstanceTarget,
     Journal,
     ReceiptBook,
+    facts_digest,
     objections,
     receipt_markdown,
     receipt_rows,
     receipt_title,
 )
 from rgt_tui.language import record_text, show_recorded, translate
-from rgt_tui.model import BillingVerb, Evidence, LinkState, Meter, TrainingProcess
-from rgt_tui.profiles import how_many
-from tests.unit.gate.builders import TICKS, box, cell, evidence, group, proof, sample, spec, told
+from rgt_tui.model import BillingVerb, Evidence, LinkState, Meter, ProviderRef, TrainingProcess
+from rgt_tui.profiles import how_many, load_profile
+from tests.unit.gate.builders import (
+    METER,
+    TICKS,
+    box,
+    cell,
+    evidence,
+    group,
+    proof,
+    sample,
+    spec,
+    told,
+)
 from tests.unit.gate.test_receipts import park_receipt
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -79,6 +91,42 @@ def test_what_decides_is_the_same_in_both_languages(monkeypatch: pytest.MonkeyPa
         name: [(i.key, i.ok, i.forfeitable) for i in one.items] for name, one in cases().items()
     }
     assert chinese == english
+
+
+def autodl_cases() -> dict[str, Evidence]:
+    """Evidence with texts that something else than the gate has made: the profile, the copies."""
+    profile = load_profile("autodl")
+    cloud = spec(provider=ProviderRef("autodl", "i1", "me"))
+    copies = told(
+        group(owner=""),
+        group("/root/x", owner=""),
+        proofs=(proof(errors=(("a.pt", "nobody owns it"),)),),
+    )
+    broken = msgspec.structs.replace(
+        copies,
+        proofs_problem=translate(
+            "cannot read {path}: {strerror}", path="/w", strerror="Input/output error"
+        ),
+    )
+    pods = msgspec.structs.replace(METER, chosen="a is the box: 1 GPU", others={"b": "2 GPUs"})
+    return {
+        "no stop": evidence(box(spec=cloud), BillingVerb.PARK, profile=profile, told=copies),
+        "no destroy": evidence(box(spec=cloud), profile=profile, told=broken),
+        "pods": evidence(meter=pods),
+        "shared network": evidence(profile=load_profile("vastai"), verb=BillingVerb.PARK),
+    }
+
+
+def test_the_digest_is_the_same_in_both_languages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run in one language and its confirmation in the other are about the same facts."""
+    chinese = {name: facts_digest(found) for name, found in (cases() | autodl_cases()).items()}
+    (copy,) = [item for item in autodl_cases()["no stop"].items if "a.pt" in item.text]
+    assert translate("nobody owns it") in copy.text
+    (_, pod) = [item for item in autodl_cases()["pods"].items if item.kind == "pods"]
+    assert (CHINESE.search(pod.text) is not None, pod.fact) == (True, "b ends as well: 2 GPUs")
+    monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue("en"))
+    english = {name: facts_digest(found) for name, found in (cases() | autodl_cases()).items()}
+    assert {name for name in english if english[name] != chinese[name]} == set()
 
 
 @pytest.mark.parametrize(

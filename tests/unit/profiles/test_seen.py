@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui import language
 from rgt_tui.model import (
     BillingAction,
     Interruption,
@@ -43,6 +44,16 @@ def test_a_fact_that_has_changed_since_has_not_been_seen(env: dict[str, str]) ->
     assert seen_at(other, env) is None
     mark_seen(other, 200.0, env)
     assert (seen_at(other, env), seen_at(profile, env)) == (200.0, None)
+
+
+def test_a_page_that_was_read_in_another_language_has_been_seen(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark_seen(load_profile("autodl"), 100.0, env)
+    monkeypatch.setattr(language, "_current_catalogue", lambda: language.load_catalogue("zh_CN"))
+    chinese = load_profile("autodl")
+    assert chinese != load_profile("autodl", english=True)
+    assert seen_at(chinese, env) == 100.0
 
 
 @pytest.mark.parametrize(
