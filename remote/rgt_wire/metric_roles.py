@@ -83,7 +83,7 @@ _POSITIONS = {
         (5, "step", "it itn batch batches batch_idx round tick"),
         (6, "epoch", "epoch epochs epch epoche época époque"),
         (7, "epoch", "ep ep."),
-        (7, "step", "episode episodes"),
+        (7, "step", "episode episodes frame frames"),
         (4, "samples", "kimg"),
         (8, "samples", "samples smpl examples sen. consumed_samples seen"),
     )

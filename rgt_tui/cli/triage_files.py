@@ -106,7 +106,23 @@ def triage_log(
         found = add_findings(
             ends.last_line_states, pages, found, whole=not ends.cut, line_of=source.line_of
         )
-    return found, log_advice(ends.all_line_states, samples)
+    suggested = [one for one in found if pages[one.gotcha].suggests]
+    return (
+        [one for one in found if one not in suggested],
+        (*map(_as_advice, suggested), *log_advice(ends.all_line_states, samples)),
+    )
+
+
+def _as_advice(found: FileFinding) -> Advice:
+    """Return the advice that a library's own suggestion gives: nothing broke."""
+    from rgt_tui.profiles.log_advice import NAME
+    from rgt_tui.profiles.run_advice import Advice
+
+    first = ""
+    if found.fix:
+        first = f". {translate(found.fix[0].text)}"
+    text = f"{translate(found.title)}{first}"
+    return Advice(run=NAME, about="speed", text=text, page=found.gotcha)
 
 
 def as_json(

@@ -134,6 +134,10 @@ class HandbookPage(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     """It may be retried automatically, or be optional: if the log continues after it, it is no
     finding.
     """
+    suggests: bool = False
+    """Its lines only suggest a faster setting to a run that is well: in a file they are advice, and
+    no finding.
+    """
     sources: tuple[str, ...] = ()
     """Sources of the facts, with the month of the check if known."""
     topic: str = ""

@@ -55,7 +55,7 @@ class Advice(FrozenStruct, kw_only=True):
 
     run: str
     about: str
-    """``save``, ``resume``, ``cache``, ``workers``, ``memory`` or ``batch``."""
+    """``save``, ``resume``, ``cache``, ``workers``, ``memory``, ``batch`` or ``speed``."""
     text: str
     page: str | None = None
     """Page of the handbook."""

@@ -230,8 +230,10 @@ class FormatChooser:
         rows = self._held[key]
         over = bool(self.chosen)
         self.chosen = key
-        self._held = {}
-        self._votes = {}
+        # A more reliable format may have matched less often so far: its first rows are kept.
+        better = [each for each in self._held if _format_tier(each) > _format_tier(key)]
+        self._held = {each: self._held[each] for each in better}
+        self._votes = {each: self._votes[each] for each in better}
         self._misses = 0
         self._step = rows[-1].step
         return rows, over

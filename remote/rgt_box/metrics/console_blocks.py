@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from rgt_wire.metric_roles import (
     EVALUATION,
+    LOSS,
     MEASURES,
     NO_VALUES,
     SPEED,
@@ -27,11 +28,13 @@ from rgt_wire.metric_roles import (
 )
 
 from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
+from rgt_box.metrics.console_positions import place_row
 from rgt_box.metrics.line_plans import (
     PATH,
     UNIT_END,
     USUAL_NAMES,
     LinePlan,
+    name_each_number,
     plan_line,
     split_word,
 )
@@ -49,18 +52,24 @@ _TOKEN = re.compile(
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
     r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
     r"([KMBGT](?![A-Za-z\d]))?(?:\s{0,2}/\s{0,8}(\d{1,15}[KMB]?)(?![\w.]))?"
-    r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d)"
+    r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d|-\d\d-\d\d)"
 )
 """A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``."""
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
     r"\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
 )
+_SINGLE = re.compile(r"(?<=\.\d)f0\b|(?<=\.\d\d)f0\b|(?<=\d{3})f0\b")
+"""The end of Julia's single precision numbers."""
+_SLASHED = re.compile(r"(\d\.\d{1,12})/(?=\d{1,12}\.\d)")
+"""Several numbers for several names: ``P/R/F1: 0.81/0.72/0.76``."""
 _GAPS = re.compile(r" {3,}")
 _RULE = re.compile(r"[|+\s]*[-=#*\u2500-\u257f]{6}[-=#*|+\s\u2500-\u257f]*$")
 _WIDE = re.compile(r"\s{2,}|\t|\s{0,200}\|\s*")
 _LISTS = re.compile(r"\[\s?(?:(-?[\d.]{1,24}(?:e[-+]\d{1,3})?)|[-+\d.e, ]{1,400})\s?\]")
-"""A cell with a list: the figure if it has one; several have no names."""
+"""A cell with a list of figures."""
+_SUM = "\u2211"
+"""Marks the sum of such a list."""
 _CELL = re.compile(r"\s{0,200}[|,]\s*|\s{2,}|\t")
 _CALLER = re.compile(
     r"\s{2,40}[\w./-]{1,80}\.py:\d{1,6}\s*$"
@@ -76,7 +85,7 @@ _INSIDE = re.compile(r'"|[\[\]{},]{1,9}$|[-+.\deE, ]{1,60}$')
 _HINTS = (
     "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc", "learn",
     "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg", "nll",
-    "sampl", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
+    "sampl", "frame", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
 )  # fmt: skip
 """Pieces of positions and measures: a line outside a block has one of them, or is text."""
 _PLANS: dict[str, LinePlan] = {}
@@ -112,6 +121,10 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
     indent = 0
     if line[:8].isspace():
         indent = len(line) - len(line.lstrip())
+    if "f0" in line:
+        line = _SINGLE.sub("", line)
+    if "/" in line:
+        line = _SLASHED.sub(r"\1 / ", line)
     # Programs pad their columns, and the padding changes with the width of a number: with gaps of
     # one width, more lines share a plan.
     if "   " in line:
@@ -138,7 +151,7 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         most_numbers = 200
         if len(cut) > 4 * most_numbers:
             return []
-        plan = _PLANS[key] = plan_line(cut[0::4], cut[3::4])
+        plan = _PLANS[key] = plan_line(name_each_number(cut[0::4]), cut[3::4])
     if heading and not plan.split:
         plan = plan._replace(split=heading)
     if indent and plan.measures and indent > state.get("indent", indent):
@@ -234,18 +247,26 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
     # Only VITS and its relatives print the step as a list without a name (RVC issue 507).
     if any(place[1] == "listed" for place in places):
         places = _find_listed_step(plan, cut, state)
-    places = [
-        (rank % PATH, kind, y, total)
-        for rank, kind, y, total in places
-        if rank < PATH or used == 9 or plan.is_row
-    ]
+    in_table = plan.is_row or (plan.is_pair and "trailing" in state)
+    if not in_table:
+        places = [
+            (rank % PATH, kind, y, total)
+            for rank, kind, y, total in places
+            if rank < PATH or used == 9
+        ]
     if not values and places and state.get("seen", -1) >= 0:
         rank = min(places)[0]
         if (rank > used and rank >= 4) or (rank < used and (state.get("headed") or used == 7)):
             return []  # another count inside a block
     named = [place for place in places if place[1] not in ("within", "bare", "samples_within")]
-    if plan.is_row and (named or values):
+    if in_table and (named or values or not plan.is_row):
         return _add_to_block(values, named, state)
+    if plan.is_pair:
+        late = _learn_trailing_position(values, named, state)
+        if late is not None:
+            return late
+    elif values or named:
+        state.pop("loose", None)
     # Another kind of line ends a table that has no closing rule.
     if state.get("block"):
         late = _close_block(state)
@@ -253,7 +274,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
             return late + _apply_plan(plan, cut, state)
     if not named and (not plan.measures or not places or state.get("rank", 9) < 9):
         return _follow_position(values, plan, state)
-    row = _place_row(values, places, plan, state)
+    row = place_row(values, places, plan, state)
     if row is None:
         return []
     row.weak = not plan.measures
@@ -318,145 +339,6 @@ def _follow_position(
     return [ConsoleRow(values, step, epoch, samples, weak=not plan.measures, total=total)]
 
 
-def _place_row(
-    values: dict[str, float],
-    places: list[tuple[int, str, float, float]],
-    plan: LinePlan,
-    state: JsonObject,
-) -> ConsoleRow | None:
-    """Return the row of a line with a position; None if it is not that of the training."""
-    by: dict[str, tuple[int, str, float, float]] = {}
-    for place in sorted(places, key=lambda each: (each[0], not each[3])):
-        by.setdefault(place[1], place)
-    step = by.get("step")
-    epoch = by.get("epoch")
-    within = by.get("samples_within", by.get("within"))
-    if step is not None and step[0] == 7 and "within" in by:
-        step = None  # "203/50000: episode: 1"
-    # "Epoch: [2] [1800/1831]" (PaddleDetection issue 4496) has no word for the step: the count of a
-    # total is the step within the epoch.
-    if epoch is not None and within is not None and (step is None or step[0] >= 5):
-        step = (5, "step", within[2], within[3])
-    used = state.get("rank", 9)
-    known = (state.get("at") or [None])[0]
-    if step is not None and known is not None and step[2] < known:
-        less_certain = used < step[0] and used < 4
-        of_total = step[3] and step[0] < 5
-        if less_certain and not of_total:
-            state["seen"] = -1
-            state["at"] = None
-            return None  # counts something else: the batches of an evaluation
-    # An evaluation counts its own batches: its values belong to the last training step.
-    if plan.split and step is not None and step[0] == 5 and state.get("at"):
-        at = state["at"]
-        return ConsoleRow(values, at[0], at[1], at[2])
-    number: float | None = state.get("epoch")
-    if epoch is not None:
-        number = epoch[2]
-        state["epoch"] = number
-    if step is None:
-        return _place_without_step(values, by, plan, state, used)
-    state["rank"] = min(used, step[0])
-    if epoch is not None and step in places and places.index(step) < places.index(epoch):
-        state["whole"] = True  # "step=1/739328,epoch=0": the total is not that of an epoch
-    x, total = _count_steps(step, epoch, number, by, state)
-    if x >= 1e15:
-        return None
-    if "samples_within" in by:
-        state["at"] = [None, None, int(x), None]
-        return ConsoleRow(values, samples=int(x))
-    state["at"] = [int(x), number, None, total]
-    return ConsoleRow(values, int(x), number if epoch is not None else None, total=total)
-
-
-def _place_without_step(
-    values: dict[str, float],
-    by: dict[str, tuple[int, str, float, float]],
-    plan: LinePlan,
-    state: JsonObject,
-    used: int,
-) -> ConsoleRow | None:
-    epoch = by.get("epoch")
-    samples = by.get("samples")
-    bare = by.get("bare") or by.get("within")
-    last = state.get("at")
-    if epoch is not None:
-        if last is not None and last[0] is not None and used < 9:
-            # The summary of an epoch in a log that counts steps.
-            if not values:
-                return None
-            kept = {
-                tag if plan.split or split_word(tag.replace("_", " ")) else tag + "_epoch": y
-                for tag, y in values.items()
-            }
-            values.clear()
-            values.update(kept)
-            return ConsoleRow(values, last[0], epoch[2])
-        state["at"] = [None, epoch[2], None, None]
-        return ConsoleRow(values, epoch=epoch[2])
-    # This log has printed a better position before. Axes are never mixed in one curve.
-    if used < 9:
-        return None
-    if samples is not None:
-        state["at"] = [None, None, int(samples[2]), None]
-        return ConsoleRow(values, samples=int(samples[2]))
-    if bare is not None and bare[2] == int(bare[2]):
-        state["at"] = [int(bare[2]), None, None, None]
-        return ConsoleRow(values, int(bare[2]), total=bare[3] or None)
-    return None
-
-
-def _count_steps(
-    step: tuple[int, str, float, float],
-    epoch: tuple[int, str, float, float] | None,
-    number: float | None,
-    by: dict[str, tuple[int, str, float, float]],
-    state: JsonObject,
-) -> tuple[float, float | None]:
-    """Return (step of the run, planned steps; 0 if unknown, None if the line does not say)."""
-    rank, _, x, steps = step
-    last = state.get("last", 0.0)
-    before = state.get("number")
-    state["last"], state["number"] = x, number
-    # ``global_step`` and its like count over the whole run: no epoch is added. The total may be on
-    # another number of the line, if that one has the same count.
-    if rank == 0:
-        other = by.get("within") or next(
-            (each for each in by.values() if each[1] == "step" and each[3]), None
-        )
-        return x, steps or (other[3] if other and other[2] == x else None) or None
-    if steps and x <= steps and number is not None and number == int(number):
-        # Epochs count from 1 unless a 0 was seen: a log that begins with epoch 5 is that of a
-        # resume.
-        state["from"] = first = min(number, state.get("from", 1))
-        if before is not None and number > before and x > last and x != steps:
-            state["whole"] = True  # the count goes on over epochs
-        if state.get("whole"):
-            return x, steps
-        epochs = 0.0
-        if epoch is not None:
-            epochs = epoch[3]
-        x += (number - first) * steps
-        return x, epochs * steps if x <= epochs * steps < 1e15 else 0
-    if steps:
-        # A count that has started over counts within an epoch or something like it: its total is
-        # not that of the run.
-        state["anew"] = state.get("anew", False) or x < last
-        return x, steps if x <= steps and not state["anew"] else 0
-    if number is not None and before is not None and x < last and number == before + 1:
-        # Without a total, the last step before the next epoch is the length of the epochs so far.
-        stride = state.get("stride", 0.0)
-        state["base"] = state.get("base", 0.0) + last
-        if x < stride:
-            state["base"] += stride  # batches are counted from 0
-    # Not the next epoch: a restart, which prints its step without the epoch added here.
-    elif x < last and (number is None or number != before):
-        state.pop("base", None)
-    elif number is not None:
-        state["stride"] = x - last
-    return x + state.get("base", 0.0), None
-
-
 def _add_to_block(
     values: dict[str, float], named: list[tuple[int, str, float, float]], state: JsonObject
 ) -> list[ConsoleRow]:
@@ -468,13 +350,50 @@ def _add_to_block(
         if group + tag in block:
             rows = _close_block(state)
             block = state.setdefault("block", {})
-        # The state travels as JSON, which has no NaN and no infinities: `_close_block` reads the
-        # text.
         most_values = 500
         if len(block) < most_values:
-            block[group + tag] = y if y == y and abs(y) != float("inf") else repr(y)
+            block[group + tag] = _as_json(y)
     state.setdefault("places", []).extend(list(place) for place in named)
     return rows
+
+
+def _learn_trailing_position(
+    values: dict[str, float], named: list[tuple[int, str, float, float]], state: JsonObject
+) -> list[ConsoleRow] | None:
+    """Collect the first block of pairs, one a line, until its position shows; None while it is unknown.
+
+    If the first name repeats after a position that came after values, each block has its position
+    at the end (RLlib's results in YAML): from then on, the lines are read as the rows of a table.
+    """
+    loose = state.get("loose")
+    if loose is None:
+        # A log whose position comes first, or of other lines, is no such log.
+        if named or not values or state.get("at") is not None:
+            return None
+        loose = state["loose"] = {"values": {}, "places": []}
+    least_values, most_values = 3, 500
+    repeated = any(tag in loose["values"] for tag in values)
+    if repeated:
+        del state["loose"]
+        measured = any(role_of(tag) in MEASURES for tag in loose["values"])
+        if not loose["places"] or not measured or len(loose["values"]) < least_values:
+            return None
+        for key in ("at", "rank", "last", "number", "epoch", "base", "stride", "seen"):
+            state.pop(key, None)
+        state["trailing"] = True
+        state["block"], state["places"] = loose["values"], loose["places"]
+        return _add_to_block(values, named, state)
+    if len(loose["values"]) < most_values:
+        loose["values"].update({tag: _as_json(y) for tag, y in values.items()})
+        loose["places"].extend(list(place) for place in named)
+    return []
+
+
+def _as_json(y: float) -> float | str:
+    """Return a number as the state keeps it: it travels as JSON, which has no NaN and no infinities."""
+    if y == y and abs(y) != float("inf"):
+        return y
+    return repr(y)
 
 
 def _close_block(state: JsonObject) -> list[ConsoleRow]:
@@ -491,7 +410,10 @@ def _close_block(state: JsonObject) -> list[ConsoleRow]:
         if at is None:
             return []
         return [ConsoleRow(values, at[0], at[1], at[2], weak=not measures)]
-    row = _place_row(values, [tuple(place) for place in places[:20]], plan, state)
+    # "epoch" before "test/episode": a plain name is the table's own position.
+    best = min(place[0] for place in places) // PATH
+    own = [(rank % PATH, *rest) for rank, *rest in places[:20] if rank // PATH == best]
+    row = place_row(values, own, plan, state)
     if row is None:
         return []
     row.weak = not measures
@@ -510,8 +432,10 @@ def _parse_text(line: str, state: JsonObject) -> list[ConsoleRow]:
         head = head.lstrip("# ")
     cells = [cell.strip(" '\"") for cell in _CELL.split(head) if cell.strip()]
     # "# step rmse_val lr": after a comment mark, one blank may be all that divides the names.
-    if comment and len(cells) == 1 and column_position(head.split()[0]):
-        cells = head.split()
+    if len(cells) == 1 and column_position(head.split()[0]):
+        words = head.split()
+        if comment or all(role_of(word) or column_position(word) for word in words):
+            cells = words
     # Stable-Baselines3 prints the group of the rows below as a row of its own: "| rollout/ |".
     if line.lstrip()[:1] == "|" and len(cells) == 1 and cells[0].endswith("/"):
         if "block" not in state:
@@ -542,11 +466,22 @@ def column_tag(name: str) -> str:
     return USUAL_NAMES.get(name.lower(), name)
 
 
+def _sum_list(found: re.Match[str]) -> str:
+    """Return the number of a list; several are the parts of a sum, if they are a loss."""
+    if found.group(1):
+        return found.group(1)
+    parts = found.group().strip("[] ").replace(",", " ").split()
+    try:
+        return f"{sum(map(float, parts)):.10g}{_SUM}"
+    except ValueError:
+        return "-"
+
+
 def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
     """Read a row below the names of columns."""
     names: list[str] = state["columns"]
     if "[" in line:
-        line = _LISTS.sub(lambda found: found.group(1) or "-", line)
+        line = _LISTS.sub(_sum_list, line)
     line = line.strip().strip("|").strip()
     cells = _CELL.split(line)
     if len(cells) > len(names):
@@ -572,6 +507,8 @@ def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
         # "00:12" (fastai's column "time") begins with a number, but is a duration.
         if unit and ":" in cell:
             continue
+        if unit == _SUM and role_of(name) != LOSS:
+            continue
         position = column_position(name)
         y = _number(found.group(1), found.group(2)) * _SCALE.get(unit, 1.0)
         if position is not None and y >= 0:
@@ -586,7 +523,7 @@ def _parse_columns(line: str, state: JsonObject) -> list[ConsoleRow]:
         return [ConsoleRow(values, at[0], at[1], at[2])]
     if not places or not measures:
         return []
-    row = _place_row(values, places, LinePlan((), "", True, False), state)
+    row = place_row(values, places, LinePlan((), "", True, False), state)
     if row is not None:
         return [row]
     return []

@@ -7,7 +7,7 @@ import os
 import re
 from fnmatch import fnmatchcase, translate
 
-from rgt_wire.metric_roles import MEASURES, position_of, role_of
+from rgt_wire.metric_roles import LOSS, MEASURES, position_of, role_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ SQLITE = b"SQLite format 3\0"
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 _PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W*(?:\r.*)?", re.S)
 """A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame."""
+_NUMBER_CELL = re.compile(r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?")
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
 
@@ -114,20 +115,31 @@ def _is_verl(path: str, name: str, head: bytes) -> bool:
 def _is_jsonl(path: str, name: str, head: bytes) -> bool:
     row = _merged_row(head)
     keys = [key for part in (row, *row.values()) if isinstance(part, dict) for key in part]
-    return any(map(position_of, keys)) and any(
-        type(value) in (int, float, dict) for value in row.values()
+    has_numbers = any(type(value) in (int, float, dict) for value in row.values())
+    placed = any(map(position_of, keys)) or any(
+        role_of(key) == LOSS and type(value) is float for key, value in row.items()
     )
+    return placed and has_numbers
+
+
+def _is_json_document(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.json_documents import is_json_document
+
+    return is_json_document(head)
 
 
 def _column_names(head: bytes) -> list[str]:
     line, newline, _ = head.partition(b"\n")
     if not newline or b"\0" in line:
         return []
-    text = line.decode("utf-8-sig", "replace").lower()
+    text = line.decode("utf-8-sig", "replace").lower().lstrip("# ")
     delimiter = next((each for each in ",\t;" if each in text), ",")
-    names = [cell.strip().strip('"') for cell in text.split(delimiter)]
+    # pandas names the index that another program had saved "Unnamed: 0".
+    names = [cell.strip().strip('"') for cell in text.replace("unnamed: 0", "").split(delimiter)]
     if any(map(_PAIR.fullmatch, names)):
         return []  # "2.25s/it, loss=0.31": a bar
+    if any(map(_NUMBER_CELL.fullmatch, names)):
+        return []  # "epoch, 1, loss, 0.41": a row
     return names
 
 
@@ -155,7 +167,18 @@ def _is_keras_csv(path: str, name: str, head: bytes) -> bool:
 
 def _is_csv(path: str, name: str, head: bytes) -> bool:
     names = _column_names(head)
-    return any(map(position_of, names)) and any(role_of(each) in MEASURES for each in names)
+    roles = list(map(role_of, names))
+    # Without a position, the rows are counted, if the names are those of a training.
+    placed = any(map(position_of, names)) or (LOSS in roles and _has_figures(head, len(names)))
+    return placed and any(role in MEASURES for role in roles)
+
+
+def _has_figures(head: bytes, columns: int) -> bool:
+    """Return whether the second line is a row of numbers below as many names."""
+    cells = re.split(r"[,\t;]", head.decode("utf-8", "replace").split("\n")[1].strip())
+    return 1 < columns == len(cells) and all(
+        not cell.strip() or _NUMBER_CELL.fullmatch(cell.strip().lower()) for cell in cells
+    )
 
 
 def _tables_with(*words: str) -> Sniff:
@@ -183,6 +206,7 @@ _LINES = "jsonl.JsonLines"
 _TABLE = "tables.Table"
 _DB = ("*.db", "*.sqlite")
 _TABLES = ("*.csv", "*.tsv")
+_DOCUMENTS = ("*history*.json", "*metrics*.json", "*log*.json", "*loss*.json", "*results*.json")
 _LOGS = (
     "log_*.txt",
     "*.log",
@@ -209,6 +233,7 @@ FORMATS = (
     FileFormat("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
     FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES),
     FileFormat("hf_trainer", ("trainer_state.json",), 6, _is_hf_trainer, "jsonl.TrainerState"),
+    FileFormat("json", _DOCUMENTS, 1, _is_json_document, "json_documents.JsonDocument"),
     FileFormat("deepspeed", _TABLES, 1, _is_deepspeed, _TABLE),
     FileFormat("ultralytics", _TABLES, 1, _is_ultralytics, _TABLE),
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),

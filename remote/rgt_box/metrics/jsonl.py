@@ -79,8 +79,12 @@ class JsonLines(LineReader):
     def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
         if not state["offset"]:
             first = [decode_row(raw) for raw in window.head.split(b"\n")[:12]]
-            if rows.counts_epochs_only([row for row in first if row is not None], self._layout):
+            known = [row for row in first if row is not None]
+            if rows.counts_epochs_only(known, self._layout):
                 state["key"] = ""
+            names = (name for row in known for name in flatten_row(row, MAX_TAGS))
+            if self.source == "jsonl" and rows.has_no_position(names):
+                state["count"] = 0
 
     def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         row = decode_row(raw)

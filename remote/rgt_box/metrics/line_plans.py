@@ -42,11 +42,13 @@ if TYPE_CHECKING:
         """One of the values is a measure."""
         is_row: bool
         """A row of a table: ``| name | 1.0 |``."""
+        is_pair: bool = False
+        """It is ``name: 1.0``, and nothing else."""
 else:
     from collections import namedtuple
 
     NumberSlot = namedtuple("NumberSlot", "tag kind rank")
-    LinePlan = namedtuple("LinePlan", "slots split measures is_row")
+    LinePlan = namedtuple("LinePlan", "slots split measures is_row is_pair", defaults=(False,))
 
 _OPENS = re.compile(r"(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$")
 _CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|[-=*]{4,99}|(?<=\w)\.\s")
@@ -70,6 +72,8 @@ _IS = (":", "is", "was", "is:", "=")
 _COUNTED = frozenset(["every", "each", "per", "episode", "last", "next", "has", "for", "after"])
 """Words before ``200 steps`` that make it a length, and no position."""
 USUAL_NAMES = {
+    "trn": "train",
+    "tst": "test",
     "learning rate": "learning_rate",
     "grad norm": "grad_norm",
     "gradnorm": "grad_norm",
@@ -90,6 +94,8 @@ PATH = 20
 """Added to the rank of ``time/total_timesteps``: a position only where no line has a plain one."""
 _OPENS_LIST = re.compile(r"(?:^\s*|\t|:|INFO:?\s*|[\]>|-] ?)\[$")
 """A list without a name: at the beginning of the line, or after what a logger prints there."""
+_ONLY_NAME = re.compile(r"\s*[A-Za-z_][\w/.\-]{0,80}\s?:\s+$")
+"""The name of a pair that has a line of its own, as in YAML."""
 _PAIR = re.compile(r"\s*\[\s*0,\s*0\s*\]")
 """Two numbers in brackets at the beginning of a line."""
 
@@ -144,6 +150,73 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
     return name, base[:start], marked
 
 
+_LIST = re.compile(
+    r"(?P<names>[A-Za-z][\w@.%+\- ]{0,30}(?:\s?[,/|]\s?[A-Za-z][\w@.%+\- ]{0,30}){1,15})\s*[)\]}]?"
+    r"\s{0,4}(?:=+>|-+>|[=:/|]){1,2}\s{0,4}[(\[{]?\s?$"
+)
+"""Several names before as many numbers: ``P/R/F1: ``, ``Loss:(pitch, yaw)/(``, ``loss, acc ===> ``."""
+_BETWEEN = re.compile(r"\s{0,3}[,/|;]?\s{0,3}$")
+_COMMA_NAME = re.compile(
+    r"(?:[^\n]{0,200}[\s({\[:;'\"])?\W*([A-Za-z_][\w/ .\-]{0,40}?)\s?[:=]?['\"]?\s?,\s{0,2}['\"(\[]?$"
+)
+"""A name that a comma divides from its number, as ``print("loss", loss, sep=",")`` writes it."""
+
+
+def name_each_number(texts: list[str]) -> list[str]:
+    """Return the texts between the numbers of a line with a name right before each number.
+
+    Several names may precede as many numbers, or a comma may divide a name from its number.
+    """
+    texts = list(texts)
+    if len(texts) > 2 and all(map(_COMMA_NAME.match, texts[1:-1])):
+        names = [found.group(1) for found in map(_COMMA_NAME.match, texts[:-1]) if found]
+        if len(names) == len(texts) - 1:
+            return [*(f", {name}: " for name in names), texts[-1]]
+    place = 0
+    while place < len(texts) - 2:
+        found = _LIST.search(texts[place])
+        if found is not None:
+            end = place + 1
+            while end < len(texts) - 1 and _BETWEEN.match(texts[end]):
+                end += 1
+            names = _split_names(found.group("names"), end - place)
+            if names:
+                before = texts[place][: found.start()]
+                group = ""
+                if texts[place][found.start() - 1 : found.start()] in ("(", "["):
+                    group = _cut_name(before)[0]
+                if group:
+                    names = [name if position_of(name) else f"{group}/{name}" for name in names]
+                    before = before.rpartition(group)[0]
+                texts[place:end] = [
+                    f"{before}, {names[0]}: ",
+                    *(f", {name}: " for name in names[1:]),
+                ]
+                place = end - 1
+        place += 1
+    return texts
+
+
+def _split_names(text: str, count: int) -> list[str]:
+    """Return the names of a list for `count` numbers; [] if it has others.
+
+    A word for the set may come first ("val, round, loss"), and the last one may have a word
+    that all of them share ("train/val loss").
+    """
+    names = [name.strip() for name in re.split(r"[,/|]", text)]
+    if len(names) == count + 1 and names[0].lower() in (*EVALUATION, "train", "training"):
+        names = [names[1], *(f"{names[0]}/{name}" for name in names[2:])]
+        if position_of(names[0]) is None:
+            return []
+    if len(names) != count or count < 2:
+        return []
+    *first, last = names[-1].split()
+    sets = (*EVALUATION, "train", "training")
+    if first and all(name.lower() in sets for name in names[:-1]) and first[0].lower() in sets:
+        names = [*(f"{name} {' '.join([*first[1:], last])}" for name in names[:-1]), names[-1]]
+    return names
+
+
 def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     """Understand the texts between the numbers of a line."""
     slots: list[NumberSlot] = []
@@ -152,6 +225,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     split = ""
     measured = False
     measures = False
+    tuple_name = ""
     # "1600: 1.68, 2.13 avg, 0.001 rate, 5.54 seconds": each name follows its number.
     edge = texts[0].strip() in ("", "[") and _EDGE.match(texts[1]) is not None
     listed = edge and sum(1 for text in texts[1:] if _PHRASE.match(text)) >= 3
@@ -188,6 +262,8 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
                 name = phrase.group(1)
         if not name and place and text.strip().lower() in _IS:
             name = _leading_measure(texts[0])
+        if not name and text == ", " and len(slots) and slots[-1].kind == "bare":
+            name = tuple_name
         tag = ""
         kind = ""
         rank = 9
@@ -212,6 +288,9 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
                 kind = "edge"  # "losses/q1_loss 65.36 193000"
         elif text.endswith("[") and after.strip() == ",":
             pass  # the first of a list
+        elif text.endswith("(") and after.strip() == "," and role_of(name) not in MEASURES:
+            kind = "bare"  # "fit progress: (3, 0.41, {'accuracy': 0.87})"
+            tuple_name = name
         elif not measured and _SET.issuperset(name.lower().split()):
             split = split or split_word(name)  # "VALID SET 0 LOSS:0.17"
         elif name.lower() not in NO_VALUES:
@@ -265,8 +344,12 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         and any(role in (SPEED, TIME) for role in roles)
     )
     measures = measures or _has_pair(tags)
+    measures = measures or (
+        "epoch" in kinds and "train" in tags and not EVALUATION.isdisjoint(tags)
+    )
     is_row = len(slots) == 1 and texts[0].lstrip()[:1] == "|" and texts[1].strip()[:1] == "|"
-    return LinePlan(tuple(slots), split, measures, is_row)
+    is_pair = len(slots) == 1 and not texts[1].strip() and _ONLY_NAME.match(texts[0]) is not None
+    return LinePlan(tuple(slots), split, measures, is_row, is_pair)
 
 
 def _has_pair(tags: list[str]) -> bool:

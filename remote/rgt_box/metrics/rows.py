@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 
-from rgt_wire.metric_roles import EVALUATION, MEASURES, is_evaluation, position_of, role_of
+from rgt_wire.metric_roles import EVALUATION, LOSS, MEASURES, is_evaluation, position_of, role_of
 
 from rgt_box.metrics.metric_names import STEP_KEYS
 from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, MetricPoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterable
 
     from rgt_wire import JsonObject
 
@@ -208,7 +208,20 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
             return EPOCH, x
     if used is not None:
         return None
-    return _named_position(row, state)
+    where = _named_position(row, state)
+    if where is None and "count" in state:
+        state["count"] += 1
+        return STEP, float(state["count"])
+    return where
+
+
+def has_no_position(names: Iterable[str]) -> bool:
+    """Return whether the rows of a file have to be counted: they have a loss, but no position."""
+    known = set(names)
+    parts = {part for name in known for part in (name, *name.split("/"))}
+    if any(map(position_of, parts)) or not parts.isdisjoint(AXES):
+        return False
+    return any(role_of(name) == LOSS for name in known)
 
 
 def counts_epochs_only(first: list[JsonObject], layout: RowLayout) -> bool:

@@ -61,9 +61,16 @@ class Table(LineReader):
         else:
             self._header = b""
         # Spreadsheet programs write a byte order mark, which would become part of the first name.
-        text = self._header.decode("utf-8-sig", "replace")
+        # NumPy's savetxt begins the names with a comment mark.
+        text = self._header.decode("utf-8-sig", "replace").lstrip("# ")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
         self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
+        if rows.has_no_position(self._names):
+            # pandas writes the index of its rows without a name.
+            if self._names[0].lower() in ("", "unnamed: 0"):
+                self._names[0] = "step"
+            else:
+                state.setdefault("count", 0)
 
     def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
         if not self._header:

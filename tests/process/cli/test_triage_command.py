@@ -531,3 +531,27 @@ def test_a_profile_that_is_damaged_hides_no_page(
     assert (status, out) == (2, "") and "mine.toml: name, kind" in err, (
         "a trap of it may be about that"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "page"),
+    [
+        ("You are using a CUDA device ('NVIDIA H200') that has Tensor Cores. To properly utilize them, you", "P2"),
+        ("[rank0]:[W402 11:57:52.29 reducer.cpp:1400] Warning: find_unused_parameters=True was specified in DDP "
+        "constructor, but did not find any unused parameters in the forward pass.", "T23"),
+    ],
+)  # fmt: skip
+def test_a_suggestion_of_a_library_is_advice_and_no_finding(
+    line: str, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(f"Starting training\n{line}\n")
+    status, out, _ = rgt(capsys, "triage", path, "--json")
+    report = json.loads(out)
+    assert (status, report["findings"]) == (0, [])
+    assert [(one["about"], one["page"]) for one in report["advice"]] == [("speed", page)]
+    path.write_text(
+        f"{line}\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB.\n"
+    )
+    status, out, _ = rgt(capsys, "triage", path, "--json")
+    assert (status, [one["gotcha"] for one in json.loads(out)["findings"]]) == (1, ["U10"])

@@ -415,6 +415,70 @@ ONE_LINE: list[tuple[str, str, str, tuple[str, list[int], list[float]]]] = [
         "Steps : {n}5, Gen Loss Total : 25.663, Mel-Spec. Error : {y}.5, s/b : 0.4\n",
         *("Mel-Spec. Error", ("step", [15, 25, 35, 45], [8.5, 7.5, 6.5, 5.5])),
     ),
+    (
+        "several names before as many numbers",
+        "Epoch {n}: P/R/F1: 0.5/0.25/{y}.5, loss 0.1\n",
+        *("F1", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a word that all names share",
+        "[{n}/12] train/val loss: 0.3000/{y}.5000\n",
+        *("val_loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a tuple of names and one of numbers",
+        "epoch {n}: (loss, acc) = (0.41, {y}.5)\n",
+        *("acc", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "names in brackets of a group, https://github.com/FX-STAR/Optim_Hopenet/issues/3",
+        "Epoch[{n}] Speed: 521.40 samples/sec, Loss:(pitch, yaw, roll)/(16.054, {y}.500, 14.000)\n",
+        *("Loss/yaw", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "the set and the position among the names, https://github.com/clinfo/kGCN/pull/35",
+        "L133 ::: train, round, loss, acc  ===> 00{n}, 0.1, 0.4,\n"
+        "L139 ::: val, round, loss, acc ===> 00{n}, {y}.5, 0.4,\n",
+        *("val/loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "commas between names and numbers",
+        "('Epoch:', {n}, 'Loss:', {y}.5)\n",
+        *("loss", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "Julia's symbols and single precision, https://github.com/denizyuret/Knet.jl/issues/73",
+        "(:epoch,{n},:trn,589.100000f0,:tst,{y}.500000f0)\n",
+        *("test", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a tuple whose first number counts, https://github.com/flwrlabs/flower/pull/996",
+        "INFO flower 2022-01-06 09:16:07,845 | server.py:148 | fit progress: ({n}, {y}.5, {'accuracy': 0.1}, 62.1)\n",
+        *("fit progress", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "frames of an environment",
+        "frames: {n}0,000 | fps: 312 | mean return: {y}.5\n",
+        *("mean return", ("step", [10000, 20000, 30000, 40000], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "names of a table's positions may have a path: the plain one is its own (OpenAI Baselines)",
+        "--------------------\n| epoch        | {n}   |\n| test/episode | {n}0.0 |\n| test/success_rate | {y}.5 |\n"
+        "| train/episode | {n}00 |\n--------------------\n",
+        *("test/success_rate", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a table's positions that all have a path",
+        "--------------------\n| loss | {y}.5 |\n| time/iterations | {n} |\n| time/total_timesteps | {n}00 |\n"
+        "--------------------\n",
+        *("loss", ("step", [100, 200, 300, 400], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a block whose counters are at its end, https://github.com/ray-project/ray/issues/3908",
+        "date: 2019-01-31_21-57-27\nepisode_reward_max: 3.5\nepisode_reward_mean: {y}.5\nepisodes_total: {n}7\ninfo:\n"
+        "  default:\n    total_loss: 0.5\npid: 123\ntimesteps_total: {n}00\ntraining_iteration: {n}\n\n",
+        *("episode_reward_mean", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
 ]
 
 
@@ -590,3 +654,50 @@ def test_a_line_of_another_logger_is_a_line_of_its_own(tmp_path: Path) -> None:
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     assert read_curves(text, tmp_path / "out.log")["loss"][1] == [1, 2, 3, 4, 5]
+
+
+def test_the_names_of_columns_may_have_one_blank_between_them(tmp_path: Path) -> None:
+    text = "epoch train_loss val_acc lr\n" + "".join(
+        f"{n} {9 - n}.5 0.7 0.01\n" for n in range(1, 5)
+    )
+    assert read_curves(text, tmp_path / "log.txt")["loss"][:3] == (
+        "epoch",
+        [1, 2, 3, 4],
+        [8.5, 7.5, 6.5, 5.5],
+    )
+    text = text.replace("epoch train_loss", "epoch has this")
+    assert read_curves(text, tmp_path / "prose.txt") == {}
+
+
+def test_a_list_below_a_loss_is_its_sum_and_below_another_name_nothing(tmp_path: Path) -> None:
+    # DeepXDE, https://github.com/lululxvi/deepxde/issues/263
+    text = "Step      Train loss              Test metric   \n" + "".join(
+        f"{n}000      [2.0e+00, {9 - n}.5e+00]    [1.1e+00, 1.0e-01]    \n" for n in range(1, 5)
+    )
+    found = read_curves(text, tmp_path / "out.log")
+    assert found["loss"][:3] == ("step", [1000, 2000, 3000, 4000], [10.5, 9.5, 8.5, 7.5])
+    assert "Test metric" not in found
+
+
+def test_a_more_reliable_format_keeps_its_first_lines_when_a_general_one_is_chosen(
+    tmp_path: Path,
+) -> None:
+    # https://github.com/deepspeedai/DeepSpeed/issues/3742
+    text = "".join(
+        f"epoch=0/micro_step={n}/global_step={n}, RunningAvgSamplesPerSec=7.8, MemAllocated=59.65GB\n"
+        f" samples/sec: 7.799 | iteration        {n}/   10000 | elapsed time per iteration (ms): 4103.1 | "
+        f"learning rate: 2.111E-06 | lm_loss: {9 - n}.5E+00 | number of skipped iterations:   0 |\n"
+        for n in range(1, 7)
+    )
+    assert read_curves(text, tmp_path / "out.log")["loss"][:3] == (
+        "step",
+        [1, 2, 3, 4, 5, 6],
+        [8.5, 7.5, 6.5, 5.5, 4.5, 3.5],
+    )
+
+
+def test_pairs_that_do_not_repeat_are_settings(tmp_path: Path) -> None:
+    text = "loss_weight: 0.5\nseed: 7\nlearning_rate: 0.1\nepochs: 100\n" + "".join(
+        f"Epoch {n}: loss {9 - n}.5\n" for n in range(1, 5)
+    )
+    assert read_curves(text, tmp_path / "out.log")["loss"][:2] == ("epoch", [1, 2, 3, 4])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import BY_NAME, open_reader, read_all
+from rgt_box.metrics import BY_NAME, identify_kind, open_reader, read_all
 
 FILES: list[tuple[str, str, str, str, str, tuple[str, list[int], list[float]]]] = [
     # what is special, kind, name, one line ({n} from 1, {y} falls), tag, curve
@@ -78,3 +79,130 @@ def test_the_validation_of_ultralytics_has_the_names_of_its_results_file() -> No
         "metrics/mAP50(B)": 0.605,
         "metrics/mAP50-95(B)": 0.446,
     }
+
+
+Curve = tuple[str, list[float], list[float]]
+
+
+def read_file(path: Path, kind: str) -> dict[str, Curve]:
+    """Return the curves of a file that is recognised as one of a kind: tag → axis, xs, ys."""
+    assert identify_kind(str(path)) == kind
+    series = read_all(open_reader(kind, str(path)))[0].series
+    return {tag: (axis, list(each.xs), list(each.ys)) for (_, tag, axis), each in series.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "tag", "curve"),
+    [
+        ("loss,val_loss\n0.5,0.6\n0.4,0.5\n", "loss", ("step", [1, 2], [0.5, 0.4])),
+        (",loss,acc\n0,0.5,0.6\n1,0.4,\n", "loss", ("step", [0, 1], [0.5, 0.4])),
+        ("Unnamed: 0\tloss\n0\t0.5\n1\t0.4\n", "loss", ("step", [0, 1], [0.5, 0.4])),
+        ("# epoch, f1, loss\n3, 0.1, 0.5\n4, 0.1, 0.4\n", "f1", ("epoch", [3, 4], [0.1, 0.1])),
+    ],
+)
+def test_the_rows_of_a_table_without_a_position_are_counted(
+    text: str, tag: str, curve: Curve, tmp_path: Path
+) -> None:
+    path = tmp_path / "losses.csv"
+    path.write_text(text)
+    assert read_file(path, "keras" if "epoch" in text else "csv")[tag] == curve
+
+
+@pytest.mark.parametrize(
+    "text", ["name,loss\na,b\n", "loss\n0.5\n", "price,score\n1,2\n", "loss,acc\n"]
+)
+def test_a_table_of_other_data_is_no_metric_file(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    assert identify_kind(str(path), ("csv", "keras", "lightning")) is None
+
+
+def test_json_rows_without_a_position_are_counted_over_several_reads(tmp_path: Path) -> None:
+    path = tmp_path / "progress.jsonl"
+    # https://github.com/facebookresearch/fastText/issues/604
+    path.write_text("".join(f'{{"progress": {n}.6, "loss": {9 - n}.5}}\n' for n in range(1, 5)))
+    assert read_file(path, "jsonl")["loss"] == ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])
+    reader = open_reader("jsonl", str(path))
+    first = reader.read(limit=1)
+    xs = [point.x for point in reader.read(first.cursor).points if point.tag == "loss"]
+    assert xs == [2, 3, 4]
+
+
+def test_rows_with_a_position_below_another_name_are_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": {"n": 10}, "loss": 0.5}\n{"step": {"n": 20}, "loss": 0.4}\n')
+    assert "step" not in {axis for axis, _, _ in read_file(path, "jsonl").values()}
+
+
+@pytest.mark.parametrize(
+    ("value", "tag", "curve"),
+    [
+        ({"loss": [0.5, 0.4], "val_loss": [0.6, 0.5]}, "val_loss", ("epoch", [1, 2], [0.6, 0.5])),
+        ({"loss": [0.5, 0.4], "lr": [0.1]}, "loss", ("step", [1, 2], [0.5, 0.4])),
+        ({"step": [10, 20], "loss": [0.5, 0.4]}, "loss", ("step", [10, 20], [0.5, 0.4])),
+        ({"train": {"loss": [0.5, 0.4]}}, "train/loss", ("step", [1, 2], [0.5, 0.4])),
+        (
+            [{"epoch": 3, "acc": 0.5}, {"epoch": 4, "acc": 0.6}],
+            "acc",
+            ("epoch", [3, 4], [0.5, 0.6]),
+        ),
+        ({"run": "a", "log": [{"step": 3, "loss": 0.5}]}, "loss", ("step", [3], [0.5])),
+        ({"1": {"loss": 0.5}, "2": {"loss": 0.4}}, "loss", ("epoch", [1, 2], [0.5, 0.4])),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_whole_json_document_is_read(
+    value: object, tag: str, curve: Curve, indent: int | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps(value, indent=indent))
+    if identify_kind(str(path)) == "jsonl":
+        return
+    assert read_file(path, "json")[tag] == curve
+
+
+def test_a_json_document_is_read_in_parts_and_again_when_it_was_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps({"loss": [0.5, 0.4, 0.3]}))
+    reader = open_reader("json", str(path))
+    first = reader.read(limit=2)
+    assert ([point.y for point in first.points], first.more, first.reset) == (
+        [0.5, 0.4],
+        True,
+        False,
+    )
+    rest = reader.read(first.cursor)
+    assert ([point.y for point in rest.points], rest.more, rest.reset) == ([0.3], False, False)
+    assert reader.read(rest.cursor).points == []
+    path.write_text('{"loss": [0.5, 0.4, ')
+    broken = reader.read(rest.cursor)
+    assert (broken.points, broken.reset, broken.problem_count) == ([], False, 0)
+    path.write_text(json.dumps({"loss": [0.5, 0.4, 0.3, 0.2]}))
+    again = reader.read(broken.cursor)
+    assert ([point.y for point in again.points], again.reset) == ([0.5, 0.4, 0.3, 0.2], True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"loss_fn": "mse", "layers": [1, 2]}',
+        '[{"id": 1, "label": 2}]',
+        '{"loss": 0.5}',
+        "[1, 2]",
+        "loss",
+    ],
+)
+def test_other_json_is_no_document_of_metrics(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    assert identify_kind(str(path), ("json",)) is None
+
+
+def test_a_document_beyond_the_limit_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps({"loss": [0.5] * 9}))
+    monkeypatch.setattr("rgt_box.metrics.json_documents.MAX_BYTES", 20)
+    found = open_reader("json", str(path)).read()
+    assert (found.points, found.problem_count) == ([], 1)
