@@ -152,6 +152,9 @@ class _Retelling:
                 match = _template_pattern(text).fullmatch(sentence)
                 if match is not None:
                     return self._fill_template(self._pairs[text], match.groupdict())
+        if not joint:
+            # What it is about often comes first: a box, a file.
+            first, joint, rest = sentence.partition(": ")
         if joint:
             return f"{self.retell_text(first)}{joint}{self.retell_text(rest)}"
         return sentence

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import string
 import sys
 import textwrap
@@ -129,6 +130,7 @@ TEXTS_OF_TABLES = {
     "_FREE_AGAIN": "values",
     "_SHORT_OF": "values",
     "GROUPS": "keys",
+    "STYLES": "keys",
     "NEARLY": "values",
     "TITLES": "values",
 }
@@ -227,6 +229,63 @@ def read_profile_texts(path: Path) -> list[str]:
     return found
 
 
+_WORD = re.compile(r"(?<![\w./=<{-])[A-Za-z][a-z']+(?![\w/=(}])")
+CODE = re.compile(r"^\n|[\\<>|]|^rgt |%s|\(\?|^[a-z-]+ --?|^\S+\[|^Line Span|\{ width")
+"""What is no sentence for a person, although it has some words."""
+_NAMES = {"description", "name", "about", "fact", "key"}
+"""Arguments that are names of workers, keys or facts."""
+
+
+def list_sentences(tree: ast.Module, least_words: int = 3) -> Iterator[tuple[int, str]]:
+    """Yield texts of some words that could be shown, with ``{v1}`` for the first value."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        inner: Iterable[ast.AST] = ()
+        if isinstance(node, ast.JoinedStr):
+            values = [each for each in node.values if isinstance(each, ast.FormattedValue)]
+            inner = [each for each in node.values if isinstance(each, ast.Constant)]
+            inner += [
+                spec for each in values if each.format_spec for spec in ast.walk(each.format_spec)
+            ]
+        elif isinstance(node, ast.keyword) and node.arg in _NAMES:
+            inner = ast.walk(node.value)
+        elif isinstance(node, ast.Assert) and node.msg is not None:
+            inner = ast.walk(node.msg)
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            inner = (node.value,)
+        skipped.update(map(id, inner))
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            number = 0
+            for each in node.values:
+                if isinstance(each, ast.Constant):
+                    text += str(each.value).replace("{", "{{").replace("}", "}}")
+                else:
+                    number += 1
+                    text += f"{{v{number}}}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        if id(node) not in skipped and len(_WORD.findall(text)) >= least_words:
+            yield getattr(node, "lineno", 0), text
+
+
+RECORDED_IN = ("transfer",)
+"""Packages whose sentences, f-strings included, are kept in English and shown by `show_recorded`."""
+NOT_SHOWN_IN = ("transfer/safe_names.py",)
+
+
+def read_recorded() -> Iterator[tuple[str, int, str]]:
+    """Yield module, line and text of every sentence that `show_recorded` has to know."""
+    for package in RECORDED_IN:
+        for path in sorted((ROOT / "rgt_tui" / package).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if name.removeprefix("rgt_tui/") not in NOT_SHOWN_IN:
+                for line, text in list_sentences(ast.parse(path.read_text("utf-8")), 2):
+                    if not CODE.search(text):
+                        yield name, line, text
+
+
 def collect_texts() -> dict[str, list[tuple[str, int]]]:
     """Return every text that is translated, with the places that have it."""
     found: dict[str, list[tuple[str, int]]] = {}
@@ -236,6 +295,8 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
             # A column's title has blanks before it, and a name without a letter needs no translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
+    for name, line, text in read_recorded():
+        found.setdefault(text.strip(" "), []).append((name, line))
     for word in (
         *(*BoxHealth, *ClockMode, *LinkState, *BillingVerb),
         *(*StopPhase, *ActionState, *AuditEvent, *XAxis),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -64,7 +64,8 @@ def print_error(problem: object) -> None:
     from rgt_tui.model import clean_text
 
     # Cleaned per line: the cleaning would else escape the line feeds of our own messages.
-    first, *rest = (clean_text(line) for line in str(problem).split("\n"))
+    lines = show_recorded(str(problem)).split("\n")
+    first, *rest = (clean_text(line) for line in lines)
     text = "\n".join((first, *(line if line[:1] in ("", " ") else f"     {line}" for line in rest)))
     with contextlib.suppress(OSError):  # stderr may be closed: the exit status remains
         sys.stderr.write(f"rgt: {text}\n")

@@ -124,7 +124,7 @@ def list_result_items(
     if told.proofs_problem is not None:
         text = translate(
             "the copies here cannot be used as proof: {proofs_problem}",
-            proofs_problem=quote_name(told.proofs_problem),
+            proofs_problem=quote_name(show_recorded(told.proofs_problem)),
         )
         items.append(build_item(True, text, about="copies", doubt=True))
     if told.results.no_since:

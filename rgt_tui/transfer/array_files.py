@@ -275,7 +275,7 @@ def examine_gguf(whole: FileSection) -> tuple[str, ...]:
         version = int.from_bytes(version.to_bytes(4, "little"), "big")
     if version not in _VERSIONS:
         raise FileRefused(
-            f"it has the version {version}: {' and '.join(map(str, _VERSIONS))} are known"
+            f"it has the version {version}: {', '.join(map(str, _VERSIONS))} are known"
         )
     tensors, pairs = at.read_number(8), at.read_number(8)
     alignment = 32

@@ -57,6 +57,7 @@ class ExamineProcess:
             return
         env = {name: value for name, value in os.environ.items() if name in _KEPT}
         env |= {"PYTHONPATH": _ROOT, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+        env["RGT_LANG"] = "en"  # what it finds is recorded
         env["OPENBLAS_NUM_THREADS"] = "1"  # each OpenBLAS thread reserves memory, which is limited
         self._process = subprocess.Popen(
             # -P: a module in the verified directory must not shadow one of the library.

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 import rgt_tui
+from rgt_tui.language import english_texts
 from rgt_tui.model import clean_text, moment
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import directory_contents, torch_files, verified_record
@@ -60,6 +61,8 @@ class NotVerifiable(Exception):
     """A directory cannot be verified; the message has its name and the reason."""
 
 
+# The reasons are recorded.
+@english_texts()
 def verify_directory(
     directory: Path,
     expect: int | None = None,

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from rgt_tui.files import find_fault, open_regular, replace_file
+from rgt_tui.language import english_texts
 from rgt_tui.model import CopyProof, FrozenStruct, ResultGroup
 from rgt_tui.transfer import directory_contents, ledger
 from rgt_tui.transfer.ledger import (
@@ -190,6 +191,8 @@ def _iterate_record_text(found: Verification, entries: Iterable[VerifiedFile]) -
     yield b"\n ]" + after + b"\n"
 
 
+# Evidence with these reasons is compared between rgt in two languages.
+@english_texts()
 def prove_loadable_copies(
     box: str,
     instance: str,

@@ -564,7 +564,8 @@ class RgtApp(FaultTolerant, App[None]):
 
         A dialog that is not shown completely must not be answered.
         """
-        text = f"{failed}, {self._reports.get(failed, 'not reported: 100 others were')}"
+        unreported = translate("not reported: 100 others were")
+        text = f"{failed}, {self._reports.get(failed, unreported)}"
         # Another screen may have opened above it meanwhile; that one must stay.
         if screen in self._taken_away and screen is self.screen:
             with contextlib.suppress(Exception):

@@ -24,7 +24,7 @@ from rgt_tui.fleet.pushes import (
     push_tree,
     versions_of,
 )
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import BoxSpec, Profile
 from rgt_tui.profiles import format_duration, how_many, load_profile, size
 from rgt_tui.ssh import BoxTransport, DeployedAgent
@@ -242,7 +242,7 @@ def _limit_left_out(left_out: tuple[ExcludedPath, ...]) -> tuple[ExcludedPath, .
 def list_push_warnings(arrived: PushResult) -> list[str]:
     """Return warnings about a push that the person must see."""
     found = [
-        translate("not replaced: {path}: {why}", path=path, why=why)
+        translate("not replaced: {path}: {why}", path=path, why=show_recorded(why))
         for path, why in arrived.refused
     ]
     secrets = [each.path for each in arrived.left_out if each.secret]

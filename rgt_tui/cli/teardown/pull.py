@@ -19,7 +19,7 @@ from rgt_tui.cli.teardown.money_arguments import PullArguments
 from rgt_tui.fleet import noted_transfer
 from rgt_tui.fleet.pulls.pull_stream import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull_box
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import BoxSpec, clean_text, pct
 from rgt_tui.profiles import format_duration, how_many, size
 from rgt_tui.transfer.copying import BoxListing, PullPlan, PullProgress, RefusedFile
@@ -96,7 +96,7 @@ async def _noted_pull(spec: BoxSpec, request: PullRequest, display: PullDisplay)
 def in_short(report: PullReport) -> str:
     """Return the result, or the reason why it is incomplete, in one line."""
     if not report.is_complete:
-        reasons = [f"{row.path}: {row.reason}" for row in report.incomplete]
+        reasons = [f"{row.path}: {show_recorded(row.reason)}" for row in report.incomplete]
         if report.unconfirmed:
             reasons.append(
                 translate(
@@ -109,7 +109,11 @@ def in_short(report: PullReport) -> str:
             )
         # The box limits its lists, and counts what did not fit.
         count = len(reasons) + report.uncounted
-        return f"incomplete, {how_many(count, 'reason')}: {reasons[0] if reasons else 'not named'}"
+        return translate(
+            "incomplete, {reasons}: {first}",
+            reasons=how_many(count, "reason"),
+            first=reasons[0] if reasons else translate("not named"),
+        )
     same = ""
     if report.same:
         same = translate(", {same:,} already here", same=report.same)
@@ -297,13 +301,16 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
         len(report.refused),
     )
     _print_problems(
-        name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside)
+        name,
+        translate("beside"),
+        ((row.path, row.reason) for row in report.beside),
+        len(report.beside),
     )
     links = (
         (path, translate("is a link to {target}: not followed", target=target))
         for path, target in report.links
     )
-    _print_problems(name, "link", links, len(report.links))
+    _print_problems(name, translate("link"), links, len(report.links))
     for folder in report.folders:
         found = translate("complete here, {files}", files=how_many(folder.files, "file"))
         # One example; --json has all of them.
@@ -313,7 +320,12 @@ def print_report(report: PullReport, *, as_json: bool) -> None:
             more = ""
             if len(folder.missing) > 1:
                 more = translate(" (and {missing:,} more)", missing=len(folder.missing) - 1)
-            found = f"incomplete: {first}: {reason}{more}"
+            found = translate(
+                "incomplete: {first}: {reason}{more}",
+                first=first,
+                reason=show_recorded(reason),
+                more=more,
+            )
         print_lines(f"{name}: {folder.path}: {replace_surrogates(found)}")
     if report.unconfirmed:
         print_error(
@@ -373,7 +385,7 @@ def _print_unclaimed(report: PullReport) -> None:
     rows = [
         (group.path, f"{how_many(group.files, 'file')}, {size(group.bytes)}") for group in groups
     ]
-    _print_problems(name, "unclaimed", rows, len(rows))
+    _print_problems(name, translate("unclaimed"), rows, len(rows))
 
 
 def make_utf8_report(report: PullReport) -> PullReport:
@@ -416,7 +428,9 @@ def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count
     shown = 50
     # On stderr like all problems: stdout has the result.
     for path, reason in list(rows)[:shown]:
-        print_error(f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(reason)}")
+        print_error(
+            f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(show_recorded(reason))}"
+        )
     if count > shown:
         print_error(
             translate(

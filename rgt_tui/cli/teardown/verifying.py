@@ -14,7 +14,7 @@ from rgt_tui.cli.printing import format_row, json_line, print_error
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
 from rgt_tui.fleet.work.queue_split import NoQueue, parse_lines
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import clean_text, pct
 from rgt_tui.profiles import how_many
 from rgt_tui.transfer import (
@@ -128,9 +128,12 @@ def as_json(found: Verification) -> dict[str, Any]:
 def as_text(found: Verification) -> str:
     """Return the text for a person: what is complete, what is unproven and why, what is wrong."""
     rows = [
-        *(("complete", each.path, f"{each.kind}: {each.how}") for each in found.checkpoints),
-        *(("unproven", each.path, each.reason) for each in found.unproven),
-        *(("error", each.path, each.reason) for each in found.errors),
+        *(
+            ("complete", each.path, f"{each.kind}: {show_recorded(each.how)}")
+            for each in found.checkpoints
+        ),
+        *(("unproven", each.path, show_recorded(each.reason)) for each in found.unproven),
+        *(("error", each.path, show_recorded(each.reason)) for each in found.errors),
     ]
     shown: list[str] = []
     counts = dict.fromkeys(STYLES, 0)
@@ -139,19 +142,21 @@ def as_text(found: Verification) -> str:
     for kind, path, text in rows:
         counts[kind] += 1
         if counts[kind] <= most_lines:
-            shown.append(format_row([(kind, 8, STYLES[kind])], f"{path}: {text}"))
+            shown.append(format_row([(translate(kind), 8, STYLES[kind])], f"{path}: {text}"))
     for kind, count in counts.items():
         if count > most_lines:
             shown.append(
                 translate(
-                    "… and {count} more of the kind {kind}\n", count=count - most_lines, kind=kind
+                    "… and {count} more of the kind {kind}\n",
+                    count=count - most_lines,
+                    kind=translate(kind),
                 )
             )
     if found.no_torch:
         shown.append(
             translate(
                 "files of torch.save were checked, but not loaded: {no_torch}\n",
-                no_torch=clean_text(found.no_torch),
+                no_torch=clean_text(show_recorded(found.no_torch)),
             )
         )
     if found.only_hashed:
@@ -163,13 +168,13 @@ def as_text(found: Verification) -> str:
             translate("{files} only hashed: no record of what they should contain\n", files=files)
         )
     if found.ok:
-        word = "verified"
+        word = translate("verified")
     else:
         word = translate("NOT verified")
     counted = (
         (found.files, "file"),
         (found.bytes, "byte"),
-        (len(found.checkpoints), translate("complete checkpoint")),
+        (len(found.checkpoints), "complete checkpoint"),
         (len(found.errors), "error"),
     )
     shown.append(f"{word}: " + ", ".join(how_many(n, what) for n, what in counted) + "\n")

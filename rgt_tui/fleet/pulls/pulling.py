@@ -30,7 +30,7 @@ from rgt_tui.fleet.pulls.box_lists import (
 from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
 from rgt_tui.fleet.transfer_diary import noted_transfer
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, Meter, ResultGroup, SkippedFiles
 from rgt_tui.profiles import (
     TransferCost,
@@ -505,7 +505,10 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
         found: Of the verification.
         destination: As the person wrote it.
     """
-    wrong = [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in report.incomplete]
+    wrong = [
+        f"{quote_name(row.path)}: {quote_name(show_recorded(row.reason))}"
+        for row in report.incomplete
+    ]
     if report.unconfirmed:
         wrong.append(
             translate(
@@ -518,7 +521,9 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
             translate("{path}: claimed by no job, run or `results`", path=quote_name(group.path))
             for group in report.unclaimed
         ]
-    wrong += [f"{quote_name(row.path)}: {quote_name(row.reason)}" for row in found.errors]
+    wrong += [
+        f"{quote_name(row.path)}: {quote_name(show_recorded(row.reason))}" for row in found.errors
+    ]
     # The pull and the verification may report the same file.
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,12 @@ from rich.cells import cell_len
 from rgt_tui import language as texts
 from rgt_tui.ui.widgets.fleet_rows import COLUMNS
 from scripts.translations import (
+    CODE,
     collect_texts,
     list_catalogues,
     list_faults,
     list_literals,
+    list_sentences,
     read_catalogue,
 )
 
@@ -112,15 +113,15 @@ IN_CHINESE = (
 """Modules and packages in which every sentence for a person is in the catalogue."""
 NOT_FOR_A_PERSON = {
     "No space left on device": "as the system's own error",
-    "only {} bytes left, {} wanted": "as the system's own error",
+    "only {v1} bytes left, {v2} wanted": "as the system's own error",
     "the meter keeps running": "a fact, which a digest covers",
     "in the box": "a fact, which a digest covers",
-    "kubectl exec in {}": "a fact, which a digest covers",
+    "kubectl exec in {v1}": "a fact, which a digest covers",
     "found, left out": "part of an item's key",
     "checkpoints, left out": "part of an item's key",
-    "{} at any price": "typed exactly as it is",
-    "{} may be preempted": "typed exactly as it is",
-    "the fleet did not stop cleanly: {}": "for the developer's console",
+    "{v1} at any price": "typed exactly as it is",
+    "{v1} may be preempted": "typed exactly as it is",
+    "the fleet did not stop cleanly: {v1}": "for the developer's console",
     "This page is generated from": "docs/screens/keys.md",
     "is also in the command palette": "docs/screens/keys.md",
     "no such file": "words of logs",
@@ -130,7 +131,7 @@ NOT_FOR_A_PERSON = {
     "system-ui, ": "fonts",
     "find on the box": "the name of a worker",
     "connecting to the fleet": "shown for one frame, before the language's first text",
-    "listing the results of {}": "the name of a task",
+    "listing the results of {v1}": "the name of a task",
     "counting ": "the name of a task",
     "asking the providers": "the name of a task",
     "reading the meters": "the name of a task",
@@ -141,37 +142,6 @@ NOT_FOR_A_PERSON = {
     "02:30, yesterday": "forms that are typed",
 }
 """The beginning of a text that stays English, and why."""
-_WORD = re.compile(r"(?<![\w./=<{-])[A-Za-z][a-z']+(?![\w/=(}])")
-_CODE = re.compile(r"^\n|[\\<>|]|^rgt |%s|\(\?|^[a-z-]+ --?|^\S+\[|^Line Span|\{ width")
-_NAMES = {"description", "name", "about", "fact", "key"}
-"""Arguments that are names of workers, keys or facts."""
-
-
-def list_sentences(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield texts of three words or more that could be shown, with ``{}`` for each value."""
-    skipped: set[int] = set()
-    for node in ast.walk(tree):
-        inner: Iterable[ast.AST] = ()
-        if isinstance(node, ast.JoinedStr):
-            inner = (each for each in ast.walk(node) if each is not node)
-        elif isinstance(node, ast.keyword) and node.arg in _NAMES:
-            inner = ast.walk(node.value)
-        elif isinstance(node, ast.Assert) and node.msg is not None:
-            inner = ast.walk(node.msg)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            inner = (node.value,)
-        skipped.update(map(id, inner))
-    for node in ast.walk(tree):
-        text = ""
-        if isinstance(node, ast.JoinedStr):
-            text = "".join(
-                str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value
-        least_words = 3
-        if id(node) not in skipped and len(_WORD.findall(text)) >= least_words:
-            yield getattr(node, "lineno", 0), text
 
 
 def test_no_sentence_of_a_translated_part_is_in_english_alone() -> None:
@@ -181,7 +151,7 @@ def test_no_sentence_of_a_translated_part_is_in_english_alone() -> None:
         path = ROOT / "rgt_tui" / place
         for module in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             for line, text in list_sentences(ast.parse(module.read_text("utf-8"))):
-                if text.strip(" ") in known or _CODE.search(text):
+                if text.strip(" ") in known or CODE.search(text):
                     continue
                 allowed = [begin for begin in NOT_FOR_A_PERSON if text.startswith(begin)]
                 used.update(allowed)
