@@ -14,7 +14,7 @@ import stat
 import struct
 import time
 
-from rgt_wire import checkpoint_layouts
+from rgt_wire import checkpoint_layouts, cut_saves
 from rgt_wire.checkpoint_layouts import NOTHING, FileContent
 
 from rgt_box import files
@@ -404,7 +404,7 @@ def read_content(path: str) -> FileContent:
         size = os.fstat(fd).st_size
         head = os.pread(fd, 64, 0)
         name = os.path.basename(path)
-        if name.endswith((".json", ".txt")) or name == "latest":
+        if name.endswith((".json", ".txt")) or name in cut_saves.TRACKERS:
             return _read_text_content(name, os.pread(fd, MOST_TEXT, 0))
         if head.startswith(b"PK\x03\x04"):
             return _read_zip(fd, path, size)

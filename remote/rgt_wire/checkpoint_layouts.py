@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 
-from rgt_wire import checkpoint_names
+from rgt_wire import checkpoint_names, cut_saves
 from rgt_wire.checkpoint_names import Name, read_name
+from rgt_wire.cut_saves import Checkpoint as Checkpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,31 +29,11 @@ if TYPE_CHECKING:
         """It ends before its own structure does: it is being written, or was never finished."""
         text: str = ""
         """The first line of a small text file."""
-
-    class Checkpoint(NamedTuple):
-        """One checkpoint."""
-
-        path: str
-        """Its directory, or its weights file; "." is the searched directory."""
-        files: "tuple[str, ...]"
-        """All its files."""
-        group: str
-        """The same for all checkpoints of one series; numbers are ``#``."""
-        step: "int | None" = None
-        epoch: "int | None" = None
-        best: bool = False
-        unfinished: str = ""
-        """Why it is incomplete; "" if nothing indicates that."""
 else:
     from collections import namedtuple
 
     FileContent = namedtuple(
         "FileContent", "weights step epoch cut text", defaults=(None, None, None, False, "")
-    )
-    Checkpoint = namedtuple(
-        "Checkpoint",
-        "path files group step epoch best unfinished",
-        defaults=(None, None, False, ""),
     )
 
 NOTHING = FileContent()
@@ -75,15 +56,8 @@ ALONE = frozenset(
     )
 )
 """Files that do so without recognisable weights, because the names of their weights say nothing."""
-TRACKERS = ("latest_checkpointed_iteration.txt", "latest")
-"""Files with the name or number of the newest complete checkpoint, written after it (Megatron-LM,
-DeepSpeed).
-"""
-ENDING_STATES = ("trainer_state.json", "training_step.json", "train_state.json")
-"""Files that are written into a checkpoint's directory after its weights."""
-TELLS = (*ENDING_STATES, "manifest.json")
+TELLS = ("trainer_state.json", "training_step.json", "train_state.json", "manifest.json")
 """Files in a checkpoint's directory that may contain the step."""
-_RANDOM_STATES = re.compile(r"random_states_\d+\.pkl")
 _HF = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
     r"\.(?:safetensors|bin|h5|msgpack)"
@@ -109,7 +83,7 @@ SKIPPED = frozenset(
     )
 )
 """Directories with installed or downloaded files."""
-_DEPTH = 4
+_DEPTH = 8
 """Levels below a checkpoint's directory that are searched for weights."""
 
 
@@ -162,9 +136,10 @@ def find_checkpoints(
             or (one.path.rpartition("/")[0] in beside and _says_progress(content(one.path)))
         ),
     ]
-    for path, name in find_cut_saves(found).items():
+    for path, name in cut_saves.find_cut_saves(found).items():
         at = next(number for number, one in enumerate(found) if one.path == path)
-        found[at] = found[at]._replace(unfinished=f"its {name}, which is written last, is missing")
+        reason = f"its {name}, which is written after the weights, is missing"
+        found[at] = found[at]._replace(unfinished=reason)
     return sorted(found, key=lambda one: one.path)
 
 
@@ -172,50 +147,6 @@ def _says_progress(inside: FileContent) -> bool:
     """Return whether a file of weights holds the step or the epoch of a training."""
     numbers = [each for each in (inside.step, inside.epoch) if each is not None]
     return bool(inside.weights) and any(each >= 0 for each in numbers)
-
-
-def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
-    """Return directories in which a save was cut off, and a file that is missing.
-
-    accelerate's ``save_state`` writes weights, optimizers and schedulers, then
-    ``random_states_RANK.pkl``, then what the script has registered, each into its place; no file
-    says that a save is complete. transformers' Trainer writes ``trainer_state.json`` last.
-    """
-    series: dict[tuple[str, str], list[Checkpoint]] = {}
-    own: dict[str, set[str]] = {}
-    for one in found:
-        files = {
-            name for folder, _, name in (p.rpartition("/") for p in one.files) if folder == one.path
-        }
-        if files:  # a directory
-            own[one.path] = files
-            series.setdefault((one.path.rpartition("/")[0], one.group), []).append(one)
-    cut: dict[str, str] = {}
-    for members in series.values():
-        members.sort(key=lambda one: one.step or 0)
-        seen: set[str] = set()
-        for one in members:
-            files = own[one.path]
-            others = [own[other.path] for other in members if other is not one]
-            # With one other checkpoint, the newer one decides: an older script may not write it.
-            decides = len(others) > 1 or (one is members[-1] and bool(others))
-            for name in ENDING_STATES if decides else ():
-                if name not in files and all(name in other for other in others):
-                    cut[one.path] = name
-            # Only accelerate gives both names; the Trainer's own checkpoints have other files, too.
-            is_named = re.fullmatch(r"(?:.*/)?checkpoints/checkpoint_\d+", one.path)
-            alone = is_named and "optimizer.bin" in files and "trainer_state.json" not in files
-            if any(map(_RANDOM_STATES.match, files)):
-                gone = sorted(
-                    name for name in seen - files if name.startswith("custom_checkpoint_")
-                )
-                # What an older script did not register is not missing.
-                if gone and one is members[-1]:
-                    cut[one.path] = gone[0]
-                seen |= files
-            elif alone or any(any(map(_RANDOM_STATES.match, own[other.path])) for other in members):
-                cut[one.path] = "random_states_0.pkl"
-    return cut
 
 
 def _build_tree(paths: Iterable[str]) -> _FolderNode:
@@ -319,8 +250,10 @@ def _is_unit(folder: _FolderNode, name: Name, above: _FolderNode) -> bool:
     ):
         named = True
     elif name.number is not None and not words:
-        named = bool(read_name(above.name).words & checkpoint_names.CHECKPOINTS) or _marks_below(
-            folder
+        named = (
+            bool(read_name(above.name).words & checkpoint_names.CHECKPOINTS)
+            or not set(cut_saves.TRACKERS).isdisjoint(above.files)
+            or _marks_below(folder)
         )
     else:
         named = bool(words & checkpoint_names.ALIASES) or (
@@ -404,21 +337,9 @@ def _checkpoint_of_folder(
 
 
 def _why_unfinished(files: tuple[str, ...], content: Callable[[str], FileContent]) -> str:
-    names = {path.rpartition("/")[2]: path for path in files}
-    # torch.distributed.checkpoint writes .metadata after all ranks have written their files.
-    if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
-        return "its .metadata, which is written last, is missing"
-    shards: dict[str, set[int]] = {}
-    for path in files:
-        read = read_name(path.rpartition("/")[2])
-        if read.shard is not None:
-            shards.setdefault(
-                "%s %d" % (path.rpartition("/")[0] + read.stem + read.ending, read.shard[1]), set()
-            ).add(read.shard[0])
-    for key, numbers in shards.items():
-        total = int(key.rpartition(" ")[2])
-        if len(numbers) < total:
-            return "it has %d of %d files" % (len(numbers), total)
+    missing = cut_saves.find_missing_part(files)
+    if missing:
+        return missing
     for path in files:
         if path.lower().endswith(checkpoint_names.WEIGHTS + (".bin", ".h5")) and content(path).cut:
             return f"{path.rpartition('/')[2]} ends too early"
@@ -580,23 +501,25 @@ def _add_file(
 def _apply_trackers(
     folder: _FolderNode, found: list[Checkpoint], content: Callable[[str], FileContent]
 ) -> None:
-    """Mark checkpoints newer than the newest complete one in the trainer's tracker file."""
-    for tracker in TRACKERS:
-        if tracker not in folder.files:
+    """Mark checkpoints of a directory that the trainer's files next to them call incomplete."""
+    newest: dict[str, int] = {}
+    for tracker in cut_saves.TRACKERS:
+        if tracker in folder.files:
+            text = content(_join_path(folder.path, tracker)).text
+            step = cut_saves.tracked_step(cut_saves.read_tracker(tracker, text))
+            if step is not None:
+                newest[tracker] = step
+    marked = {name for name in folder.files if name.endswith(cut_saves.UNFINISHED)}
+    if not newest and not marked:
+        return
+    for place, one in enumerate(found):
+        above, _, name = one.path.rpartition("/")
+        if above != folder.path or one.unfinished:
             continue
-        newest = _tracked_step(content(_join_path(folder.path, tracker)).text.strip())
-        if newest is None:
-            continue
-        for place, one in enumerate(found):
+        marker = cut_saves.unfinished_marker(name)
+        if marker in marked:
+            found[place] = one._replace(unfinished=f"{marker} is next to it")
+        for tracker, step in newest.items():
             # Only directories: the trainers with a tracker file save one directory per step.
-            is_here = one.path.rpartition("/")[0] == folder.path and one.path not in one.files
-            if is_here and one.step is not None and one.step > newest and not one.unfinished:
+            if one.path not in one.files and one.step is not None and one.step > step:
                 found[place] = one._replace(unfinished=f"{tracker} does not name it yet")
-
-
-def _tracked_step(text: str) -> int | None:
-    """Return the step in a tracker's text: a number, or a name such as ``step-00002000-a1``."""
-    name = read_name(text)
-    if name.step is None:
-        return name.number
-    return name.step

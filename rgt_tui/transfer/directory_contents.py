@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgt_wire import checkpoint_names
-from rgt_wire.checkpoint_layouts import find_checkpoints, find_cut_saves
+from rgt_wire.checkpoint_layouts import NOTHING, Checkpoint, FileContent, find_checkpoints
 from rgt_wire.checkpoint_names import FORMAT, MANIFEST
 
 from rgt_tui.files import open_regular
@@ -74,16 +74,19 @@ class ExaminationPlan(NamedTuple):
     """Logs, documents and arrays that belong to no checkpoint."""
     left_over: tuple[str, ...]
     """Files in directories that are not yet, or no longer, checkpoints."""
-    missing: tuple[str, ...] = ()
-    """Files that a save which was cut off did not write."""
+    found: tuple[Checkpoint, ...] = ()
+    """All checkpoints by their names, also those whose save is incomplete."""
 
 
-def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
+def plan_examination(
+    files: Mapping[str, str], texts: Mapping[str, str] | None = None
+) -> ExaminationPlan:
     """Return what to examine.
 
     Args:
         files: Relative path of each file, and the kind of its first bytes: ``zip``, ``pickle``,
             ``ours`` (a manifest of rgt_train), or an empty text.
+        texts: Paths and texts of the files that name the newest complete checkpoint.
     """
     folders: dict[str, dict[str, str]] = {}
     left_over = []
@@ -97,31 +100,26 @@ def plan_examination(files: Mapping[str, str]) -> ExaminationPlan:
     groups: list[CheckpointGroup] = []
     others: list[ExamineJob] = []
     for folder, names in folders.items():
-        found, rest = _group_folder(folder, names)
-        groups += found
+        own, rest = _group_folder(folder, names)
+        groups += own
         others += rest
     leave = set(left_over)
     paths = [path for path in files if path not in leave]
-    regrouped, more = _regrouped(groups, paths)
-    cut = find_cut_saves(find_checkpoints(paths))
-    missing = tuple(_join_path(folder, name) for folder, name in cut.items())
-    return ExaminationPlan(regrouped, (*others, *more), tuple(left_over), missing)
+    trackers = {path: FileContent(text=text) for path, text in (texts or {}).items()}
+    found = tuple(find_checkpoints(paths, lambda path: trackers.get(path, NOTHING)))
+    regrouped, more = _regrouped(groups, found)
+    return ExaminationPlan(regrouped, (*others, *more), tuple(left_over), found)
 
 
 def _regrouped(
-    groups: Sequence[CheckpointGroup], paths: Sequence[str]
+    groups: Sequence[CheckpointGroup], found: Sequence[Checkpoint]
 ) -> tuple[tuple[CheckpointGroup, ...], list[ExamineJob]]:
     """Group files by checkpoint, as recognised by the shared code; return also the ungrouped jobs.
 
     A model and its optimizer of the same step, or all ranks of one ``global_step500``, are only
     valid together; two steps in one directory are two checkpoints.
     """
-    checkpoint = {
-        path: one.path
-        for one in find_checkpoints(paths)
-        if not one.unfinished
-        for path in one.files
-    }
+    checkpoint = {path: one.path for one in found for path in one.files}
     kept: dict[str, list[CheckpointGroup]] = {}
     rest: list[ExamineJob] = []
     for group in groups:

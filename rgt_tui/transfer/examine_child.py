@@ -50,6 +50,7 @@ def _examine_torch(whole: FileSection) -> dict[str, Any]:
         "not_loadable": found.not_loadable,
         "legacy": found.legacy,
         "torch": True,
+        "zero_ranks": found.zero_ranks,
     }
 
 

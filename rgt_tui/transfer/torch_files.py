@@ -45,6 +45,8 @@ class TorchFile(NamedTuple):
     legacy: bool
     not_loadable: tuple[str, ...]
     """Contents that ``weights_only`` loading does not accept."""
+    zero_ranks: int = 0
+    """Ranks among which DeepSpeed's ZeRO divided the optimizer, which is in files of its own; 0 = none."""
 
 
 def examine_torch_file(whole: FileSection) -> TorchFile:
@@ -95,7 +97,19 @@ def _zip_file(whole: FileSection) -> TorchFile:
     if said.end != pickle.length:
         raise FileRefused("there is something after the end of its pickle")
     _records_of_storages(said, inner)
-    return TorchFile(checked, False, _not_loadable(said))
+    return TorchFile(checked, False, _not_loadable(said), _count_zero_ranks(said.value))
+
+
+def _count_zero_ranks(value: Any) -> int:
+    """Return the ranks in the model's file of DeepSpeed (``_save_checkpoint`` in its engine.py)."""
+    if type(value) is not PairList or type(value.get("ds_version")) is not str:
+        return 0
+    ranks = value.get("dp_world_size")
+    # It holds the optimizer itself, without ZeRO.
+    is_divided = value.get("optimizer") is None and value.get("param_shapes") is not None
+    if is_divided and _is_count(ranks):
+        return int(ranks)
+    return 0
 
 
 def _not_loadable(*pickles: PickleContents) -> tuple[str, ...]:

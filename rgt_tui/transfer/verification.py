@@ -20,7 +20,7 @@ import rgt_tui
 from rgt_tui.language import english_texts
 from rgt_tui.model import clean_text, moment
 from rgt_tui.profiles import how_many
-from rgt_tui.transfer import directory_contents, torch_files, verified_record
+from rgt_tui.transfer import directory_contents, torch_files, tracker_files, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
 from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob
 from rgt_tui.transfer.examining import (
@@ -107,7 +107,10 @@ def verify_directory(
     work.set_expected(brought, renew)
     del brought
     sizes = ((path, row.size) for path, row in work.files.items())
-    plan = directory_contents.plan_examination(dict(directory_contents.read_heads(root, sizes)))
+    heads = dict(directory_contents.read_heads(root, sizes))
+    texts = tracker_files.read_trackers(root, work.files)
+    plan = directory_contents.plan_examination(heads, texts)
+    del heads
     # Started first: the disk is read while the examiners parse.
     hashing = _HashThreads(work)
     try:
@@ -118,6 +121,7 @@ def verify_directory(
         hashing.stop()
     work.compare_hashes()
     work.judge_answers(plan, answers)
+    work.judge_saves(plan, answers, texts)
     # An empty directory must not pass: usually the name was wrong.
     if not work.files:
         work.add_error(".", "there is no file in it")
@@ -204,13 +208,6 @@ class _HashThreads:
     def stop(self) -> None:
         """Make each thread stop after its current file."""
         self._stopped = True
-
-
-class _TrainerState(msgspec.Struct):
-    """The part of a ``trainer_state.json`` that names the best checkpoint."""
-
-    global_step: int = 0
-    best_model_checkpoint: str | None = None
 
 
 class _VerificationWork:
@@ -444,37 +441,31 @@ class _VerificationWork:
             self.unproven[path] = (
                 "it is in a directory that was being written, replaced or set aside: no checkpoint"
             )
-        for path in plan.missing:
-            self.add_error(path, "it is missing: the save was cut off")
-        self._note_missing_best()
 
-    def _note_missing_best(self) -> None:
-        """Note where the newest ``trainer_state.json`` names a best checkpoint that is not here.
-
-        The Trainer of transformers loads it at the end (``load_best_model_at_end``), and keeps it
-        in addition to the ``save_total_limit`` newest ones.
-        """
-        newest: dict[str, tuple[int, str, str]] = {}
-        largest = 64 << 20
-        for path, row in self.files.items():
-            folder, _, name = path.rpartition("/")
-            if name != "trainer_state.json" or row.size > largest:
-                continue
-            try:
-                state = msgspec.json.decode((self.root / path).read_bytes(), type=_TrainerState)
-            except (OSError, ValueError, RecursionError):
-                continue  # whether it is intact is judged elsewhere
-            best = (state.best_model_checkpoint or "").rpartition("/")[2]
-            above = folder.rpartition("/")[0]
-            # Each checkpoint has one; only the newest names the best that counts.
-            if state.global_step >= newest.get(above, (0, "", ""))[0]:
-                newest[above] = (state.global_step, path, best)
-        for above, (_, path, best) in newest.items():
-            wanted = _join_path(above, f"{best}/")
-            if best and not any(other.startswith(wanted) for other in self.files):
-                self.unproven[path] = (
-                    f"it names {best} as the best checkpoint, which is not in this copy"
-                )
+    def judge_saves(
+        self,
+        plan: directory_contents.ExaminationPlan,
+        answers: Mapping[ExamineJob, Mapping[str, Any]],
+        texts: Mapping[str, str],
+    ) -> None:
+        """Record which saves were cut off, and which files name checkpoints that are not here."""
+        errors = tracker_files.find_cut_checkpoints(plan.found, self.files)
+        said = {job.path: answer for job, answer in answers.items()}
+        errors += tracker_files.find_missing_ranks(said, self.files)
+        of_trackers, notes = tracker_files.find_tracker_faults(
+            self.root, texts, plan.found, self.files
+        )
+        for path, reason in errors + of_trackers:
+            self.add_error(path, reason)
+        bad = {path for path, _ in self.errors}
+        for one in plan.found:
+            if one.unfinished and not any(
+                path == one.path or path.startswith(f"{one.path}/") for path in bad
+            ):
+                notes.append((one.path, f"no complete checkpoint: {one.unfinished}"))
+        sizes = {path: row.size for path, row in self.files.items()}
+        notes += tracker_files.find_missing_best(self.root, sizes)
+        self.unproven.update(notes)
 
     def _say_unproven(self, job: ExamineJob, answer: Mapping[str, Any]) -> None:
         if answer.get("not_loadable"):
@@ -513,12 +504,17 @@ class _VerificationWork:
         """Return the checkpoints without an error."""
         bad = {path for path, _ in self.errors}
         folders = {_parent_folder(path) for path in bad}
+        unfinished = {
+            path for one in plan.found if one.unfinished for path in (one.path, *one.files)
+        }
         found = []
         for group in plan.groups:
             of_folder = group.path not in self.files
             if (of_folder and group.path in folders) or any(
                 job.path in bad or answers[job].get("trouble") for job in group.jobs
             ):
+                continue
+            if group.path in bad or {group.path, *(job.path for job in group.jobs)} & unfinished:
                 continue
             found.append(
                 CheckpointFound(

@@ -57,14 +57,14 @@ def test_a_cut_save_of_accelerate_is_known_by_the_others_of_its_series() -> None
         return {one.path: one.unfinished for one in find_checkpoints(files) if one.unfinished}
 
     assert unfinished(*weights, *extra) == {}
-    reason = "its random_states_0.pkl, which is written last, is missing"
+    reason = "its random_states_0.pkl, which is written after the weights, is missing"
     assert unfinished(*weights, *last, *extra) == {"step_7": reason}
     only = weights[:4] + last + extra
-    reason = "its custom_checkpoint_0.pkl, which is written last, is missing"
+    reason = "its custom_checkpoint_0.pkl, which is written after the weights, is missing"
     assert unfinished(*only) == {"step_6": reason}
     # What an older script did not register is not missing.
     assert unfinished(*only, "step_6/custom_checkpoint_0.pkl", "step_4/model.safetensors") == {
-        "step_4": "its random_states_0.pkl, which is written last, is missing"
+        "step_4": "its random_states_0.pkl, which is written after the weights, is missing"
     }
 
 
@@ -78,12 +78,40 @@ def test_a_trainers_save_that_was_killed_is_known_by_the_others_of_its_series() 
         ]
         return {one.path: one.unfinished for one in find_checkpoints(files) if one.unfinished}
 
-    reason = "its trainer_state.json, which is written last, is missing"
+    reason = "its trainer_state.json, which is written after the weights, is missing"
     assert unfinished(300) == {"out/checkpoint-300": reason}
     assert unfinished(200) == {"out/checkpoint-200": reason}
     # Nothing says that such a file is missing where others lack it, too.
     assert unfinished(200, 300) == {}
     assert unfinished() == unfinished(100, 200, 300) == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "unfinished"),
+    [
+        (
+            ["ckpt/10/model/a/b/c/d/e/w.pt", "ckpt/20/model/w.pt", "ckpt/latest.txt@text:10"],
+            "ckpt/20",
+        ),
+        (
+            ["run/m-step=99.ckpt", "run/m-step=199.ckpt", "run/m-step=199-unfinished"],
+            "run/m-step=199.ckpt",
+        ),
+        (["a/step_1/w.pt", "a/step_1/optimizer.pt", "a/step_2/w.pt"], "a/step_2"),
+        (["a/step_1/w.pt", "a/step_2/w.pt", "a/step_2/optimizer.pt"], ""),
+        (
+            ["x/m_world_size_2_rank_0.pt", "x/latest.pt", "step_5/m_world_size_2_rank_1.pt"],
+            "step_5",
+        ),
+    ],
+)
+def test_a_cut_save_is_known_by_trackers_markers_and_the_others(
+    tmp_path: Path, files: list[str], unfinished: str
+) -> None:
+    write(tmp_path, files)
+    assert [one.path for one in found_in(tmp_path) if one.unfinished] == [unfinished] * bool(
+        unfinished
+    )
 
 
 def test_a_neutral_name_beside_checkpoints_counts_where_it_says_how_far_it_was_trained(
