@@ -396,6 +396,8 @@ class Options:
         max_unsaved: Steps that may be unsaved while the disk refuses; 0 for two save intervals.
         hold_limit_s: Seconds the training waits for the disk before exit code 74.
         log_every: Steps between lines and points; 0 logs nothing.
+        dynamics_every: Steps between measurements of the updates against the weights
+            (``update_ratio``) and of dead ReLU units (``dead_units``); 0 for none.
         pace_s: Minimum seconds of a step, for demos and tests: the process sleeps the rest.
         max_bad_steps: NaN or infinite steps in a row after which the run stops with exit code 1.
         unit: The unit of the rate, ``tok`` or ``img``.
@@ -433,6 +435,7 @@ class Options:
     max_unsaved: int = 0
     hold_limit_s: float = 1800.0
     log_every: int = 1
+    dynamics_every: int = 0
     pace_s: float = 0.0
     max_bad_steps: int = 5
     unit: str = "sample"
@@ -496,6 +499,6 @@ def fill_result_name(template: str, *, model: str, step: int, run: str) -> str:
 _LEAST = {
     "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0, "log_every": 0, "pace_s": 0,
     "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0, "desync_every": 0,
-    "prove": 0,
+    "prove": 0, "dynamics_every": 0,
 }  # fmt: skip
 """Minimum values of the options that are numbers."""

@@ -111,6 +111,8 @@ COMMON: tuple[Field, ...] = (
     *_in_section(
         "log",
         Field("log_every", "int", 1, "steps between log lines; 0 logs nothing"),
+        Field("dynamics_every", "int", 0,
+              "steps between measurements of update_ratio (update by weight) and dead_units (of ReLU); 0 for none"),
         Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio, mlflow"),
         Field("project", "str", "rgt", "the project's name at W&B or trackio, the experiment's at MLflow"),
         Field("tracker_group", "str", "", "group of runs at W&B, trackio or MLflow; empty for none"),

@@ -572,6 +572,7 @@ _WHOLE = (
     "max_unsaved",
     "prove",
     "log_every",
+    "dynamics_every",
     "max_bad_steps",
     "spike_window",
     "stall_exit",

@@ -35,6 +35,7 @@ from rgt_train.ranks.heartbeat import CHECKPOINT, StepTimes
 from rgt_train.ranks.launch import Coordinator, Ranks, StandIn
 from rgt_train.ranks.replicated import DesyncChecks
 from rgt_train.tracking import run_log
+from rgt_train.tracking.dynamics import TrainingDynamics
 from rgt_train.tracking.report import (
     RunReport,
     SinkLaunch,
@@ -96,6 +97,7 @@ class RunFiles:
         self.restored: RestoredState | None = None
         self.proof: StepProof | None = None
         self._prepared = False
+        self._dynamics: TrainingDynamics | None = None
         self._git_state: Callable[[], dict[str, Any] | None] = lambda: None
 
     def open_directory(self) -> None:
@@ -182,6 +184,8 @@ class RunFiles:
 
     def close(self) -> None:
         """Release the directory without saving."""
+        if self._dynamics is not None:
+            self._dynamics.remove_hooks()
         try:
             self.saver.wait_for_save()
         finally:
@@ -345,6 +349,13 @@ class RunFiles:
             self._ranks.world,
             self._sampler.accumulate,
         )
+        if self._options.dynamics_every and self._ranks.is_writer:
+            self._dynamics = TrainingDynamics(
+                self._state.models.values(),
+                [self._state.others[name] for name in self._state.optimizers],
+                self._options.dynamics_every,
+                lambda: self._state.progress.step,
+            )
         self.pace = StepPace(
             self.report,
             self._stop,
@@ -354,10 +365,15 @@ class RunFiles:
             self.epoch_with_fraction,
             saving,
             times.mean_step_times,
-            lambda: group_rates(
-                {name: self._state.others[name] for name in sorted(self._state.optimizers)}
-            ),
+            self._learning_numbers,
         )
+
+    def _learning_numbers(self) -> dict[str, float]:
+        """Return the learning rates of groups, and the measured numbers about the updates."""
+        optimizers = {name: self._state.others[name] for name in sorted(self._state.optimizers)}
+        if self._dynamics is None:
+            return group_rates(optimizers)
+        return {**group_rates(optimizers), **self._dynamics.take_numbers()}
 
     def _persisting(self, store: CheckpointStore) -> Persister:
         background = self._options.background and os.environ.get(BACKGROUND) != "0"

@@ -106,7 +106,7 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
         over="GPU {key} no longer idles while a run is alive",
         advice="Check that the run uses every GPU you pay for, and that its input is fast enough.",
-        see="U24 U31 G5",
+        see="U24 U31 D5 G5",
     ),
     Condition(
         "gpu-spins", "A GPU is busy without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,

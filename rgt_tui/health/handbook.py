@@ -228,6 +228,18 @@ def _divergence(figures: MetricFigures) -> str | None:
 
 
 def _advantages(figures: MetricFigures) -> str | None:
+    field = _metric_field(figures.name)
+    # Whitened advantages have the mean 0 and the deviation 1.
+    if field.endswith("std"):
+        return _find_odd_newest(
+            figures, lambda value: value > 10.0, translate("it is 1 if advantages are whitened")
+        )
+    if field.endswith(("max", "min")):
+        return _find_odd_newest(
+            figures,
+            lambda value: abs(value) > 100.0,
+            translate("some 10 deviations at most if advantages are whitened"),
+        )
     if len(figures.values) < 50 or (spread := pstdev(figures.values[-50:])) <= 10.0:
         return None
     return translate(
@@ -238,9 +250,57 @@ def _advantages(figures: MetricFigures) -> str | None:
     )
 
 
+def _value_loss(figures: MetricFigures) -> str | None:
+    """Report a value loss of unscaled returns, if the reward is no higher than at first."""
+    reward = next(_iterate_figures(figures.run, _REWARD), None)
+    if reward is None or len(reward.values) < LEAST or len(figures.values) < LEAST:
+        return None
+    first, now = median(reward.values[:WINDOW]), reward.current_level()
+    if figures.current_level() <= 1e3 or now > first:
+        return None
+    return translate(
+        "{name} {level:.4g} at {position}: returns are not scaled, and {reward} is {now:.4g}, "
+        "{first:.4g} at first",
+        name=figures.name,
+        level=figures.current_level(),
+        position=figures.position,
+        reward=reward.name,
+        now=now,
+        first=first,
+    )
+
+
+def _update_ratio(figures: MetricFigures) -> str | None:
+    if _is_early(figures, 200, 0.2):
+        return None
+    # All of them: a schedule that ends at 0 makes the last updates small.
+    if len(figures.values) >= 10 and max(figures.values) < 1e-5:
+        return translate(
+            "{name} {value:.2g} at {position}, never above 1e-5: the weights hardly move",
+            name=figures.name,
+            value=figures.values[-1],
+            position=figures.position,
+        )
+    return _find_odd_newest(
+        figures, lambda value: value > 0.03, translate("about 1e-3 is usual: the steps are large")
+    )
+
+
+def _dead_units(figures: MetricFigures) -> str | None:
+    if _is_early(figures, 100, 0.1):
+        return None
+    return _find_odd_newest(
+        figures, lambda value: value >= 0.5, translate("the share of units that are always zero")
+    )
+
+
 _REWARD = (
     "reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean", "mean reward", "episodic_return",
     "averageepret", "rlhf_reward", "score/mean", "rewards/mean",
+)  # fmt: skip
+_ADVANTAGE = (
+    "advantage", "advantages", "advantage_mean", "advantages/mean", "advantages/max", "advantages/min",
+    "advantages/std", "advantages_std", "advantages_max", "advantages_min", "advantage_std", "adv_std",
 )  # fmt: skip
 RULES = (
     MetricRule("L7", ("perplexity", "ppl"), _perplexity),
@@ -255,10 +315,12 @@ RULES = (
     MetricRule("DF3", ("latent_std", "latents_std"), _latents_off_scale),
     MetricRule("R1", (*_REWARD, "resp_len", "response_length"), _fallen_below_half),
     MetricRule("R2", ("kl", "approx_kl", "objective_kl", "kl_divergence"), _divergence),
-    MetricRule("R3", ("advantage", "advantages", "advantage_mean", "advantages/mean"), _advantages),
+    MetricRule("R3", _ADVANTAGE, _advantages),
+    MetricRule("R3", ("value_loss", "vf_loss", "value_function_loss"), _value_loss),
     MetricRule("R4", _REWARD, _fallen_at_resume),
+    MetricRule("O22", ("update_ratio", "update_to_weight", "update_to_data"), _update_ratio),
+    MetricRule("O25", ("dead_units", "dead_relu", "dead_neurons", "dead_fraction"), _dead_units),
 )
-_RULES = {rule.page: rule for rule in RULES}
 
 
 @lru_cache(maxsize=4096)
@@ -267,15 +329,16 @@ def _metric_field(name: str) -> str:
     parts = name.lower().split("/")
     field = re.sub(r"^(?:train|val|valid|eval|test)_", "", parts[-1])
     # verl: critic/score/mean
-    if field == "mean" and len(parts) > 1:
+    if field in ("mean", "max", "min", "std") and len(parts) > 1:
         return f"{parts[-2]}/{field}"
     return field
 
 
 @lru_cache(maxsize=4096)
-def _judged_by(name: str) -> frozenset[str]:
-    """Return the pages that judge a metric. Usually none, so the lookup is cached."""
-    return frozenset(rule.page for rule in RULES if _metric_field(name) in rule.names)
+def _judged_by(name: str) -> frozenset[int]:
+    """Return the rules that judge a metric. Usually none, so the lookup is cached."""
+    field = _metric_field(name)
+    return frozenset(number for number, rule in enumerate(RULES) if field in rule.names)
 
 
 def _iterate_figures(run: RunState, names: Sequence[str]) -> Iterator[MetricFigures]:
@@ -316,9 +379,9 @@ def proofs_by_page(view: BoxFacts) -> dict[str, list[EntryProof]]:
             return found
     found = {}
     for run in runs_of(view):
-        for page in sorted({page for name in run.series for page in _judged_by(name)}):
-            if (proof := _judge_run(run, _RULES[page])) is not None:
-                found.setdefault(page, []).append(proof)
+        for number in sorted({number for name in run.series for number in _judged_by(name)}):
+            if (proof := _judge_run(run, RULES[number])) is not None:
+                found.setdefault(RULES[number].page, []).append(proof)
     _JUDGED[:] = [(view, found)]
     return found
 
@@ -373,6 +436,7 @@ LIVE = {
         reading=space.memory_reading,
     ),
     "P8": LiveReadings(prove=runs.prove_nan, needs=condition.has_nonfinite_loss, gives_way="log"),
+    "D5": LiveReadings(prove=gpu.prove_one_process, needs=condition.has_work, gives_way="log"),
     "U22": LiveReadings(prove=gpu.prove_lost, needs=condition.ailing_card),
     "END1": LiveReadings(reading=runs.end_reading),
     "BOOT1": LiveReadings(prove=queue.prove_restarted, needs=condition.has_work, gives_way="any"),

@@ -160,10 +160,11 @@ def check_budget(
             )
             continue
         # Otherwise only the copy of the first finished cell would show it.
-        if not os.access(where.path, os.W_OK | os.X_OK):
+        unwritable = free_space.explain_unwritable(os.path.dirname(first))
+        if unwritable:
             problems.append(
-                f'{job.source.line_of_key(key)}: "{key}" cannot be written: {where.path} is read-only, or not yours '
-                "to write; mount it for writing, or name another directory"
+                f'{job.source.line_of_key(key)}: "{key}" cannot be written: {unwritable}; make it writable '
+                "(mount it for writing, chown), or name another directory"
             )
         # By device: "out" and "durable" on one disk share its space.
         demand = demands.setdefault(where.device, DiskDemand(where))

@@ -13,6 +13,7 @@ from rgt_box.background import error_text, which
 from rgt_box.queue import cell_command, detach, queue_file, queue_state
 from rgt_box.queue.cell_command import CELL, OUT
 from rgt_box.queue.queue_file import Job
+from rgt_box.sampling import free_space
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def make_job(asked: JsonObject) -> JsonObject:
         f"{name}.cmd": (_command_text(asked) + "\n").encode("utf-8", "surrogateescape"),
         "queue.txt": line.encode(),
     }
+    refuse_unwritable(settings["durable"] and asked.get("durable"))
     try:
         os.makedirs(out, exist_ok=True)
         if there is None:
@@ -148,6 +150,23 @@ def check_request(asked: JsonObject) -> None:
     name = str(asked.get("name"))
     _fill_command(asked, name, os.path.join(job_folder(name), "out"))
     refuse_secrets(asked)
+
+
+def refuse_unwritable(durable: object) -> None:
+    """Refuse a job whose results could not be copied to their durable directory.
+
+    Raises:
+        JobNotMade: The directory cannot be written.
+    """
+    if not isinstance(durable, str) or not durable:
+        return
+    why = free_space.explain_unwritable(os.path.join(os.path.expanduser(durable), "runs"))
+    if why:
+        raise JobNotMade(
+            f"results could not be copied to {durable}, the durable directory: {why}; nothing was "
+            "started. Make it writable (mount it for writing, chown), or name another one (durable "
+            "in the fleet file)"
+        )
 
 
 def refuse_secrets(asked: JsonObject) -> None:
@@ -265,10 +284,13 @@ def choose_runs_base(asked: JsonObject, notes: list[str]) -> str:
     """Return the base directory for runs: the platform's data disk, or the home directory."""
     data = asked.get("data")
     if isinstance(data, str) and data:
+        why: str | None = f"{data}: does not exist"
         if os.path.isdir(data):
+            why = free_space.explain_unwritable(os.path.join(data, "runs"))
+        if why is None:
             return data
         notes.append(
-            f"{data}, the platform's data disk, does not exist: the run is stored in the home directory"
+            f"the platform's data disk is not used ({why}): the run is stored in the home directory"
         )
     return os.path.expanduser("~")
 
@@ -374,6 +396,7 @@ def make_sweep(asked: JsonObject) -> JsonObject:
     runs = os.path.join(choose_runs_base(asked, notes), "runs", name)
     durable = asked.get("durable")
     durable_pattern = None
+    refuse_unwritable(durable)
     if isinstance(durable, str) and durable:
         durable_pattern = os.path.join(os.path.expanduser(durable), "runs", name, "{name}")
     env = environment_with_path(asked)

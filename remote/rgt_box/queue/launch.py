@@ -103,6 +103,9 @@ def main(argv: list[str]) -> int:
         if found["find"]:
             job_making.check_request(asked)
             known = job_making.find_job(asked)
+            if not known.begun:
+                # Before gigabytes of code are pushed for a job that could not keep its results.
+                job_making.refuse_unwritable(asked.get("durable"))
             _print_masked_row(
                 {"phase": "job", "folder": known.same, "begun": known.begun, "others": known.others}
             )

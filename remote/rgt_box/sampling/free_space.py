@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
-from rgt_box import background
+from rgt_box import background, files
 from rgt_box.sampling import disks
 
 TIMEOUT = 5.0
@@ -35,10 +36,7 @@ class FreeSpace:
 
 def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
     """Return the free space at `path`, which need not exist yet, or why it is unknown."""
-    table = disks.mount_table()
-    # A link may lead to a network mount, so its target decides.
-    target = disks.resolve_links(os.path.abspath(path), table)
-    if disks.find_mount(target, table)[1] in disks.LOCAL:
+    if _is_local(path):
         try:
             return _stat_file_system(path), None
         except OSError as error:
@@ -48,9 +46,49 @@ def measure_free_space(path: str) -> tuple[FreeSpace | None, str | None]:
     return found, problem or (None if found else "no answer for %d s" % TIMEOUT)
 
 
-def _stat_file_system(path: str) -> FreeSpace:
+def explain_unwritable(path: str) -> str | None:
+    """Return why `path`, which need not exist yet, cannot be written; None if it can.
+
+    A directory is created in the nearest existing one and removed: permission bits say too little
+    about root, network mounts and read-only file systems. A full disk counts as writable.
+    """
+    if _is_local(path):
+        return _try_directory(path)
+    work = background.Background(lambda: _try_directory(path) or "", 0.0, TIMEOUT)
+    found, problem = work.poll(TIMEOUT)
+    if found is None:
+        return problem or "no answer for %d s" % TIMEOUT
+    return found or None
+
+
+def _try_directory(path: str) -> str | None:
+    existing = _nearest_existing(path)
+    trial = os.path.join(existing, ".rgt-write-%s" % files.unique_suffix())
+    try:
+        os.mkdir(trial, 0o700)
+        os.rmdir(trial)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return None
+        return "%s: %s" % (existing, os.strerror(error.errno or 0))
+    return None
+
+
+def _is_local(path: str) -> bool:
+    table = disks.mount_table()
+    # A link may lead to a network mount, so its target decides.
+    target = disks.resolve_links(os.path.abspath(path), table)
+    return disks.find_mount(target, table)[1] in disks.LOCAL
+
+
+def _nearest_existing(path: str) -> str:
     existing = os.path.abspath(path)
-    # The run's directory does not exist yet; statvfs needs one that does.
     while not os.path.exists(existing) and existing != "/":
         existing = os.path.dirname(existing)
+    return existing
+
+
+def _stat_file_system(path: str) -> FreeSpace:
+    # The run's directory does not exist yet; statvfs needs one that does.
+    existing = _nearest_existing(path)
     return FreeSpace(existing, os.stat(existing).st_dev, os.statvfs(existing))

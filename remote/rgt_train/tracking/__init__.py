@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-__all__ = ["report", "run_log"]
+__all__ = ["dynamics", "report", "run_log"]
 """Modules that other packages may use."""

@@ -322,6 +322,46 @@ def prove_lost(view: BoxFacts) -> Iterator[EntryProof]:
             yield EntryProof(gpu.error, resource=f"GPU {gpu.index}")
 
 
+_ACCELERATE = re.compile(r"\baccelerate(?:-| |\.commands\.)launch\b")
+_CHOSEN = re.compile(r"--(?:num[_-]processes|multi[_-]gpu|gpu[_-]ids|cpu|use[_-]cpu)\b")
+
+
+def prove_one_process(view: BoxFacts) -> Iterator[EntryProof]:
+    """Yield the accelerate launch that keeps one GPU busy while all others are unused.
+
+    Only if its command line does not set the number of processes.
+    """
+    # What the driver itself occupies on an unused card stays far below this.
+    unused_bytes = 1 << 30
+    gpus = [gpu for gpu in _list_gpus(view) if gpu.error is None]
+    busy = [gpu for gpu in gpus if (gpu.util or 0.0) > 5.0]
+    empty = [gpu for gpu in gpus if not gpu.util and (gpu.vram_used or 0) < unused_bytes]
+    if len(gpus) < 2 or len(busy) != 1 or len(empty) != len(gpus) - 1:
+        return
+    launches = {
+        **{
+            proc.pid: (proc.cmd, proc.run, proc.started)
+            for proc in training_processes(view.box.sample)
+        },
+        **{run.pid: (run.command, run.name, run.started) for run in view.box.found if run.alive},
+    }
+    found = [one for one in launches.values() if _ACCELERATE.search(one[0])]
+    if len(found) != 1 or _CHOSEN.search(found[0][0]):
+        return
+    command, name, started = found[0]
+    if view.now + (view.box.clock_skew or 0.0) - started < LIMITS.first_step_s:
+        return  # it may still be loading
+    yield EntryProof(
+        translate(
+            "{about} alone is busy, {count} unused: {command}",
+            about=_gpu_name(busy[0]),
+            count=how_many(len(empty), "GPU"),
+            command=command[:200],
+        ),
+        run=name,
+    )
+
+
 def vram_reading(box: BoxState) -> str | None:
     """Return the memory use of the fullest GPU now."""
     if box.sample is None or not box.sample.gpus:

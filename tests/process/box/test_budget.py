@@ -89,8 +89,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_first_cell(
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     (text,) = problems(job)
     assert text == (
-        f'{job}/job.json:1: "durable" cannot be written: {disk} is read-only, or not yours to write; '
-        "mount it for writing, or name another directory"
+        f'{job}/job.json:1: "durable" cannot be written: {disk}: Read-only file system; make it '
+        "writable (mount it for writing, chown), or name another directory"
     )
 
 

@@ -347,6 +347,28 @@ def test_results_are_kept_where_the_command_names_their_place(box: Agent, tmp_pa
     assert "no durable copy" in rows["job"]["notes"][0]
 
 
+def test_a_durable_directory_that_cannot_be_written_is_refused_before_anything(box: Agent) -> None:
+    # /proc refuses root, too, although its permission bits do not.
+    asked = {"name": "lost", "digest": "1", "line": 'echo > "$RGT_OUT/a"', "smoke": "touch smoked"}
+    for words in (["--make"], ["--find"]):
+        done = box.run(
+            "launch", *words, stdin=json.dumps({**asked, "durable": "/proc/kept"}).encode()
+        )
+        said = done.stderr.decode()
+        assert (done.returncode, done.stdout) == (2, b""), words
+        assert (
+            "could not be copied to /proc/kept, the durable directory: /proc: No such file" in said
+        )
+    assert not (home(box) / "jobs/lost").exists() and not (home(box) / "smoked").exists()
+
+
+def test_a_data_disk_that_cannot_be_written_is_left_for_the_home_directory(box: Agent) -> None:
+    code, rows, said = launched(box, name="data", digest="1", line="true", data="/proc")
+    assert (code, rows["job"]["out"]) == (0, str(home(box) / "runs/data")), said
+    assert "data disk is not used (/proc: No such file or directory)" in rows["job"]["notes"][0]
+    assert not list(Path(box.env["HOME"]).glob("**/.rgt-write-*"))
+
+
 def lines(box: Agent, job: Path, *added: str) -> tuple[int, Any]:
     done = box.run("queue", "add", "--job", str(job), stdin="\n".join(added).encode())
     return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()

@@ -222,6 +222,43 @@ def test_groups_and_tags_reach_the_services(
     assert said == ["TensorBoard has no groups and tags: tracker_group and tags do nothing there"]
 
 
+def test_updates_and_dead_units_are_measured_as_worked_out_by_hand(tmp_path: Path) -> None:
+    """SGD with gradient g moves w by lr·g; a unit with bias -100 is zero for every sample."""
+    first, rectifier, last = torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)
+    model = torch.nn.Sequential(first, rectifier, last)
+    first.bias.data = torch.tensor([100.0, -100.0, 100.0, 100.0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    options = Options(dynamics_every=4, log_every=2, save_every=100)
+    ratios: dict[int, float] = {}
+    run = Run(
+        tmp_path, model=model, optimizer=optimizer, samples=32, batch_size=2, epochs=1, accumulate=2,
+        max_steps=8, options=options,
+    )  # fmt: skip
+    with run:
+        for _ in run.epochs():
+            for indices in run.batches():
+                model(torch.tensor(indices).float()[:, None].expand(-1, 3) / 32).mean().backward()
+                if not run.micro():
+                    continue
+                both = []
+                for weight in (first.weight, last.weight):
+                    assert weight.grad is not None
+                    both.append(float(0.01 * weight.grad.norm() / weight.detach().norm()))
+                ratios[run.step_now + 1] = sum(both) / 2
+                model.eval()
+                model(torch.full((1, 3), 1e9))  # an evaluation proves nothing about a unit
+                model.train()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(0.0)
+    points = {row["step"]: row for row in metrics(tmp_path) if "event" not in row}
+    assert {step for step, row in points.items() if "update_ratio" in row} == {4, 8}
+    for step in (4, 8):
+        assert points[step]["update_ratio"] == pytest.approx(ratios[step], rel=1e-3)
+        assert points[step]["dead_units"] == 0.25
+    assert not optimizer._optimizer_step_pre_hooks and not rectifier._forward_hooks
+
+
 class FakeMlflow:
     """Has the calls of mlflow, whose own package is not among the test's libraries; keeps its runs."""
 

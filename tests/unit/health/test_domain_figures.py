@@ -53,6 +53,12 @@ WRONG: list[tuple[str, dict[str, list[float]]]] = [
     ("R2", {"approx_kl": [*about(0.02, 300), *about(0.5, 30)]}),
     ("R2", {"objective__kl": [60.0, 61.0, 62.0]}),
     ("R3", {"advantages": [NOISE.gauss(0, 40) for _ in range(80)]}),
+    ("R3", {"critic__advantages__max": [300.0, 250.0, 400.0]}),
+    ("R3", {"train__advantages_std": [40.0, 45.0, 50.0]}),
+    ("R3", {"train__value_loss": about(5e4), "rollout__ep_rew_mean": about(-900.0)}),
+    ("O22", {"update_ratio": [1e-3, 0.2, 0.3, 0.4]}),
+    ("O22", {"update_ratio": [1e-7] * 12}),
+    ("O25", {"dead_units": [0.6, 0.7, 0.7]}),
     ("R4", {"reward": [*about(10.0, 200), *about(1.0, 40)]}),
 ]
 
@@ -89,6 +95,13 @@ WELL: list[dict[str, list[float]]] = [
     {"kl": about(0.3)},
     {"kl": [i / 1000 for i in range(MANY)]},
     {"advantages": [NOISE.gauss(0, 1) for _ in range(80)]},
+    {"critic__advantages__max": about(8.0), "critic__advantages__min": about(-9.0)},
+    {"adv_std": about(1.0)},
+    {"value_loss": about(5e4), "reward": [float(i) for i in range(MANY)]},
+    {"value_loss": about(5e4)},
+    {"value_loss": about(20.0), "reward": about(-900.0)},
+    {"update_ratio": [2e-3 * 0.9**i for i in range(100)]},
+    {"dead_units": [0.1, 0.2, 0.3]},
     {"reward_std": [*about(10.0, 300), *about(3.0, 30)], "roadmap": [0.0] * 9},
     {"reward": [*about(10.0, 300), *[math.nan] * 30]},
 ]

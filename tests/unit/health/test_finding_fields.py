@@ -18,6 +18,7 @@ from rgt_tui.model import (
     MemoryReading,
     RunResume,
     Series,
+    TrainingProcess,
 )
 from rgt_tui.ui.widgets import action_lines, finding_lines, text_of, width_of
 from tests.unit.triage.builders import (
@@ -124,6 +125,39 @@ def test_how_sure_follows_from_what_proves_it() -> None:
     assert (the(counted).gotcha, the(counted).confidence) == ("U9", 0.95)
     unread = the(BOXES["full, unknown"])
     assert unread.confidence == 0.7 and the(BOXES["full by line"]).confidence == 0.95
+
+
+LAUNCH = "python /opt/conda/bin/accelerate launch train.py"
+
+
+@pytest.mark.parametrize(
+    ("command", "second", "minutes", "there"),
+    [
+        (LAUNCH, 0, 30, True),
+        ("accelerate-launch train.py", 0, 30, True),
+        (LAUNCH.replace("launch", "launch --num_processes 1"), 0, 30, False),
+        ("torchrun train.py", 0, 30, False),
+        (LAUNCH, 20 << 30, 30, False),
+        (LAUNCH, 0, 2, False),
+    ],
+)
+def test_accelerate_on_one_of_two_gpus_is_named(
+    command: str, second: int, minutes: int, there: bool
+) -> None:
+    began = NOW - 60 * minutes
+    cards = tuple(
+        GpuReading(index=i, name="A100", util=util, vram_used=used, vram_total=80 << 30)
+        for i, (util, used) in enumerate([(97.0, 60 << 30), (0.0, second)])
+    )
+    procs = (
+        TrainingProcess(pid=7, started=began, cmd=command, run="lstm-b"),
+        TrainingProcess(pid=8, started=began, cmd="python train.py", ppid=7, run="lstm-b"),
+    )
+    found = diagnose_box(box(sample=sample(gpus=cards, procs=procs)), NOW, ())
+    assert [one.gotcha for one in found] == (["D5"] if there else [])
+    for one in found:
+        assert one.run == "lstm-b" and one.fixes
+        assert one.evidence == f"GPU 0 alone is busy, 1 GPU unused: {command}"
 
 
 def test_a_disk_that_checkpoints_fill_is_to_be_enlarged() -> None:
