@@ -277,6 +277,7 @@ def carried_names(code: types.CodeType, offset: int) -> set[str]:
     return {name for name in carried - targets if not name.startswith("__")}
 
 
+@functools.lru_cache(maxsize=4096)  # asked for each module and frame at each save
 def _is_own_code(file: str) -> bool:
     """Return whether `file` is a person's own, and not of a library."""
     libraries = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")

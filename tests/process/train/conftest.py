@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 
@@ -17,3 +18,10 @@ def freeze_other_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leave_the_work_tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in a directory that git does not know: each launch would ask it about this whole tree."""
+    with contextlib.chdir(tmp_path_factory.getbasetemp()):
+        yield

@@ -183,9 +183,9 @@ def test_an_epoch_that_gives_fewer_than_planned_says_so(tmp_path: Path) -> None:
 
 
 LENGTHS = {
-    "grows": [2, 8, 5],
-    "shrinks": [8, 4, 2],
-    "ends": [3, 3, 0],
+    "grows": [1, 4, 2],
+    "shrinks": [4, 2, 1],
+    "ends": [2, 2, 0],
 }
 
 
@@ -206,11 +206,11 @@ def steps_of(
 
 
 @pytest.mark.parametrize("kind", list(LENGTHS))
-@pytest.mark.parametrize("most", [None, 7])
+@pytest.mark.parametrize("most", [None, 5])
 def test_each_epoch_has_its_own_length(tmp_path: Path, kind: str, most: int | None) -> None:
     given: dict[str, Any] = {} if most is None else {"max_steps": most, "epochs": None}
     whole = [(epoch, [n]) for epoch, count in enumerate(LENGTHS[kind]) for n in range(count)]
-    wanted = whole if most is None else [*whole, *((3, [n]) for n in range(8))][:most]
+    wanted = whole if most is None else [*whole, *((3, [n]) for n in range(LENGTHS[kind][0]))][:most]
     seen, run = steps_of(tmp_path / "whole", kind, **given)
     assert (seen, run.finished) == (wanted, True)
     for last in range(1, len(wanted)):
@@ -225,9 +225,9 @@ def test_the_receipt_counts_the_steps_of_the_epochs_that_are_known(
 ) -> None:
     steps_of(tmp_path, "grows", last=4)
     steps_of(tmp_path, "grows", last=5)
-    assert "resume: at step 4 of 18 " in capsys.readouterr().out
+    assert "resume: at step 4 of 9 " in capsys.readouterr().out
     more, run = steps_of(tmp_path, "grows", epochs=4)
-    assert (len(more), run.finished) == (12, True)
+    assert (len(more), run.finished) == (3, True)
 
 
 def samples_of(out: Path, last: int = 99, stop_at: int = -1, **given: Any) -> list[list[int]]:
