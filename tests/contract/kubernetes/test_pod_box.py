@@ -15,6 +15,7 @@ from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.pulls import pulling
 from rgt_tui.model import BoxState, FleetState, LinkState
 from rgt_tui.ssh import connect_box, terminal_words
+from tests import warm_rgt
 from tests.contract.kubernetes.conftest import pod_spec
 from tests.contract.providers.fakes.local_cluster import LocalCluster
 
@@ -51,6 +52,9 @@ async def rgt(fleet: Path, *words: str, data: bytes = b"") -> tuple[int, str, st
         "HOME": str(fleet.parent),
         "XDG_STATE_HOME": str(state),
     }
+    if not data:  # in a thread: the cluster runs in this one
+        done = await asyncio.to_thread(warm_rgt.rgt, *words, cwd=fleet.parent, env=env)
+        return done.returncode, done.stdout, done.stderr
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "rgt_tui", *words, env=env, stdin=pipe, stdout=pipe, stderr=pipe
