@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from rgt_tui.ssh import (
     HostKeyPolicy,
     NoCommands,
     PasswordExpired,
+    StreamedResult,
     build_agent,
     connect,
     deploy_agent,
@@ -54,6 +56,8 @@ BASHRC = {
     "selects": "# asks\nselect env in a b; do break; done\n",
 }
 """What ends or replaces the shell is in line 2 of each."""
+REPLACED = r"~/\.bashrc line 2 \(.*put \[\["
+"""What the error of a command says that did not run."""
 SOURCES_BASHRC = '[ -n "$BASH_VERSION" ] && . "$HOME/.bashrc"\n'
 """As in the .profile that Debian gives every user."""
 
@@ -81,6 +85,18 @@ def box(folder: Path, *, wrapper: str = "", **start_up_files: str) -> Iterator[B
 async def shell_finding(spec: BoxSpec) -> DoctorFinding:
     found = await BoxDoctor(spec, HostKeyPolicy.ASK).run_checks(120)
     return next(finding for finding in found if finding.id.endswith(".shell"))
+
+
+async def run_alone(spec: BoxSpec, command: str) -> StreamedResult:
+    """Run a command over a connection of its own."""
+    async with await connect(spec) as connection:
+        return await pass_through(connection, command)
+
+
+async def deploy_alone(spec: BoxSpec) -> None:
+    """Put the agent on the box over a connection of its own."""
+    async with await connect(spec) as connection:
+        await deploy_agent(connection, build_agent())
 
 
 async def watch_once(spec: BoxSpec, python: str = sys.executable) -> tuple[str, ...]:
@@ -114,9 +130,9 @@ async def test_a_replaced_shell_is_no_obstacle(
         pytest.skip(f"there is no {program}")
     with box(tmp_path, bashrc=BASHRC[name]) as spec:
         assert await watch_once(spec) == ()
-        async with await connect(spec) as connection:
-            done = await pass_through(connection, "echo ran; exit 7")
-        finding = await shell_finding(spec)
+        done, finding = await asyncio.gather(
+            run_alone(spec, "echo ran; exit 7"), shell_finding(spec)
+        )
     assert (done.status, capfd.readouterr().out) == (7, "ran\n")
     assert finding.status is DoctorStatus.WARN
     assert "~/.bashrc line 2 (" in finding.text, finding.text
@@ -126,12 +142,16 @@ async def test_a_replaced_shell_is_no_obstacle(
 @pytest.mark.parametrize("name", ["tmux", "exit", "reads"])
 async def test_a_command_that_did_not_run_never_succeeds(name: str, tmp_path: Path) -> None:
     with box(tmp_path, bashrc=BASHRC[name], profile=SOURCES_BASHRC) as spec:
-        async with await connect(spec) as connection:
-            with pytest.raises(CommandNotRun, match=r"~/\.bashrc line 2 \(.*put \[\["):
-                await pass_through(connection, "echo ran")
-            with pytest.raises(CommandNotRun):
-                await deploy_agent(connection, build_agent())
-        finding = await shell_finding(spec)
+        # Each waits for the same limits of time, so all three at once.
+        ran, deployed, finding = await asyncio.gather(
+            run_alone(spec, "echo ran"),
+            deploy_alone(spec),
+            shell_finding(spec),
+            return_exceptions=True,
+        )
+    assert isinstance(ran, CommandNotRun) and re.search(REPLACED, str(ran)), ran
+    assert isinstance(deployed, CommandNotRun), deployed
+    assert isinstance(finding, DoctorFinding), finding
     assert finding.status is DoctorStatus.FAIL
     assert "~/.bashrc line 2" in finding.text
 
