@@ -89,8 +89,10 @@ async def shell_finding(spec: BoxSpec) -> DoctorFinding:
 
 async def run_alone(spec: BoxSpec, command: str) -> StreamedResult:
     """Run a command over a connection of its own."""
-    async with await connect(spec) as connection:
-        return await pass_through(connection, command)
+    connection = await connect(spec)
+    async with connection:
+        done = await pass_through(connection, command)
+    return done
 
 
 async def deploy_alone(spec: BoxSpec) -> None:

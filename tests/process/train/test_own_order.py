@@ -210,7 +210,9 @@ def steps_of(
 def test_each_epoch_has_its_own_length(tmp_path: Path, kind: str, most: int | None) -> None:
     given: dict[str, Any] = {} if most is None else {"max_steps": most, "epochs": None}
     whole = [(epoch, [n]) for epoch, count in enumerate(LENGTHS[kind]) for n in range(count)]
-    wanted = whole if most is None else [*whole, *((3, [n]) for n in range(LENGTHS[kind][0]))][:most]
+    wanted = whole
+    if most is not None:
+        wanted = [*whole, *((3, [n]) for n in range(LENGTHS[kind][0]))][:most]
     seen, run = steps_of(tmp_path / "whole", kind, **given)
     assert (seen, run.finished) == (wanted, True)
     for last in range(1, len(wanted)):
