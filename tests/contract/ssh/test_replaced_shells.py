@@ -90,9 +90,10 @@ async def shell_finding(spec: BoxSpec) -> DoctorFinding:
 async def run_alone(spec: BoxSpec, command: str) -> StreamedResult:
     """Run a command over a connection of its own."""
     connection = await connect(spec)
-    async with connection:
-        done = await pass_through(connection, command)
-    return done
+    try:
+        return await pass_through(connection, command)
+    finally:
+        connection.abort()
 
 
 async def deploy_alone(spec: BoxSpec) -> None:
