@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import time
+from itertools import islice
 
 from rgt_wire import checkpoint_layouts
 
@@ -155,6 +156,7 @@ class RunSources:
         self._claims = claims
         self._walks: dict[str, tuple[SourceFinder, float, list[MetricSource]]] = {}
         self._kinds: dict[str, tuple[tuple[int, int], str | None]] = {}
+        self._begun: dict[str, float] = {}
         self.consoles: list[str] = []
         self.reads_consoles = False
         self.cut: set[str] = set()
@@ -194,9 +196,11 @@ class RunSources:
                         found[source.path] = source
         # A directory of event files is one source; its files are not read again individually.
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
-        sources = _clear_first_name(
-            [source for path, source in found.items() if os.path.dirname(path) not in whole]
-        )
+        kept = [source for path, source in found.items() if os.path.dirname(path) not in whole]
+        for source in kept:
+            if source.path not in self._begun:
+                self._begun[source.path] = _first_write(source.path)
+        sources = _clear_current_name(kept, self._begun)
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
         # Console output repeats the same values with less precision, and is slow to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
@@ -369,10 +373,41 @@ def is_home(root: str) -> bool:
     return root in HOMES or os.path.dirname(root) == "/home"
 
 
-def _clear_first_name(sources: list[MetricSource]) -> list[MetricSource]:
-    """Clear the name of the first sub-run; the others are shown next to it."""
-    names = sorted({source.run for source in sources}, key=natural_sort_key)
-    return [source._replace(run="" if source.run == names[0] else source.run) for source in sources]
+def _first_write(path: str) -> float:
+    """Return about when a source was begun: the oldest time in its directory, and of that itself."""
+    folder = path
+    if not os.path.isdir(path):
+        folder = os.path.dirname(path)
+    times = [time.time()]
+    most_entries = 200
+    try:
+        times.append(os.stat(folder).st_mtime)
+        with os.scandir(folder) as entries:
+            for entry in islice(entries, most_entries):
+                times.append(entry.stat(follow_symlinks=False).st_mtime)
+    except OSError:
+        pass  # it was deleted meanwhile
+    return min(times)
+
+
+def _clear_current_name(sources: list[MetricSource], begun: dict[str, float]) -> list[MetricSource]:
+    """Clear the name of the current sub-run; the others are shown next to it.
+
+    It is the first one, until another with the same kind of file begins after its last write: the
+    next job of a sweep. Those that are written at the same time do not take turns.
+    """
+    runs: dict[str, list[MetricSource]] = {}
+    for source in sources:
+        runs.setdefault(source.run, []).append(source)
+    current = min(runs, key=natural_sort_key, default="")
+    starts = {name: min(begun[each.path] for each in runs[name]) for name in runs}
+    for name in sorted(runs, key=lambda name: starts[name]):
+        last = max(each.mtime for each in runs[current])
+        files = {(each.kind, os.path.basename(each.path)) for each in runs[current]}
+        is_like_it = any((each.kind, os.path.basename(each.path)) in files for each in runs[name])
+        if is_like_it and starts[name] > last:
+            current = name
+    return [each._replace(run="" if each.run == current else each.run) for each in sources]
 
 
 def natural_sort_key(text: str) -> list[tuple[int, str]]:

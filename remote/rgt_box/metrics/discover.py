@@ -86,10 +86,14 @@ GENTLE = WalkLimits(
 
 _MADE = re.compile(
     r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
-    r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+|\d{1,4}"
+    r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+"
     r"|dvclive|plots"
 )
 """Directories that frameworks create inside a run's directory."""
+_RANK_OF_ATTEMPT = re.compile(r"attempt_\d+/\d{1,4}")
+"""A directory of torchrun with what one rank printed; other numbers are jobs of a sweep."""
+_SWEEP = re.compile(r".*/\d{4}-\d\d-\d\d/(\d\d-\d\d-\d\d/.+)")
+"""What Hydra's jobs of one sweep have in common, and the time and the number of a job."""
 
 
 def run_name(root: str, path: str, kind: str) -> str:
@@ -110,9 +114,12 @@ def run_name(root: str, path: str, kind: str) -> str:
     ):
         parts.pop()
     # Only from the end: a user's own directory below ``runs`` keeps its name.
-    while parts and _MADE.fullmatch(parts[-1]):
+    while parts and (
+        _MADE.fullmatch(parts[-1]) or _RANK_OF_ATTEMPT.fullmatch("/".join(parts[-2:]))
+    ):
         parts.pop()
-    return "/".join(parts) or os.path.basename(os.path.realpath(root))
+    name = "/".join(parts) or os.path.basename(os.path.realpath(root))
+    return _SWEEP.sub(r"\1", name)
 
 
 class _FolderEntries:

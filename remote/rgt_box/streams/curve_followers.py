@@ -355,6 +355,10 @@ class FoundScalars:
         for key, source in kept.items():
             if key not in self._sources:
                 self._sources[key] = FoundSource(source)
+            elif self._sources[key].source.run != source.run:
+                # The next job of a sweep has the training's name now.
+                self._sources[key].source = source
+                self._changed = True
 
     @staticmethod
     def _console_source(path: str) -> list[MetricSource]:

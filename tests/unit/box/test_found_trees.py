@@ -8,6 +8,7 @@ from pathlib import Path
 from rgt_box.discovery import found_run, process_tree, run_sources
 from rgt_box.discovery.found_run import FoundRun, load_run
 from rgt_box.discovery.training_commands import parse_command
+from rgt_box.streams import curve_followers
 from rgt_box.streams.trainings import count_repeated
 
 
@@ -122,6 +123,49 @@ def test_a_log_that_a_silent_training_wrote_has_its_curves(tmp_path: Path) -> No
     # What it prints itself comes first.
     sources.update_run(one, [str(tmp_path / "old.log")])
     assert sources.scan()[0].path == str(tmp_path / "old.log")
+
+
+def test_the_next_job_of_a_sweep_has_the_name_and_the_one_before_keeps_its_curve(
+    tmp_path: Path,
+) -> None:
+    """Hydra's multirun with its usual launcher: one process writes one directory after the other."""
+    files = [tmp_path / f"multirun/2024-05-01/10-10-10/{job}/metrics.csv" for job in range(3)]
+
+    def write(job: int, begun: float, written: float) -> None:
+        """Write a job's files at these times, as a process with its settings first would have."""
+        file = files[job]
+        (file.parent / ".hydra").mkdir(parents=True, exist_ok=True)
+        file.write_text("step,loss\n" + "".join(f"{n},{job + 1 / n}\n" for n in range(1, 9)))
+        os.utime(file.parent / ".hydra", (begun, begun))
+        os.utime(file, (written, written))
+
+    one = run("one", 100.0, cwd=str(tmp_path))
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], [])
+    sources = run_sources.RunSources(one, whose)
+    curves = curve_followers.FoundScalars("one", str(tmp_path), None, {}, finder=sources)
+
+    def points_of() -> dict[str, list[float]]:
+        sources._walks.clear()
+        curves.rescan_soon()
+        curves._due = 0.0
+        return {
+            frame["run"]: [point[3]["loss"] for point in frame["points"]]
+            for frame in curves.poll()
+            if frame["source"].endswith("#loss")
+        }
+
+    write(0, 200.0, 300.0)
+    assert list(points_of()) == ["one"]
+    write(1, 310.0, 400.0)
+    now = points_of()
+    assert now["one"][0] == 2.0
+    assert now["one/10-10-10/0"] == [1 / n for n in range(1, 9)]
+    # At the same time: the name stays.
+    write(2, 320.0, 410.0)
+    assert list(points_of()) == ["one/10-10-10/2"]
+    write(1, 310.0, 420.0)
+    assert points_of() == {}
 
 
 def test_what_is_followed_under_another_name_is_left_to_it() -> None:

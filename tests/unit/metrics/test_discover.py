@@ -190,6 +190,14 @@ def test_of_several_trainer_states_the_one_written_last_counts(tmp_path: Path) -
         ("x/20260101_120000/vis_data/20260101_120000.json", "mmengine", "x"),
         ("logs/none/attempt_0/0/stdout.log", "console", "logs/none"),
         ("exp/dvclive/plots/metrics/eval/loss.tsv", "csv", "exp"),
+        ("multirun/2024-05-01/10-10-10/3/metrics.csv", "csv", "10-10-10/3"),
+        (
+            "multirun/2024-05-01/10-10-10/lr=0.1/tb/events.out.tfevents.1",
+            "tensorboard",
+            "10-10-10/lr=0.1",
+        ),
+        ("outputs/2024-05-01/10-10-10/metrics.csv", "csv", "outputs/2024-05-01/10-10-10"),
+        ("sweep/3/lightning_logs/version_0/metrics.csv", "lightning", "sweep/3"),
     ],
 )
 def test_a_run_is_named_by_its_own_directory(path: str, kind: str, run: str) -> None:
