@@ -37,6 +37,7 @@ from rgt_tui.handbook.outlived import (
 )
 from rgt_tui.handbook.page_search import find_nearest_page
 from rgt_tui.handbook.pages import AdvisedAction, HandbookPage, PageRole, choose_fixes
+from rgt_tui.handbook.torn_tracebacks import find_torn_traceback
 from rgt_tui.model import FixStep, FrozenStruct, Severity
 
 PIECE = 1 << 20
@@ -83,6 +84,8 @@ _BARE = re.compile(
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory (?:limit|usage)|available ram|\bv?mem\b")
 LOSS_STILL, ON_PROCESSOR, COUNT_RESTARTS, LOSS_GROWN = "O2", "U31", "C12", "P12"
 """Pages for a constant loss, training on the CPU, a count that restarts, and an exploding loss."""
+SCALE_COLLAPSED = "P10"
+"""Page for fp16 that overflows at every step."""
 GROWTH, LARGE = 1000.0, 100.0
 """A loss has exploded from this multiple of its first and lowest value, and from this minimum
 value.
@@ -111,6 +114,12 @@ _NO_NUMBER = ("nan", "inf", "-inf", "+inf")
 _COMPUTED = re.compile(
     r"(?i)(?<![\w/.-])([a-z][\w/.-]{0,40}?)['\"]?[ \t]{0,12}[:=|][ \t]{0,12}['\"]?(?:tensor\()?"
     r"([-+]?(?:nan|inf\b|\d))"
+)
+_NAN_SAID = re.compile(
+    r"(?i)\bloss(?:es)?\b(?: value)?(?: is| was| became| has become| =|:| =>)? ?nan\b"
+)
+_SCALE_SET = re.compile(
+    r"(?i)\b(?:loss|grad(?:ient)?)[ _]?scale\w{0,2}\b[^\n]{0,40}?(?:\bto:?|[=:]) ?(\d[\d.]{0,24}(?:e[+-]?\d{1,3})?)\b"
 )
 _OF_THE_LOSS = re.compile(r"(?i)loss|kl|entropy|grad|nll|elbo|perplexity|ppl|objective|cost")
 """Names of figures that are computed from a loss or its gradient: NaN in one is NaN in the weights."""
@@ -217,9 +226,12 @@ def _judge_log(
     if hits and not any(pages[hit.id].passing for hit in hits):
         return rank_findings(hits, pages)
     newest = went_on(text, last)
-    return rank_findings(hits, pages, newest) or rank_findings(
+    found = rank_findings(hits, pages, newest) or rank_findings(
         drop_outlived(list(find_last_exception(text, last, newest)), pages, text, last), pages
     )
+    if found:
+        return found
+    return LogJudge(pages).judge_torn_traceback(list(find_torn_traceback(text, last, EXCEPTION)))
 
 
 def list_read_errors() -> tuple[type[Exception], ...]:
@@ -462,7 +474,11 @@ class LogJudge:
         likely = self._guess_page(told[at - 1], lines)
         # a match of its own pattern is surer, except for pages of unknown failures
         unsure = all(one.page.role == PageRole.UNKNOWN for one in told[at:])
-        if not (causes or unsure) or any(one.page.role == PageRole.UNKNOWN for one in likely):
+        if any(one.page.role == PageRole.UNKNOWN for one in likely):
+            at = len(told)
+        elif causes or unsure:
+            at -= 1  # what it is probably about says more than that it is unknown
+        else:
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
 
@@ -513,6 +529,25 @@ class LogJudge:
         if newest:
             return [hit for hit in hits if newest.get(hit.id, went_on) >= went_on]
         return hits
+
+    def judge_torn_traceback(self, frames: Sequence[LineHit]) -> list[FileFinding]:
+        """Return the findings of a traceback without its last line: what its frames are about comes first.
+
+        Args:
+            frames: A hit for each frame, the innermost first.
+        """
+        if not frames:
+            return []
+        unknown = JudgedPage(self._pages[EXCEPTION], frames[0], SYMPTOM)
+        likely = next(
+            (page for hit in frames for page in self._guess_page(unknown._replace(hit=hit), ())),
+            None,
+        )
+        return [
+            FileFinding.from_page(one.page, one.hit.line, SYMPTOM, line_no=one.hit.line_no)
+            for one in (likely, unknown)
+            if one is not None
+        ]
 
     def _guess_page(self, end: JudgedPage, known: Container[str]) -> list[JudgedPage]:
         """Return the page that an unknown exception is probably about, by the first matching hint.
@@ -722,8 +757,12 @@ def find_numeric_evidence(lines: Sequence[str]) -> Iterator[NumericEvidence]:
     yield from _check_loss_curve(lines, losses)
     if (place := _broken_in_table(lines)) is None:
         place = _find_broken_figure(lines)
+    if place is None:
+        place = _find_lasting_nan(lines)
     if place is not None:
         yield NumericEvidence(LOSS_BROKEN, lines[place], place)
+    if (place := _find_collapsed_scale(lines)) is not None:
+        yield NumericEvidence(SCALE_COLLAPSED, lines[place], place)
     if (place := _find_restarted_count(lines)) is not None:
         yield NumericEvidence(COUNT_RESTARTS, lines[place], place)
     device = (place for place, line in enumerate(lines) if "device" in line or "Device" in line)
@@ -793,6 +832,36 @@ def _find_broken_figure(lines: Sequence[str]) -> int | None:
                 finite[name] = finite.get(name, 0) + 1
                 broken.pop(name, None)
     return min(broken.values(), default=None)
+
+
+def _find_lasting_nan(lines: Sequence[str]) -> int | None:
+    """Return the first of several lines at the end of a log that only say that the loss is NaN."""
+    least = 5
+    said = [place for place, line in enumerate(lines) if line.strip()][-least:]
+    if len(said) == least and all(_NAN_SAID.search(lines[place][:LONGEST_LINE]) for place in said):
+        return said[0]
+    return None
+
+
+def _find_collapsed_scale(lines: Sequence[str]) -> int | None:
+    """Return the line in which the scale of fp16's loss falls below 1 without having risen since."""
+    # Each overflow halves it: a run that learns needs no more than some at its beginning.
+    least_falls = 5
+    falls, before = 0, math.inf
+    place = None
+    for number, line in enumerate(lines):
+        if "scale" not in line or (match := _SCALE_SET.search(line[:LONGEST_LINE])) is None:
+            continue
+        scale = float(match[1])
+        falls += 1
+        if scale >= before:
+            falls = 0
+        before = scale
+        if falls < least_falls or scale >= 1.0:
+            place = None
+        elif place is None:
+            place = number
+    return place
 
 
 def _find_restarted_count(lines: Sequence[str]) -> int | None:

@@ -61,6 +61,7 @@ _NOTEBOOK_FRAME = re.compile(
     r"(?s:.*)^File ([^\s<][^\n]{0,400}?):(\d+), in ([^\n(]{1,200})", re.MULTILINE
 )
 """The innermost frame as notebooks print it."""
+_FRAME_LINE = re.compile(r"\s*(?:File \"|[A-Za-z]:\\[^\n]{1,300}\.py(?:\"|:\d| in ))")
 _COMMENT = re.compile(r"\s*(?:#(?!#\[error\])|//|\* )")
 _QUOTED = re.compile(
     r"\s*\+{1,4} (?=\S)|\s*[-*] [^\n]{0,80}`|\s*-\s+['\"][^\n]*['\"],?\s*$"
@@ -484,7 +485,7 @@ def in_order(lines: Iterable[tuple[int, str]]) -> list[LineState]:
 def _sort_rows(lines: Iterable[tuple[int, str]]) -> list[LineState]:
     lines = list(lines)
     split = [writer_of(line) for _, line in lines]
-    texts = [text for _, text in split]
+    texts = [_write_slashes(text) for _, text in split]
     rows = [
         LineState(english, number, before, line if english is not text else "")
         for (number, line), (before, text), english in zip(
@@ -513,6 +514,13 @@ def _sort_rows(lines: Iterable[tuple[int, str]]) -> list[LineState]:
             row = row._replace(text=row.text[match.end() :], before=row.before + match[0])
         found.append(row)
     return found
+
+
+def _write_slashes(text: str) -> str:
+    """Return a frame of a traceback on Windows with the paths that pages write; other lines as they are."""
+    if "\\" in text and _FRAME_LINE.match(text):
+        return text.replace("\\", "/")
+    return text
 
 
 def writer_of(line: str) -> tuple[str, str]:

@@ -253,8 +253,12 @@ class LogKeys(MoveKeys, FleetAwareScreen):
 
 def findings_of(box: BoxState) -> Mapping[str, str]:
     """Return the handbook page per log line that proves a finding; the first finding wins."""
-    # A finding from a sample has no line in a log.
-    best_last = (finding for finding in reversed(box.findings) if finding.where != "sample")
+    # A finding from a sample has no line in a log; a guess has that of the exception.
+    best_last = (
+        finding
+        for finding in reversed(box.findings)
+        if finding.where != "sample" and not finding.guess
+    )
     return {finding.evidence.strip(): finding.gotcha for finding in best_last}
 
 

@@ -25,6 +25,8 @@ BROKEN = [
     *(f"update {n} - kl: 0.1{n} - return: 4.1" for n in range(1, 5)),
     *(f"update {n} - kl: nan - return: 4.1" for n in range(5, 7)),
 ]
+NAN_SAID = [f"05:4{n}:17 - WARNING: Loss is NaN" for n in range(6)]
+SCALES = [f"| WARNING: overflow detected, setting loss scale to: {2.0**-n}" for n in range(-2, 7)]
 RESUMED = "Resumed from checkpoint w.pt"
 
 
@@ -37,6 +39,13 @@ def told(lines: Sequence[str]) -> list[tuple[str, int]]:
     [
         (FLAT, [("O2", 19)]),
         (FLAT[:9], []),
+        (["step 1", *NAN_SAID, ""], [("P8", 2)]),
+        (NAN_SAID[:4], []),
+        ([*NAN_SAID, "epoch 3 finished"], []),
+        (["Epoch 1", *SCALES], [("P10", 5)]),
+        (SCALES[:4], []),
+        ([f"Gradient overflow. Reducing loss scale to {2**n}.0" for n in range(16, 6, -1)], []),
+        ([*SCALES, "loss scale: 2.0"], []),
         ([line.replace("2.3030", "0.693") for line in FLAT], [("O2", 19)]),
         ([line.replace("2.3030", "0.50") for line in FLAT], []),
         ([line.replace("2.3030", "0.0000") for line in FLAT], []),

@@ -233,13 +233,13 @@ def test_nor_behind_a_line_that_names_the_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("before", ["", "[rank3]: "])
-def test_behind_an_exception_that_no_page_knows_stands_what_it_is_probably_about(
+def test_what_an_unknown_exception_is_probably_about_comes_first(
     before: str,
 ) -> None:
     found = as_live([f"{before}{line}" for line in UNKNOWN], random.Random(1))
     assert [(one.gotcha, one.guess, one.confidence) for one in found] == [
-        ("PY1", False, 0.5),
         ("CFG1", True, 0.5),
+        ("PY1", False, 0.5),
     ]
     assert {one.evidence for one in found} == {before + UNKNOWN[-1]}
 

@@ -101,7 +101,7 @@ def test_a_notebooks_frame_shows_the_library(tmp_path: Path) -> None:
         "     87     self.x\n---> 88     return step(1, 2)\n\n"
         "TypeError: step() takes 1 positional argument but 2 were given\n"
     )
-    assert [one.gotcha for one in find_pages_of(log, tmp_path)] == ["PY1", "IMP1"]
+    assert [one.gotcha for one in find_pages_of(log, tmp_path)] == ["IMP1", "PY1"]
 
 
 def test_the_nearest_page_comes_where_no_page_knows_the_end(tmp_path: Path) -> None:
