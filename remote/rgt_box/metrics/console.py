@@ -407,6 +407,7 @@ class ConsoleReader(AppendedFileReader):
         if place is not None:
             batch.add_restart(place[1], f"the output is now read as {chooser.format_name}")
             state.pop("total", None)
+            state.pop("total_epochs", None)
         _add_rows(batch, rows, state)
 
 
@@ -421,6 +422,7 @@ def _add_rows(batch: ReadBatch, rows: list[ConsoleRow], state: JsonObject) -> No
             values = dict(values, epoch=row.epoch)
         for tag, y in list(values.items())[:MAX_TAGS]:
             batch.points.append(MetricPoint(tag, kind, float(x), y, None))
-        if row.total is not None and kind == "step" and row.total != state.get("total", 0.0):
-            state["total"] = row.total
+        known = {"step": "total", "epoch": "total_epochs"}.get(kind, "")
+        if row.total is not None and known and row.total != state.get(known, 0.0):
+            state[known] = row.total
             batch.points.append(MetricPoint(TOTAL, kind, float(x), row.total, None))

@@ -51,10 +51,10 @@ _TOKEN = re.compile(
     r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
     r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
-    r"([KMBGT](?![A-Za-z\d]))?(?:\s{0,2}/\s{0,8}(\d{1,15}[KMB]?)(?![\w.]))?"
+    r"([KMBGT](?![A-Za-z\d]))?(?:(?:\s{0,2}/\s{0,8}|\s{1,2}of\s{1,2})(\d{1,15}[KMB]?)(?!\w|\.\w))?"
     r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d|-\d\d-\d\d)"
 )
-"""A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``."""
+"""A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``, ``3 of 90``."""
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
     r"\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
@@ -279,7 +279,7 @@ def _apply_plan(plan: LinePlan, cut: list[str], state: JsonObject) -> list[Conso
         return []
     row.weak = not plan.measures
     state["seen"] = 0 if not plan.measures else -1
-    state["headed"] = not values and row.total is not None
+    state["headed"] = not values and row.total is not None and row.step is not None
     if values:
         return [row]
     return []

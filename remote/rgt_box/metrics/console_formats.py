@@ -282,6 +282,7 @@ def _parse_ultralytics(line: str, state: JsonObject) -> list[ConsoleRow]:
         ConsoleRow(
             dict(losses, **{"train/loss": round(sum(losses.values()), 8)}),
             epoch=state["epoch"],
+            total=float(found.group(2)),
         )
     ]
 
@@ -308,7 +309,7 @@ ULTRALYTICS = LineFormat(
     _parse_ultralytics,
 )
 
-_HEADLINE = re.compile(r"^Epoch (\d{1,9})/\d{1,9}\s*$")
+_HEADLINE = re.compile(r"^Epoch (\d{1,9})/(\d{1,9})\s*$")
 _FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |- )(.*)")
 
 
@@ -320,7 +321,8 @@ def _parse_keras(line: str, state: JsonObject) -> list[ConsoleRow]:
     """
     headline = _HEADLINE.match(line)
     if headline is not None:
-        state.update(epoch=int(headline.group(1)), done=False)
+        epoch, total = map(int, headline.groups())
+        state.update(epoch=epoch, epochs=total, done=False)
         return []
     found = _FRAME.match(line)
     if found is None:
@@ -333,7 +335,7 @@ def _parse_keras(line: str, state: JsonObject) -> list[ConsoleRow]:
     if not values or (state["done"] and not validated):
         return TAKEN
     state["done"] = True
-    return [ConsoleRow(values, epoch=float(state["epoch"]))]
+    return [ConsoleRow(values, epoch=float(state["epoch"]), total=float(state["epochs"]))]
 
 
 KERAS = LineFormat(

@@ -36,7 +36,8 @@ class ConsoleRow:
         samples: Samples seen, if the line counts samples.
         stream: Which of several bars or loops of the same format printed it; "" if there is only
             one.
-        total: Planned steps of the run, if known; 0 if they turned out to be unknown.
+        total: Planned steps of the run, if known; 0 if they turned out to be unknown. Planned epochs
+            of a row without a step.
         weak: True for numbers that many programs print in addition to their own: they do not vote
             for a format.
     """

@@ -86,8 +86,8 @@ def _place_without_step(
             values.clear()
             values.update(kept)
             return ConsoleRow(values, last[0], epoch[2])
-        state["at"] = [None, epoch[2], None, None]
-        return ConsoleRow(values, epoch=epoch[2])
+        state["at"] = [None, epoch[2], None, epoch[3] or None]
+        return ConsoleRow(values, epoch=epoch[2], total=epoch[3] or None)
     # This log has printed a better position before. Axes are never mixed in one curve.
     if used < 9:
         return None

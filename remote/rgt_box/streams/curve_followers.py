@@ -262,7 +262,7 @@ class FoundScalars:
         """Whether something says how many steps are planned."""
         self.takes_only_totals = False
         """Of console output, only the planned steps are used: metrics files have the rest."""
-        self._printed_step = 0.0
+        self._printed: dict[str, float] = {}
 
     def poll(self, budget: int = 1000, look: bool = True) -> list[JsonObject]:
         """Return ``scalar`` frames for new points.
@@ -388,9 +388,10 @@ class FoundScalars:
         return runs
 
     def _only_total(self, offer: SourceSeries) -> SourceSeries:
-        """Return what a console's output says of the planned steps; notes its newest step."""
-        steps = [one.xs[-1] for key, one in offer.series.items() if key[2] == "step" and one.xs]
-        self._printed_step = max(steps, default=0.0)
+        """Return what a console's output says of the planned steps; notes its newest positions."""
+        for (_, _, kind), one in offer.series.items():
+            if one.xs:
+                self._printed[kind] = max(one.xs[-1], self._printed.get(kind, 0.0))
         totals = {key: one for key, one in offer.series.items() if key[1] == TOTAL}
         return offer._replace(series=totals)
 
@@ -399,12 +400,15 @@ class FoundScalars:
 
         A bar may count batches where the file counts updates.
         """
+        if total.x_kind != lead.x_kind:
+            return False
         if not self.takes_only_totals or not total.growing_part.kind.startswith("console"):
             return True
         step, most = lead.growing_part.xs[-1], total.growing_part.ys[-1]
         # Share by which the two may be apart: both are written now and then.
         apart = 0.1
-        return step <= most and abs(self._printed_step - step) <= apart * max(step, 10.0)
+        printed = self._printed.get(lead.x_kind, 0.0)
+        return step <= most and abs(printed - step) <= apart * max(step, 10.0)
 
     def _iterate_frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[JsonObject]:
         for run, curves in sorted(runs.items()):
@@ -430,9 +434,9 @@ class FoundScalars:
                 for known in [key for key in self._curves if key[0] == run]:
                     self._curves[known] = SentCurve(None)
             axis = RunAxis(curves[lead].x_kind, lead_xs if by_count else None)
-            if "total_steps" in curves and not self._is_same_count(
-                curves["total_steps"], curves[lead]
-            ):
+            total = curves.get("total_steps")
+            # Points at fractions of epochs are counted, which no planned epochs are.
+            if total is not None and (by_count or not self._is_same_count(total, curves[lead])):
                 del curves["total_steps"]
             self.has_total = self.has_total or "total_steps" in curves
             for metric in (*WIRED, *sorted(set(curves) - set(METRICS))):

@@ -334,9 +334,9 @@ def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
             continue
         if run.step < short_of_plan * run.total_steps:
             text = translate(
-                "{name} is done at step {step:,} of {total_steps:,}",
+                "{name} is done at {position} of {total_steps:,}",
                 name=cell.name,
-                step=run.step,
+                position=run.position,
                 total_steps=run.total_steps,
             )
             found.append(Reading(cell.name, 1.0, text))

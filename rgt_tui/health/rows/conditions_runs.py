@@ -113,7 +113,11 @@ def end_reading(box: BoxState) -> str | None:
             total_steps=run.total_steps,
         )
         for run in box.runs
-        if run.total_steps and run.step is not None and run.step >= run.total_steps
+        # The last epoch is printed while it runs.
+        if run.axis == "step"
+        and run.total_steps
+        and run.step is not None
+        and run.step >= run.total_steps
     ]
     return ", ".join(done) or None
 

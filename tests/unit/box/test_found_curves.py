@@ -99,3 +99,29 @@ def test_a_log_says_how_many_steps_a_metrics_file_goes_to(
     assert curves.has_total is (planned is not None)
     assert curves.is_read_exactly
     assert curves.has_loss
+
+
+@pytest.mark.parametrize(
+    ("rows", "planned"),
+    # Keras' CSVLogger counts from 0; fractions of epochs are counted by their points.
+    [
+        ([f"{n - 1},{9 - n / 10}\n" for n in range(1, 13)], 90),
+        (["0.5,2\n", "1.5,1\n", "12,0.5\n"], None),
+    ],
+)
+def test_a_log_says_how_many_epochs_a_metrics_file_goes_to(
+    rows: list[str], planned: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/history.csv").write_text("".join(["epoch,loss\n", *rows]))
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"Epoch {n}/90 | loss {9 - n / 10}\n" for n in range(1, 13)))
+    curves = curve_followers.FoundScalars("a", str(tmp_path / "run"), str(log), {})
+    curves.takes_only_totals = True
+    frames = curves.poll()
+    values = [point[3] for frame in frames for point in frame.get("points", ())]
+    assert {frame["axis"] for frame in frames} == {"epoch"}
+    assert [value["total_steps"] for value in values if "total_steps" in value] == (
+        [] if planned is None else [planned]
+    )
+    assert curves.has_total is (planned is not None)

@@ -43,6 +43,21 @@ CONSOLES: list[tuple[str, str, str, str, float, float | None]] = [
         *("Mean reward", "step", 6, 400),
     ),
     (
+        "PyTorch, https://pytorch.org/tutorials/beginner/transfer_learning_tutorial.html",
+        "Epoch {n}/24\n----------\ntrain Loss: {y}.0000 Acc: 0.7049\nval Loss: 0.2101 Acc: 0.9216\n\n",
+        *("loss", "epoch", 6, 24),
+    ),
+    (
+        "Simple Transformers, https://github.com/ThilinaRajapakse/simpletransformers (a total after of)",
+        "Epochs {n} of 90. Running Loss:    {y}.0000\n",
+        *("loss", "epoch", 6, 90),
+    ),
+    (
+        "https://keras.io/guides/training_with_built_in_methods, verbose=2",
+        "Epoch {n}/90\n782/782 - 1s - 2ms/step - loss: {y} - sparse_categorical_accuracy: 0.9\n",
+        *("loss", "epoch", 6, 90),
+    ),
+    (
         "PyTorch, https://pytorch.org/tutorials/beginner/blitz/cifar10_tutorial.html",
         "[{n},  2000] loss: 2.{n}\n[{n},  4000] loss: {y}\n",
         *("loss", "step", 24000, None),
