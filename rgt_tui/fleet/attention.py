@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     PLACES,
     BoxState,
@@ -26,6 +27,7 @@ from rgt_tui.model import (
     QueueState,
     RunState,
     Scalars,
+    how_many,
 )
 
 
@@ -215,34 +217,34 @@ def cut_to_budget(state: BoxState, budget: MemoryBudget) -> BoxState:
     )
 
 
-_SAID = (
-    ("log_lines", "line of the logs", "lines of the logs", "the oldest; `rgt logs` has all"),
-    ("points", "point of the curves", "points of the curves", "the oldest; the box has them"),
-    (
-        "surplus",
-        "point of a further curve",
-        "points of further curves",
-        "over the limit per run; the box has them",
-    ),
-    ("runs", "run", "runs", "silent for longest; the box has them"),
-    ("queues", "queue", "queues", "silent for longest; the state of its cells is unknown"),
-    (
-        "checkpoints",
-        "list of checkpoints",
-        "lists of checkpoints",
-        "the oldest; unknown what is saved there",
-    ),
-    ("found", "found training", "found trainings", "the oldest"),
-)
-
-
 def describe_dropped(left: DroppedCounts) -> tuple[str, ...]:
     """Return the counts of items dropped for a box, one line each."""
-    counts = ((getattr(left, field), one, many, why) for field, one, many, why in _SAID)
+    oldest = translate("the oldest; the box has them")
+    rows = (
+        (
+            how_many(left.log_lines, "line of the logs", "lines of the logs"),
+            translate("the oldest; `rgt logs` has all"),
+        ),
+        (how_many(left.points, "point of the curves", "points of the curves"), oldest),
+        (
+            how_many(left.surplus, "point of a further curve", "points of further curves"),
+            translate("over the limit per run; the box has them"),
+        ),
+        (how_many(left.runs, "run"), translate("silent for longest; the box has them")),
+        (
+            how_many(left.queues, "queue"),
+            translate("silent for longest; the state of its cells is unknown"),
+        ),
+        (
+            how_many(left.checkpoints, "list of checkpoints", "lists of checkpoints"),
+            translate("the oldest; unknown what is saved there"),
+        ),
+        (how_many(left.found, "found training"), translate("the oldest")),
+    )
     return tuple(
-        f"not kept here: {count:,} {one if count == 1 else many}, {why}"
-        for count, one, many, why in counts
-        if count
+        translate("not kept here: {items}, {why}", items=items, why=why)
+        for items, why in rows
+        if not items.startswith("0 ")
     )
 
 

@@ -463,7 +463,10 @@ class Keepalive:
         if self._last == last:
             silent = time.monotonic() - last
             self._cut(
-                f"the agent has sent nothing for {format_duration(silent)}, and does not answer: it hangs"
+                translate(
+                    "the agent has sent nothing for {duration}, and does not answer: it hangs",
+                    duration=format_duration(silent),
+                )
             )
         else:
             self._schedule_check(self._patience())
@@ -509,9 +512,14 @@ class ClockJump(NamedTuple):
     def event_text(self) -> str:
         """Text for the event line."""
         if self.slept:
-            return f"this computer slept for {format_duration(round(self.slept))}: connecting again"
-        way = "forward" if self.moved > 0 else "back"
-        return f"this computer's clock went {way} {format_duration(round(abs(self.moved)))}"
+            return translate(
+                "this computer slept for {duration}: connecting again",
+                duration=format_duration(round(self.slept)),
+            )
+        duration = format_duration(round(abs(self.moved)))
+        if self.moved > 0:
+            return translate("this computer's clock went forward {duration}", duration=duration)
+        return translate("this computer's clock went back {duration}", duration=duration)
 
 
 def read_clocks(wall: float) -> ClockTimes:

@@ -13,7 +13,13 @@ from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import print_error, print_lines
 from rgt_tui.cli.set_up.adding import find_target_file, import_hosts, show_or_write
 from rgt_tui.cli.set_up.set_up_arguments import ImportArguments
-from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, load_fleet, loading, open_place
+from rgt_tui.fleet.config import (
+    FleetFileError,
+    FleetFilePlace,
+    load_fleet,
+    open_place,
+    value_checks,
+)
 from rgt_tui.language import translate
 from rgt_tui.model import MACHINE, AccountBill, BoxSpec, ProviderRef, UnlistedItem, clean_text
 from rgt_tui.profiles import all_profiles, describe_unlisted_item, thing_price
@@ -168,7 +174,7 @@ def _choose_free_name(
     plain = [
         re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)
     ]
-    first = next((text for text in plain if loading.NAME.fullmatch(text)), thing.kind)
+    first = next((text for text in plain if value_checks.NAME.fullmatch(text)), thing.kind)
     number, name = 1, first
     while name in found or name in taken:
         number += 1
@@ -181,7 +187,7 @@ def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
     # A valid host name is required, and the id makes it clear which machine is meant.
     nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
     # The answer of a provider is checked like text that a person typed.
-    if thing.host and loading.BOX["host"](thing.host) is None:
+    if thing.host and value_checks.BOX["host"](thing.host) is None:
         host = thing.host
     else:
         host = None
@@ -195,7 +201,7 @@ def box_values(bill: AccountBill, thing: UnlistedItem) -> dict[str, Any]:
         "host": host or nowhere,
         # A port without its address would belong to the wrong host.
         "port": thing.port if host else None,
-        "user": thing.user if thing.user and loading.BOX["user"](thing.user) is None else None,
+        "user": thing.user if thing.user and value_checks.BOX["user"](thing.user) is None else None,
         "profile": bill.kind,
         "provider": {key: value for key, value in provider.items() if value is not None},
     }

@@ -40,7 +40,7 @@ def run_check_box(arguments: CheckBoxArguments) -> int:
 
 
 async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: ExpectedGpus) -> int:
-    with wait_indicator(f"trying {spec.name} …"):
+    with wait_indicator(translate("trying {name} …", name=spec.name)):
         # Without the fleet: the test needs one connection, and its load would disturb samples.
         found = await measure_box(
             spec,
@@ -65,7 +65,7 @@ async def _check_box(arguments: CheckBoxArguments, spec: BoxSpec, expected: Expe
         advice = ""
         if row.advice:
             advice = f"; {row.advice}"
-        cells = [(row.verdict.value, 8, STYLES[row.verdict]), (row.id, 24, "")]
+        cells = [(translate(row.verdict.value), 8, STYLES[row.verdict]), (row.id, 24, "")]
         sys.stdout.write(format_row(cells, f"{row.text}{advice}"))
     if code != OK:
         print_error(

@@ -25,7 +25,7 @@ from rgt_tui.cli.renting.arriving import (
 from rgt_tui.cli.set_up.adding import find_target_file
 from rgt_tui.cli.teardown.money_arguments import UpArguments
 from rgt_tui.files import open_regular
-from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, loading, open_place
+from rgt_tui.fleet.config import FleetFileError, FleetFilePlace, open_place, value_checks
 from rgt_tui.fleet.renting import (
     SEARCH_PACES,
     Candidate,
@@ -142,7 +142,7 @@ def _find_contradiction(arguments: UpArguments) -> str:
     """Return why the options contradict each other; empty if they do not."""
     if not arguments.name:
         return translate("name the new box: rgt up NAME --gpu A100, or rgt up --job job.toml")
-    if not loading.NAME.fullmatch(arguments.name):
+    if not value_checks.NAME.fullmatch(arguments.name):
         return translate(
             "{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
             name=arguments.name,

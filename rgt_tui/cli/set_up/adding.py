@@ -23,7 +23,7 @@ from rgt_tui.fleet.config import (
     FleetFilePlace,
     find_place,
     load_fleet,
-    loading,
+    value_checks,
 )
 from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, FleetFileSource
@@ -501,7 +501,7 @@ def host_tables(
     for alias in names:
         wanted = [pattern for pattern in patterns if fnmatchcase(alias, pattern)]
         # An alias may have characters that a box's name may not.
-        if loading.NAME.fullmatch(alias):
+        if value_checks.NAME.fullmatch(alias):
             name = alias
         else:
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
@@ -513,7 +513,7 @@ def host_tables(
             or not name
         ):
             continue
-        if (wrong := loading.BOX["host"](alias)) is not None:
+        if (wrong := value_checks.BOX["host"](alias)) is not None:
             print_error(
                 translate(
                     "{alias!r} was left out: {wrong}; give that host a plain name in ssh_config",

@@ -17,7 +17,13 @@ from rgt_tui.cli.set_up.adding import (
     parse_target,
 )
 from rgt_tui.fleet import Beginnings, FleetSource, PlatformAccount
-from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, loading, open_place
+from rgt_tui.fleet.config import (
+    FleetConfig,
+    FleetFileError,
+    FleetFilePlace,
+    open_place,
+    value_checks,
+)
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
 from rgt_tui.language import translate
@@ -163,6 +169,6 @@ def box_name(host: str) -> str:
     """Return a name for the box of a host: its first label, or ``box`` if that is a number."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", host.partition(".")[0]).strip("-._")
     # The first label of an IPv4 address is a number, which names nothing.
-    if label.isdecimal() or not loading.NAME.fullmatch(label):
+    if label.isdecimal() or not value_checks.NAME.fullmatch(label):
         return "box"
     return label

@@ -23,6 +23,7 @@ from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEvent, AuditLog
 from rgt_tui.gate.audit import find_user_and_host
+from rgt_tui.language import english_texts, translate
 from rgt_tui.model import (
     ActionReview,
     ArmAnswer,
@@ -163,9 +164,11 @@ class BoxArming:
         spec, request = rehearsed.spec, rehearsed.request
         # Checked once more here: the caller may have shown something else.
         if rehearsed.reasons or request is None:
-            raise GateClosed(rehearsed.reasons or ("nothing was rehearsed",))
+            raise GateClosed(rehearsed.reasons or (translate("nothing was rehearsed"),))
         if typed != spec.name:
-            raise GateClosed((f"the typed text is not {spec.name!r}: nothing was armed",))
+            raise GateClosed(
+                (translate("the typed text is not {name!r}: nothing was armed", name=spec.name),)
+            )
         written = SelfStopControl(spec, self._audit, self._book, clock=self._fleet.now)
         # Before the request: a box that is armed without a record would stop unexplained.
         written.write_audit(
@@ -174,7 +177,7 @@ class BoxArming:
         answer = await autostop_verbs.request_arming(self._fleet.agent_of(spec.name), request)
         if not answer.ok:
             written.write_audit(AuditEvent.REFUSED, request.boot, "; ".join(answer.reasons))
-            raise GateClosed(answer.reasons or ("the box refuses without a reason",))
+            raise GateClosed(answer.reasons or (translate("the box refuses without a reason"),))
         meter = self._fleet.state.find_box(spec.name)
         if meter is not None:
             costs = meter.meter
@@ -279,25 +282,40 @@ def holders_by_pid(status: AutostopStatus, words: Sequence[str]) -> tuple[Holder
             or "there is none"
         )
         raise UnknownProcess(
-            f"no idle process with memory in use has the pid {', '.join(unknown)}; {known}"
+            translate(
+                "no idle process with memory in use has the pid {unknown}; {known}",
+                unknown=", ".join(unknown),
+                known=known,
+            )
         )
     return tuple(holders[word].id for word in dict.fromkeys(words))
 
 
+@english_texts()
 def describe_request(request: ArmRequest) -> str:
     """Describe what a request arms a box with, for the audit log."""
     if request.action is EndAction.PARK:
-        does = "parks itself"
+        does = translate("parks itself")
     else:
-        does = "calls for a person"
+        does = translate("calls for a person")
     if request.mode is AutostopMode.IDLE:
-        when = "when idle for"
+        when = translate("when idle for")
     else:
-        when = "at the end of a lease of"
+        when = translate("at the end of a lease of")
     accepts = [f"pid {one.pid}" for one in request.accept_holders] + list(request.accept_unsaving)
     more = ""
     if accepts:
-        more = f", accepting {', '.join(accepts)}"
+        more = translate(", accepting {names}", names=", ".join(accepts))
     if request.no_progress_s:
-        more += f", or live runs without progress for {format_duration(request.no_progress_s)}"
-    return f"{does} {when} {format_duration(request.limit_s)}{more}, for boot {request.boot}"
+        more += translate(
+            ", or live runs without progress for {duration}",
+            duration=format_duration(request.no_progress_s),
+        )
+    return translate(
+        "{does} {when} {duration}{more}, for boot {boot}",
+        does=does,
+        when=when,
+        duration=format_duration(request.limit_s),
+        more=more,
+        boot=request.boot,
+    )

@@ -18,6 +18,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog, InstanceTarget
+from rgt_tui.language import translate
 from rgt_tui.model import (
     ArmAnswer,
     ArmedRecord,
@@ -195,7 +196,9 @@ def _checked_status(found: AutostopStatus) -> AutostopStatus:
         found.kept_until,
     )
     if any(number is not None and not math.isfinite(number) for number in numbers):
-        raise CommandFailed("rgt-box autostop: invalid answer: its numbers are out of range")
+        raise CommandFailed(
+            translate("rgt-box autostop: invalid answer: its numbers are out of range")
+        )
     if found.lease is not None:
         _checked_status(found.lease)
     return found
@@ -229,13 +232,21 @@ class SelfStopControl:
         """
         before = await ask_status(way)
         if not is_armed(before):
-            raise GateClosed((f"{self._spec.name} is not armed: nothing to postpone",))
+            raise GateClosed(
+                (translate("{name} is not armed: nothing to postpone", name=self._spec.name),)
+            )
         boot = boot_of(before)
         self.write_audit(
-            AuditEvent.REQUESTED, boot, f"keep for {format_duration(seconds)}: postpones its stop"
+            AuditEvent.REQUESTED,
+            boot,
+            translate("keep for {duration}: postpones its stop", duration=format_duration(seconds)),
         )
         after = await request_postponement(way, seconds)
-        self.write_audit(AuditEvent.KEPT, boot, f"kept for {format_duration(seconds)}")
+        self.write_audit(
+            AuditEvent.KEPT,
+            boot,
+            translate("kept for {duration}", duration=format_duration(seconds)),
+        )
         return after
 
     async def disarm_box(self, way: Way) -> AutostopStatus:

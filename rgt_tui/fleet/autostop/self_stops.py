@@ -267,28 +267,38 @@ def against_platform(profile: Profile, spec: BoxSpec) -> str | None:
     action = action_for(profile, BillingVerb.PARK)
     traps = [one for one in profile.billing if one.trap]
     if action is None or action.trap:
-        why = (
-            describe_missing_verb(profile, BillingVerb.PARK)
-            or f"{profile.name} has no stop that ends the charges"
+        why = describe_missing_verb(profile, BillingVerb.PARK) or translate(
+            "{name} has no stop that ends the charges", name=profile.name
         )
     elif action.stops_gpu_meter is not True:
-        why = f"by the profile, {action.native_label} is not certain to end the GPU's charge"
+        why = translate(
+            "by the profile, {native_label} is not certain to end the GPU's charge",
+            native_label=action.native_label,
+        )
     elif lost := [
         tier.name
         for tier in profile.tiers
         if tier.role in RESULT_ROLES and tier_survives(tier, BillingVerb.PARK, action) is not True
     ]:
-        why = f"by the profile, {action.native_label} is not certain to keep {', '.join(lost)}"
+        why = translate(
+            "by the profile, {native_label} is not certain to keep {lost}",
+            native_label=action.native_label,
+            lost=", ".join(lost),
+        )
     elif own_stop(spec.provider) is None:
         if spec.provider is not None:
             kind = spec.provider.kind
         else:
-            kind = "none in the fleet file"
-        why = f"no documented key on the box itself for {profile.name} (provider: {kind})"
+            kind = translate("none in the fleet file")
+        why = translate(
+            "no documented key on the box itself for {name} (provider: {kind})",
+            name=profile.name,
+            kind=kind,
+        )
     else:
         return None
     shut = "".join(f"; {one.native_label}: {one.note}" for one in traps if one.note)
-    return f"{CANNOT}: {why}{shut}"
+    return f"{translate(CANNOT)}: {why}{shut}"
 
 
 def known_objections(
@@ -310,11 +320,17 @@ def known_objections(
         return
     platform = against_platform(profile, spec)
     if platform is not None:
-        yield f"{platform}. It can notify you instead: --ask"
+        yield translate("{platform}. It can notify you instead: --ask", platform=platform)
     if spec.protected:
-        yield f"{spec.name} is protected in the fleet file: it must not stop itself; --ask notifies you instead"
+        yield translate(
+            "{name} is protected in the fleet file: it must not stop itself; --ask "
+            "notifies you instead",
+            name=spec.name,
+        )
     if spec.provider is None:
-        yield "the fleet file names no provider and instance, so it is unproven which machine this is"
+        yield translate(
+            "the fleet file names no provider and instance, so it is unproven which machine this is"
+        )
 
 
 def self_stop_options(box: BoxState, profile: Profile) -> str | None:
@@ -377,7 +393,7 @@ def propose_hang_stop(box: BoxState, profile: Profile, now: float) -> tuple[str,
 def wrong_machine(review: ActionReview | None) -> Iterator[str]:
     """Return why it is unproved that the connected machine is the one that would be stopped."""
     if review is None:
-        yield "which machine this is could not be asked"
+        yield translate("which machine this is could not be asked")
         return
     for item in review.items:
         if item.kind == IDENTITY and not item.ok:
@@ -392,17 +408,17 @@ def list_erased_results(review: ActionReview) -> tuple[str, ...]:
 def describe_promises(mode: AutostopMode, action: EndAction) -> tuple[str, ...]:
     """Return statements that are true of every armed box."""
     if action is EndAction.PARK:
-        stops = "the box itself, with its own key, and only a park: it never destroys"
+        stops = translate("the box itself, with its own key, and only a park: it never destroys")
     else:
-        stops = "you alone: the box notifies you, and is still billed"
+        stops = translate("you alone: the box notifies you, and is still billed")
     if mode is AutostopMode.IDLE:
-        during = "a box that is working is never stopped"
+        during = translate("a box that is working is never stopped")
     elif action is EndAction.PARK:
-        during = "it also stops what runs then: warning, SIGTERM, mirror, park"
+        during = translate("it also stops what runs then: warning, SIGTERM, mirror, park")
     else:
-        during = "what runs then continues: no SIGTERM, copy or park"
+        during = translate("what runs then continues: no SIGTERM, copy or park")
     return (
-        f"stopped by: {stops}",
-        "this computer may sleep or be off: the box keeps its own clock",
-        f"{during}; a reboot or a resume disarms it and is reported",
+        translate("stopped by: {stops}", stops=stops),
+        translate("this computer may sleep or be off: the box keeps its own clock"),
+        translate("{during}; a reboot or a resume disarms it and is reported", during=during),
     )

@@ -16,7 +16,6 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.fleet.config.loading import (
-    NAME,
     FleetConfig,
     FleetFileError,
     FleetFileSource,
@@ -24,6 +23,7 @@ from rgt_tui.fleet.config.loading import (
     parse_fleet,
     read_source,
 )
+from rgt_tui.fleet.config.value_checks import NAME
 from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
@@ -305,7 +305,9 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
     """
     target = Path(os.path.realpath(path))  # `resolve` raises another error for circular links
     if path.is_symlink() and not target.exists():
-        raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which does not exist")
+        raise FileExistsError(
+            errno.EEXIST, translate("it is a link to {target}, which does not exist", target=target)
+        )
     # Independent of the umask: write access to the directory means control of the file.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     if target.exists():

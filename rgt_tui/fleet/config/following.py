@@ -13,6 +13,7 @@ from pathlib import Path
 from rgt_tui.fleet.config import open_place
 from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, FleetFilePlace
 from rgt_tui.fleet.config.trusted import default_path
+from rgt_tui.language import translate
 from rgt_tui.model import BoxSpec
 
 EVERY_SECONDS = 2.0
@@ -76,7 +77,9 @@ class FleetFileFollower:
             # Report the error only if it is the same at two checks.
             self._settled = not fresh
             if not fresh:
-                self._say_once(say, f"{error}; the boxes are unchanged", "error")
+                self._say_once(
+                    say, translate("{error}; the boxes are unchanged", error=error), "error"
+                )
             return None
         self._settled = True
         return self._apply_config(config, say)
@@ -85,16 +88,27 @@ class FleetFileFollower:
         self, config: FleetConfig, say: Callable[[str, str], None]
     ) -> tuple[BoxSpec, ...] | None:
         if config.doubt is not None:
-            self._say_once(say, f"{config.doubt}; the boxes are unchanged", "warn")
+            self._say_once(
+                say, translate("{doubt}; the boxes are unchanged", doubt=config.doubt), "warn"
+            )
             return None
         if self._config.doubt is not None:
             self._say_once(
-                say, f"{config.path} is trusted now: restart rgt to apply all of it", "warn"
+                say,
+                translate(
+                    "{path} is trusted now: restart rgt to apply all of it", path=config.path
+                ),
+                "warn",
             )
             return None
         self._said = ""
         if config.alerts != self._config.alerts:
-            say(f"changes to alerts in {config.path} apply from the next start of rgt", "warn")
+            say(
+                translate(
+                    "changes to alerts in {path} apply from the next start of rgt", path=config.path
+                ),
+                "warn",
+            )
         for warning in config.warnings:
             if warning not in self._config.warnings:
                 say(warning, "warn")

@@ -6,21 +6,31 @@ Errors name file and line, and never quote a value that may be a secret.
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from rgt_tui import files
+from rgt_tui.fleet.config.value_checks import (
+    ADVICE,
+    AGREED,
+    BOX,
+    NAME,
+    PROVIDER,
+    SINK,
+    Check,
+    is_hidden_key,
+    looks_like_secret,
+    named_like_secret,
+)
 from rgt_tui.language import translate
 from rgt_tui.model import (
-    IGNORED_RULE,
     KUBECTL_CHECKS,
     SSH_ONLY_KEYS,
     AlertSettings,
@@ -30,12 +40,9 @@ from rgt_tui.model import (
     ProviderRef,
     RentalTerms,
     implied_pod_keys,
-    parse_idle_condition,
-    parse_tunnel,
 )
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.providers import IN_BOX, OVER
-from rgt_tui.ssh import check_host, check_user, replace_tokens
 
 
 class FleetFileError(Exception):
@@ -239,59 +246,6 @@ def find_place(
     return None
 
 
-ADVICE = (
-    "never put a secret (or a URL that grants access) in the fleet file: put it into an environment "
-    "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
-)
-_NAMES = re.compile(
-    r"^url$|(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
-    re.IGNORECASE,
-)
-_VALUES = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|^(?:rpa_|rps_|sk-|hf_|ghp_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ[A-Za-z0-9_-]{10,}\.)"
-)
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_USUAL = re.compile(r"[A-Z_][A-Z0-9_]{0,39}")
-_HIDDEN = re.compile(r"_env$|^url_file$|^base_url$")
-_LONGEST_NAME, _LONG, _SCRAMBLED = 64, 16, 20
-
-
-def named_like_secret(key: str) -> bool:
-    """Return whether a key's name asks for a secret, such as ``password`` or ``api_key``."""
-    return _NAMES.search(key) is not None
-
-
-def looks_like_secret(value: object) -> bool:
-    """Return whether a value is a secret itself: a private key, or a token of a known format."""
-    return isinstance(value, str) and _VALUES.search(value) is not None
-
-
-def is_hidden_key(key: str) -> bool:
-    """Return whether a key is related to a secret, so that one may be pasted into it.
-
-    Its value is never printed.
-    """
-    return _HIDDEN.search(key) is not None
-
-
-def usual_name(variable: str) -> bool:
-    """Return whether a variable has a usual name, like ``RUNPOD_API_KEY``, which may be shown."""
-    return _USUAL.fullmatch(variable) is not None
-
-
-def no_variable(name: str) -> bool:
-    """Return whether a variable's name is probably a secret itself, such as a hexadecimal key."""
-    # A long name with digits and without an underscore is rather a key than words.
-    digit = any(char.isdigit() for char in name)
-    mixed = name != name.upper() and name != name.lower()
-    return (
-        len(name) > _LONGEST_NAME
-        or (digit and "_" not in name and len(name) >= _LONG)
-        or (digit and mixed and len(name) >= _SCRAMBLED)
-    )
-
-
 def iterate_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
     """Yield every value below tables and lists, with its path."""
     if isinstance(value, dict):
@@ -302,172 +256,6 @@ def iterate_leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath,
             yield from iterate_leaves(item, (*path, place))
     else:
         yield path, value
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-FASTEST_S, SLOWEST_S = 0.05, 3600.0
-"""Bounds of the seconds between samples, the same as the agent's."""
-
-Check = Callable[[Any], str | None]
-"""Returns an error message for a value, or None."""
-
-
-def _find_host_problem(value: str) -> str | None:
-    if "@" in value:
-        return "put the part before the @ into `user`"
-    try:
-        check_host(value)
-    except ValueError:
-        return "is neither a host name nor an alias of ssh_config"
-    if "/" in value:
-        # `check_host` lets a slash pass.
-        return "is neither a host name nor an alias of ssh_config"
-    return None
-
-
-def _find_user_problem(value: str | None) -> str | None:
-    try:
-        if value is not None:
-            check_user(value)
-    except ValueError:
-        return "is not a valid user name"
-    return None
-
-
-def _path_here(value: str | None) -> str | None:
-    """Check a local path; `~` and ``${NAME}`` are expanded only when connecting to the box."""
-    try:
-        replace_tokens(value or "", {"%": "%", "d": ""})
-    except ValueError as error:
-        return f"cannot be expanded: {error}"
-    return None
-
-
-def _find_port_problem(value: int | None) -> str | None:
-    if value is None or 1 <= value <= 65535:
-        return None
-    return "is not a port between 1 and 65535"
-
-
-def _find_interval_problem(value: float) -> str | None:
-    if FASTEST_S <= value <= SLOWEST_S:
-        return None
-    return f"is not between {FASTEST_S:g} and {SLOWEST_S:g} seconds"
-
-
-def _find_price_problem(value: float | None) -> str | None:
-    # TOML has inf and nan.
-    if value is None or (math.isfinite(value) and value >= 0):
-        return None
-    return "is not a price per hour"
-
-
-def _find_currency_problem(value: str) -> str | None:
-    if re.fullmatch(r"[A-Z]{3}", value):
-        return None
-    return 'is not a currency such as "USD" or "CNY"'
-
-
-def _find_globs_problem(value: Sequence[str]) -> str | None:
-    for glob in value:
-        if not glob.startswith("/") or ".." in glob.split("/"):
-            return f"holds {glob!r}, which is not an absolute path on the box (nor a glob that begins with '/')"
-    return None
-
-
-def _find_ignored_problem(value: Sequence[str]) -> str | None:
-    # A pattern of nothing but wildcards: then a teardown would find nothing to lose.
-    whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
-    if whole is not None:
-        return f"has {whole!r}, which would ignore every result"
-    return _find_globs_problem([glob for glob in value if not glob.startswith(IGNORED_RULE)])
-
-
-def _find_tunnels_problem(value: Sequence[str]) -> str | None:
-    for text in value:
-        try:
-            # Parsed here only for its error, which then has file and line.
-            parse_tunnel(text)
-        except ValueError as error:
-            return f"cannot be used: {error}"
-    return None
-
-
-def _find_idle_problem(value: str | None) -> str | None:
-    try:
-        parse_idle_condition(value or "never")
-    except ValueError as error:
-        return f"cannot be used: {error}"
-    return None
-
-
-def _find_pattern_problem(value: str | None) -> str | None:
-    try:
-        re.compile(value or "")
-    except re.error as error:
-        return f"is not a regular expression: {error}"
-    return None
-
-
-def _find_variable_problem(value: str | None) -> str | None:
-    if value is None:
-        return None
-    # A secret that is pasted here would otherwise be printed as "variable … is not set".
-    if VARIABLE_NAME.fullmatch(value) and not no_variable(value):
-        return None
-    return f"must be the name of an environment variable; {ADVICE}"
-
-
-def _find_address_problem(value: str | None) -> str | None:
-    if value is None or re.match(r"https?://[^/@\s]+(?:/|$)", value):
-        return None
-    return "must be an http(s) address without user and password"
-
-
-def _find_file_problem(value: str | None) -> str | None:
-    if value is None or "://" not in value:
-        return None
-    return f"must be a file that contains the address, not the address itself; {ADVICE}"
-
-
-BOX: dict[str, Check] = {
-    "host": _find_host_problem,
-    "port": _find_port_problem,
-    "user": _find_user_problem,
-    "identity": _path_here,
-    "known_hosts": _path_here,
-    "ssh_config": _path_here,
-    "interval": _find_interval_problem,
-    "per_hour": _find_price_problem,
-    "currency": _find_currency_problem,
-    "pattern": _find_pattern_problem,
-    "results": _find_globs_problem,
-    "ignore": _find_ignored_problem,
-    "tunnels": _find_tunnels_problem,
-    "idle_if": _find_idle_problem,
-}
-
-
-SINK: dict[str, Check] = {
-    "url_env": _find_variable_problem,
-    "url_file": _find_file_problem,
-    "token_env": _find_variable_problem,
-}
-"""A sink's keys about secrets; `rgt_tui.health.delivery` checks the others."""
-
-
-def _find_via_problem(value: str | None) -> str | None:
-    if value is None or re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:/@+-]{0,252}", value):
-        return None
-    return "must be a host of ssh_config (Slurm) or a context of kubeconfig (Kubernetes)"
-
-
-PROVIDER: dict[str, Check] = {
-    "key_env": _find_variable_problem,
-    "base_url": _find_address_problem,
-    "via": _find_via_problem,
-}
-AGREED: dict[str, Check] = {"max_per_hour": _find_price_problem, "currency": _find_currency_problem}
 
 
 T = TypeVar("T")
@@ -588,8 +376,14 @@ def parse_fleet(path: Path, text: str) -> FleetConfig:
 def _not_toml(path: Path, words: str) -> str:
     found = re.search(r" \(at line (\d+), column (\d+)\)$", words)
     if found is None:
-        return f"{path} is not valid TOML: {words}"
-    return f"{path}:{found.group(1)}: not valid TOML: {words[: found.start()]} (column {found.group(2)})"
+        return translate("{path} is not valid TOML: {words}", path=path, words=words)
+    return translate(
+        "{path}:{line}: not valid TOML: {words} (column {column})",
+        path=path,
+        line=found.group(1),
+        words=words[: found.start()],
+        column=found.group(2),
+    )
 
 
 class _FleetFileReader:
@@ -602,7 +396,7 @@ class _FleetFileReader:
         # First of all: every later message may quote a value.
         for place, value in iterate_leaves(data):
             if looks_like_secret(value):
-                self._raise_error(place, ADVICE)
+                self._raise_error(place, translate(ADVICE))
         self._refuse_unknown_keys((), data, TOP)
         boxes = data.get("boxes", {})
         if isinstance(boxes, list):
@@ -610,7 +404,11 @@ class _FleetFileReader:
                 (box["name"] for box in boxes if isinstance(box, dict) and "name" in box), "NAME"
             )
             self._raise_error(
-                ("boxes",), f"is a list: write a table for each box, [boxes.{name}], not [[boxes]]"
+                ("boxes",),
+                translate(
+                    "is a list: write a table for each box, [boxes.{name}], not [[boxes]]",
+                    name=name,
+                ),
             )
         if not isinstance(boxes, dict) or not boxes:
             raise FleetFileError(
@@ -649,11 +447,12 @@ class _FleetFileReader:
                 if name not in boxes:
                     near = difflib.get_close_matches(name, boxes, 1)
                     if near:
-                        hint = f"; did you mean {near[0]!r}?"
+                        hint = translate("; did you mean {near!r}?", near=near[0])
                     else:
-                        hint = f"; there are: {', '.join(boxes)}"
+                        hint = translate("; there are: {names}", names=", ".join(boxes))
                     self._raise_error(
-                        ("sinks", place, "boxes", at), f"there is no box {name!r}{hint}"
+                        ("sinks", place, "boxes", at),
+                        translate("there is no box {name!r}{hint}", name=name, hint=hint),
                     )
         return found
 
@@ -664,7 +463,7 @@ class _FleetFileReader:
         """
         for key, value in table.items() if isinstance(table, dict) else ():
             if named_like_secret(key):
-                self._raise_error((*where, key), ADVICE)
+                self._raise_error((*where, key), translate(ADVICE))
             if key in SINK and isinstance(value, str):
                 wrong = SINK[key](value)
             else:
@@ -676,14 +475,14 @@ class _FleetFileReader:
         self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, Check]
     ) -> T:
         if not isinstance(table, dict):
-            self._raise_error(where, "must be a table")
+            self._raise_error(where, translate("must be a table"))
         self._refuse_unknown_keys(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
         return self._convert_checked(where, table, table, kind, values)
 
     def _read_defaults(self, table: Any) -> dict[str, Any]:
         where: KeyPath = ("defaults",)
         if not isinstance(table, dict):
-            self._raise_error(where, "must be a table")
+            self._raise_error(where, translate("must be a table"))
         self._refuse_unknown_keys(where, table, DEFAULT_KEYS)
         # With a name and a host, which only a box has, so that the rest is checked where it is
         # written.
@@ -695,11 +494,14 @@ class _FleetFileReader:
         if not NAME.fullmatch(name):
             self._raise_error(
                 ("boxes", name),
-                f"{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
+                translate(
+                    "{name!r} is not a valid box name; use letters, digits, '.', '_' and '-'",
+                    name=name,
+                ),
                 named=False,
             )
         if not isinstance(table, dict):
-            self._raise_error(where, "must be a table")
+            self._raise_error(where, translate("must be a table"))
         self._refuse_unknown_keys(where, table, BOX_KEYS)
         provider = table.get("provider")
         if isinstance(provider, dict):
@@ -714,7 +516,9 @@ class _FleetFileReader:
         if "host" not in table:
             self._raise_error(
                 where,
-                'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"',
+                translate(
+                    'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'
+                ),
             )
         spec = self._convert_checked(where, said, {**defaults, **table, "name": name}, BoxSpec, BOX)
         try:
@@ -734,17 +538,22 @@ class _FleetFileReader:
             if key in table:
                 self._raise_error(
                     (*where, key),
-                    "does not apply to a box that is reached with `kubectl`: remove it",
+                    translate("does not apply to a box that is reached with `kubectl`: remove it"),
                 )
         place = (*where, "kubectl")
         route = self._read_table(place, table["kubectl"], KubectlRoute, KUBECTL_CHECKS)
         # Two of them could name different pods.
         given = [key for key in ("pod", "selector", "job") if getattr(route, key) is not None]
         if len(given) != 1:
-            what = " and ".join(f"`{key}`" for key in given) or "none of them"
-            self._raise_error(place, f"needs one of `pod`, `selector` and `job`; it has {what}")
+            what = " and ".join(f"`{key}`" for key in given) or translate("none of them")
+            self._raise_error(
+                place,
+                translate("needs one of `pod`, `selector` and `job`; it has {what}", what=what),
+            )
         if route.image is not None and route.job is None:
-            self._raise_error((*place, "image"), "needs `job`: the Job that rgt creates with it")
+            self._raise_error(
+                (*place, "image"), translate("needs `job`: the Job that rgt creates with it")
+            )
         more = implied_pod_keys(route, table)
         return {**table, **more}
 
@@ -777,14 +586,26 @@ class _FleetFileReader:
             place = (*where, key)
             if key not in known:
                 if named_like_secret(key):
-                    self._raise_error(place, f"unknown key {key!r}: {ADVICE}", named=False)
+                    self._raise_error(
+                        place,
+                        translate(
+                            "unknown key {key!r}: {advice}", key=key, advice=translate(ADVICE)
+                        ),
+                        named=False,
+                    )
                 near = difflib.get_close_matches(key, known, 1)
                 if near:
-                    hint = f"; did you mean {near[0]!r}?"
+                    hint = translate("; did you mean {near!r}?", near=near[0])
                 else:
-                    hint = f"; known are: {', '.join(known)}"
-                inside = _spell_path(where) or "the file"
-                self._raise_error(place, f"unknown key {key!r} in {inside}{hint}", named=False)
+                    hint = translate("; known are: {names}", names=", ".join(known))
+                inside = _spell_path(where) or translate("the file")
+                self._raise_error(
+                    place,
+                    translate(
+                        "unknown key {key!r} in {inside}{hint}", key=key, inside=inside, hint=hint
+                    ),
+                    named=False,
+                )
 
     def _one_machine_each(self, specs: Sequence[BoxSpec]) -> None:
         """Refuse two boxes with the same machine: a call for one would hit the other."""
@@ -797,15 +618,25 @@ class _FleetFileReader:
             if platform != spec.profile and ref.kind not in OVER:
                 self._raise_error(
                     ("boxes", spec.name, "provider", "kind"),
-                    f"is {ref.kind!r}, but the box's profile is {spec.profile!r}: what survives and its price would "
-                    f'be wrong; set profile = "{platform}", or remove the provider',
+                    translate(
+                        "is {kind!r}, but the box's profile is {profile!r}: what survives and "
+                        'its price would be wrong; set profile = "{platform}", or remove the '
+                        "provider",
+                        kind=ref.kind,
+                        profile=spec.profile,
+                        platform=platform,
+                    ),
                 )
             first = seen.setdefault((ref.kind, ref.account, ref.instance), spec.name)
             if first != spec.name:
                 self._raise_error(
                     ("boxes", spec.name, "provider", "instance"),
-                    f"{ref.instance!r} is also that of boxes.{first}, so the wrong machine could "
-                    "be stopped; correct one of them",
+                    translate(
+                        "{instance!r} is also that of boxes.{first}, so the wrong machine could "
+                        "be stopped; correct one of them",
+                        instance=ref.instance,
+                        first=first,
+                    ),
                 )
 
     def _find_duplicates(self, specs: Sequence[BoxSpec]) -> list[str]:
@@ -820,7 +651,14 @@ class _FleetFileReader:
             if first != spec.name:
                 line = self._line_of(("boxes", spec.name, "host"))
                 found.append(
-                    f"{self._path}:{line}: boxes.{spec.name} is the same host, port and user as boxes.{first}"
+                    translate(
+                        "{path}:{line}: boxes.{name} is the same host, port and user as "
+                        "boxes.{first}",
+                        path=self._path,
+                        line=line,
+                        name=spec.name,
+                        first=first,
+                    )
                 )
         return found
 
@@ -876,11 +714,15 @@ def _translate_types(words: str) -> str:
     if found is None:
         missing = re.fullmatch(r"Object missing required field `([^`]*)`", words)
         if missing:
-            return f"lacks `{missing.group(1)}`"
+            return translate("lacks `{key}`", key=missing.group(1))
         return words
-    wanted = " or ".join(
-        _KINDS.get(kind.strip(), kind)
+    wanted = translate(" or ").join(
+        translate(_KINDS.get(kind.strip(), kind))
         for kind in found.group(1).split("|")
         if kind.strip() != "null"
     )
-    return f"must be {wanted}, not {_KINDS.get(found.group(2), found.group(2))}"
+    return translate(
+        "must be {wanted}, not {found}",
+        wanted=wanted,
+        found=translate(_KINDS.get(found.group(2), found.group(2))),
+    )

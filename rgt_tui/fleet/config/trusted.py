@@ -133,17 +133,21 @@ def build_entry(
 def describe_difference(known: TrustedEntry | None, now: TrustedEntry) -> str | None:
     """Return how a file differs from its trusted version, as text; None = it does not."""
     if known is None:
-        return "is not trusted"
+        return translate("is not trusted")
     if known.file.sha256 != now.file.sha256:
         acting = _acting_changes(known.file.text, now.file.text)
         if acting is None:
-            return "has changed since it was trusted"
+            return translate("has changed since it was trusted")
         if acting:
-            return f"has changed since it was trusted ({', '.join(acting[:4])}{', …' * (len(acting) > 4)})"
+            return translate(
+                "has changed since it was trusted ({acting}{more})",
+                acting=", ".join(acting[:4]),
+                more=", …" * (len(acting) > 4),
+            )
     for path, seen in now.beside.items():
         # "?" is no hash, so a file that was not named before always differs.
         if known.beside.get(path, SeenFile("?")).sha256 != seen.sha256:
-            return f"names {path}, which has changed since it was trusted"
+            return translate("names {path}, which has changed since it was trusted", path=path)
     return None
 
 
@@ -160,7 +164,7 @@ def _acting_changes(before: str, now: str) -> list[str] | None:
         was = known.get(spec.name)
         # A new box is a new host to log in to.
         if was is None:
-            changes.append(f"boxes.{spec.name} is new")
+            changes.append(translate("boxes.{name} is new", name=spec.name))
         else:
             changes += [
                 f"boxes.{spec.name}.{key}"
@@ -215,7 +219,7 @@ def apply_trust(
     source: FleetFileSource, config: FleetConfig, env: Mapping[str, str]
 ) -> FleetConfig:
     """Return what applies of a fleet file in the working tree: all if trusted, otherwise little."""
-    advice = f"review and trust it: rgt trust {shlex.quote(str(source.path))}"
+    advice = translate("review and trust it: rgt trust {path}", path=shlex.quote(str(source.path)))
     try:
         why = describe_difference(
             read_book(default_path(env)).files.get(str(source.real)),
@@ -303,38 +307,49 @@ def list_local_actions(config: FleetConfig) -> tuple[str, ...]:
             found.setdefault(line, []).append(spec.name)
     lines = [f"{line} ({', '.join(names)})" for line, names in found.items()]
     if config.alerts.kinds:
-        lines.append(f"sets the limits of these alerts: {', '.join(config.alerts.kinds)}")
+        lines.append(
+            translate(
+                "sets the limits of these alerts: {kinds}", kinds=", ".join(config.alerts.kinds)
+            )
+        )
     return (*lines, *(_describe_sink_action(sink) for sink in config.alerts.sinks))
 
 
 def _iterate_box_actions(spec: BoxSpec) -> Iterator[str]:
     if spec.ssh_config not in (None, NO_FILE):
-        yield f"uses the ssh_config {spec.ssh_config}, which may run programs"
+        yield translate(
+            "uses the ssh_config {ssh_config}, which may run programs", ssh_config=spec.ssh_config
+        )
     if spec.identity is not None:
-        yield f"logs in with the key {spec.identity}"
+        yield translate("logs in with the key {identity}", identity=spec.identity)
     if spec.known_hosts is not None:
-        yield f"trusts the host keys in {spec.known_hosts}"
+        yield translate("trusts the host keys in {known_hosts}", known_hosts=spec.known_hosts)
     if spec.python is not None and spec.python != NO_AGENT:
-        yield f"runs {spec.python} on the box"
+        yield translate("runs {python} on the box", python=spec.python)
     if spec.provider is not None:
         ref = spec.provider
         if ref.key_env:
             key = f"${ref.key_env}"
         else:
-            key = "your key"
-        yield f"sends {key} to {ref.base_url or ref.kind}, and can stop the instance {ref.instance}"
+            key = translate("your key")
+        yield translate(
+            "sends {key} to {base_url}, and can stop the instance {instance}",
+            key=key,
+            base_url=ref.base_url or ref.kind,
+            instance=ref.instance,
+        )
 
 
 def _describe_sink_action(sink: SinkSettings) -> str:
     if sink.kind == "command":
-        return f"runs {shlex.join(sink.argv)} at an alert"
+        return translate("runs {argv} at an alert", argv=shlex.join(sink.argv))
     if sink.url_env is None and sink.url_file is None:
-        return f"sends alerts by {sink.kind}"
+        return translate("sends alerts by {kind}", kind=sink.kind)
     where = f"${sink.url_env}" if sink.url_env else sink.url_file
     token = ""
     if sink.token_env:
-        token = f", with ${sink.token_env}"
-    return f"sends alerts to the address in {where}{token}"
+        token = translate(", with ${name}", name=sink.token_env)
+    return translate("sends alerts to the address in {where}{token}", where=where, token=token)
 
 
 def _list_named_files(

@@ -18,7 +18,7 @@ from rgt_tui import files
 from rgt_tui.fleet.errands import connected_agent, platform_settings
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, FrozenStruct, Profile
+from rgt_tui.model import BoxSpec, FrozenStruct, Profile, how_many
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
 from rgt_tui.profiles import load_profile, pct, size
 from rgt_tui.ssh import (
@@ -266,7 +266,7 @@ async def measure_box(
     raise CommandFailed(
         translate(
             "the agent's answer cannot be used: {words}",
-            words=done.words[:200] or "it said nothing",
+            words=done.words[:200] or translate("it said nothing"),
         )
     )
 
@@ -308,25 +308,32 @@ def _judge_gpus(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     if names:
         text = f"{len(names)} × {', '.join(dict.fromkeys(names))}"
     else:
-        text = "no GPU"
+        text = translate("no GPU")
     text += f" ({found.gpu_error})" if found.gpu_error else ""
     if expected.gpu is None:
         wanted = ""
     else:
-        wanted = f", requested {expected.count or 1} × {expected.gpu}"
+        wanted = translate(
+            ", requested {count} × {gpu}", count=expected.count or 1, gpu=expected.gpu
+        )
     # A broken card is reported before a wrong one: both mean another machine.
     broken = [f"{gpu.name}: {gpu.error}" for gpu in found.gpus if gpu.error]
-    end = "not as requested: destroy it, and rent another"
+    end = translate("not as requested: destroy it, and rent another")
     if broken:
         return CheckRow(
-            "gpu", RowVerdict.REFUSE, f"{text}; {'; '.join(broken)}", "destroy it, and rent another"
+            "gpu",
+            RowVerdict.REFUSE,
+            f"{text}; {'; '.join(broken)}",
+            translate("destroy it, and rent another"),
         )
     if describe_gpu_mismatch(
         expected.gpu, expected.count, [(gpu.name or "unnamed", gpu.total) for gpu in found.gpus]
     ):
         return CheckRow("gpu", RowVerdict.REFUSE, f"{text}{wanted}", end)
     if not names:
-        return CheckRow("gpu", RowVerdict.OK, f"{text}; none was requested", "")
+        return CheckRow(
+            "gpu", RowVerdict.OK, translate("{words}; none was requested", words=text), ""
+        )
     return CheckRow("gpu", RowVerdict.OK, f"{text}{wanted}")
 
 
@@ -334,17 +341,21 @@ def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
     torch, cards = found.torch, len(found.gpus)
     # A box without a GPU, if none was asked for, has nothing to prove here.
     wanted = bool(cards) or expected.gpu is not None
-    host = "the driver lists the GPU, but CUDA does not work: destroy it, and rent another"
+    host = translate(
+        "the driver lists the GPU, but CUDA does not work: destroy it, and rent another"
+    )
     # Doubtful, not refused: a missing torch is the image's fault and not the machine's.
     if torch is None:
         if not wanted:
-            return CheckRow("cuda", RowVerdict.OK, "no GPU, and no Python with torch", "")
-        text = "no Python with torch was found, so it is unproven that the GPUs compute"
+            return CheckRow(
+                "cuda", RowVerdict.OK, translate("no GPU, and no Python with torch"), ""
+            )
+        text = translate("no Python with torch was found, so it is unproven that the GPUs compute")
         return CheckRow(
             "cuda",
             RowVerdict.DOUBTFUL,
             text,
-            "install torch, and check again before you pay for long",
+            translate("install torch, and check again before you pay for long"),
         )
     if torch.torch is None:
         if wanted:
@@ -355,16 +366,22 @@ def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
             "cuda",
             verdict,
             f"torch cannot be imported: {torch.error}",
-            "fix its installation, and check again",
+            translate("fix its installation, and check again"),
         )
     if not wanted:
         return CheckRow(
-            "cuda", RowVerdict.OK, f"torch {torch.torch}; there is no GPU to compute on", ""
+            "cuda",
+            RowVerdict.OK,
+            translate("torch {torch}; there is no GPU to compute on", torch=torch.torch),
+            "",
         )
     if torch.built_for is None:
-        advice = "install a torch that was built for CUDA, and check again"
+        advice = translate("install a torch that was built for CUDA, and check again")
         return CheckRow(
-            "cuda", RowVerdict.DOUBTFUL, f"torch {torch.torch} was built for the CPU alone", advice
+            "cuda",
+            RowVerdict.DOUBTFUL,
+            translate("torch {torch} was built for the CPU alone", torch=torch.torch),
+            advice,
         )
     broken = [f"GPU {one.device}: {one.error}" for one in torch.devices if one.error]
     # "not done" is the time limit, which proves nothing.
@@ -376,36 +393,51 @@ def _judge_cuda(found: BoxMeasurements, expected: ExpectedGpus) -> CheckRow:
         )
     # The driver may list cards on which CUDA cannot compute.
     if torch.count is not None and torch.count < max(cards, expected.count or 0):
-        text = f"torch {torch.torch} sees {torch.count} of {max(cards, expected.count or 0)} GPUs"
+        text = translate(
+            "torch {torch} sees {count} of {expected} GPUs",
+            torch=torch.torch,
+            count=torch.count,
+            expected=max(cards, expected.count or 0),
+        )
         return CheckRow("cuda", RowVerdict.REFUSE, text, host)
     if torch.error or torch.count is None or len(torch.devices) < torch.count:
-        text = f"torch {torch.torch}: {torch.error or 'not every GPU was tested'}"
+        text = f"torch {torch.torch}: {torch.error or translate('not every GPU was tested')}"
         return CheckRow(
             "cuda",
             RowVerdict.DOUBTFUL,
             text,
-            "check again; if it hangs again, destroy it, and rent another",
+            translate("check again; if it hangs again, destroy it, and rent another"),
         )
     return CheckRow(
         "cuda",
         RowVerdict.OK,
-        f"torch {torch.torch} computes on {torch.count} GPU{'s' * (torch.count != 1)}",
+        translate(
+            "torch {torch} computes on {gpus}",
+            torch=torch.torch,
+            gpus=how_many(torch.count, "GPU"),
+        ),
     )
 
 
 SPEEDS = (
-    ("gemm", "matrix products", "TFLOP/s", "tflops"),
-    ("pcie", "to the GPU", "GB/s", "to_gpu_gbs"),
+    ("gemm", "TFLOP/s", "tflops"),
+    ("pcie", "GB/s", "to_gpu_gbs"),
 )
-DISK_SPEEDS = (("disk-write", "written", "write_mbs"), ("disk-read", "read", "read_mbs"))
-"""Row id, text, unit and field of a measurement; the earlier checks have the same fields."""
+DISK_SPEEDS = (("disk-write", "write_mbs"), ("disk-read", "read_mbs"))
+"""Row id, unit and field of a measurement; the earlier checks have the same fields."""
+SPEED_NAMES = {
+    "gemm": "matrix products",
+    "pcie": "to the GPU",
+    "disk-write": "written",
+    "disk-read": "read",
+}
 
 
 def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> Iterator[CheckRow]:
     devices = [one for one in (found.torch.devices if found.torch else ()) if one.error is None]
     # A GPU slower than this share of the fastest one slows down all of them.
     uneven = 0.8
-    for id_, what, unit, field in SPEEDS:
+    for id_, unit, field in SPEEDS:
         known = [
             (value, one)
             for one in devices
@@ -419,11 +451,20 @@ def _judge_speeds(found: BoxMeasurements, earlier: Sequence[EarlierCheck]) -> It
         verdict, against = _compare_with_peers(
             slowest, _peer_values(earlier, field, card.name or ""), unit
         )
-        text = f"{what} {slowest:.1f} {unit}{f' at the slowest of {len(known)}' if len(known) > 1 else ''}{against}"
+        slow = ""
+        if len(known) > 1:
+            slow = translate(" at the slowest of {count}", count=len(known))
+        text = f"{translate(SPEED_NAMES[id_])} {slowest:.1f} {unit}{slow}{against}"
         # Within one machine, so that a first check without peers finds it, too.
         if verdict is RowVerdict.OK and slowest < uneven * fastest:
-            verdict, text = RowVerdict.DOUBTFUL, f"{text}; the fastest has {fastest:.1f}"
-        advice = "heat, a power cap, or a shared GPU: rgt shows them while it watches; otherwise rent another"
+            verdict, text = (
+                RowVerdict.DOUBTFUL,
+                translate("{words}; the fastest has {fastest:.1f}", words=text, fastest=fastest),
+            )
+        advice = translate(
+            "heat, a power cap, or a shared GPU: rgt shows them while it watches; "
+            "otherwise rent another"
+        )
         yield CheckRow(id_, verdict, text, "" if verdict is RowVerdict.OK else advice)
 
 
@@ -437,7 +478,7 @@ def _peer_values(
 def _compare_with_peers(value: float, peers: Sequence[float], unit: str) -> tuple[RowVerdict, str]:
     """Compare a speed with the median of earlier checks."""
     if not peers:
-        return RowVerdict.OK, "; the first of its kind that was checked"
+        return RowVerdict.OK, translate("; the first of its kind that was checked")
     # The median: one bad machine among the earlier ones does not lower the bar.
     median = statistics.median(peers)
     if median > 0:
@@ -450,7 +491,12 @@ def _compare_with_peers(value: float, peers: Sequence[float], unit: str) -> tupl
         verdict = RowVerdict.DOUBTFUL
     else:
         verdict = RowVerdict.OK
-    return verdict, f"; the median of {len(peers)} earlier is {median:.1f} {unit}"
+    return verdict, translate(
+        "; the median of {peers} earlier is {median:.1f} {unit}",
+        peers=len(peers),
+        median=median,
+        unit=unit,
+    )
 
 
 def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[CheckRow]:
@@ -459,11 +505,11 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
             "disk",
             RowVerdict.REFUSE,
             disk.error,
-            "name a data disk that can be written (`mounts`), or rent another",
+            translate("name a data disk that can be written (`mounts`), or rent another"),
         )
         return
     slow_disk_mbs = 20.0
-    for id_, what, field in DISK_SPEEDS:
+    for id_, field in DISK_SPEEDS:
         value = _finite_or_none(getattr(disk, field))
         if value is None:
             continue
@@ -475,8 +521,13 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
         if verdict is RowVerdict.OK:
             advice = ""
         else:
-            advice = "checkpoints and data will be slow; another directory may do better"
-        yield CheckRow(id_, verdict, f"{disk.dir}: {value:.0f} MB/s {what}{against}", advice)
+            advice = translate("checkpoints and data will be slow; another directory may do better")
+        yield CheckRow(
+            id_,
+            verdict,
+            f"{disk.dir}: {value:.0f} MB/s {translate(SPEED_NAMES[id_])}{against}",
+            advice,
+        )
     for id_, free, total in (
         ("space", disk.free, disk.total),
         ("inodes", disk.free_inodes, disk.inodes),
@@ -497,19 +548,19 @@ def _judge_disk(disk: DiskTrial, peers: Sequence[EarlierCheck]) -> Iterator[Chec
         yield CheckRow(
             id_,
             verdict,
-            f"{disk.dir}: {shown} free, {pct(used)} used",
-            "" if verdict is RowVerdict.OK else "free space, or choose a larger disk",
+            translate("{dir}: {shown} free, {pct} used", dir=disk.dir, shown=shown, pct=pct(used)),
+            "" if verdict is RowVerdict.OK else translate("free space, or choose a larger disk"),
         )
 
 
 def _judge_net(net: NetTrial) -> CheckRow:
     where = net.url.partition("://")[2].partition("/")[0] or net.url
-    advice = "rgt profiles names the platform's mirrors and proxy"
+    advice = translate("rgt profiles names the platform's mirrors and proxy")
     route = ""
     if net.proxy:
-        route = f", through the proxy {net.proxy}"
+        route = translate(", through the proxy {proxy}", proxy=net.proxy)
     if net.error is not None or net.first_byte_s is None:
-        trouble = net.error or "it has not answered in time"
+        trouble = net.error or translate("it has not answered in time")
         return CheckRow(f"network {where}", RowVerdict.DOUBTFUL, trouble + route, advice)
     speed = ""
     # Below 1 MiB the time is that of the connection, not of the data.
@@ -517,8 +568,14 @@ def _judge_net(net: NetTrial) -> CheckRow:
         speed = f", {net.mbs:.1f} MB/s"
     status = ""
     if net.status != 200:
-        status = f", status {net.status}"
-    text = f"first byte after {net.first_byte_s:.2f} s{speed}{status}{route}"
+        status = translate(", status {status}", status=net.status)
+    text = translate(
+        "first byte after {first_byte_s:.2f} s{speed}{status}{route}",
+        first_byte_s=net.first_byte_s,
+        speed=speed,
+        status=status,
+        route=route,
+    )
     slow = net.first_byte_s > SLOW_ANSWER_S or (bool(speed) and (net.mbs or 0.0) < SLOW_NET_MBS)
     return CheckRow(
         f"network {where}",

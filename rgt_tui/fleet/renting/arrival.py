@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
+from rgt_tui.language import translate
 from rgt_tui.model import (
     FrozenStruct,
     Lifecycle,
@@ -22,7 +23,7 @@ from rgt_tui.providers import Instance, Market, ProviderError
 SSH_SECONDS = 600.0
 """A machine that does not answer by then is useless, but bills."""
 BANNER_SECONDS = 5.0
-LOST = {
+LOST_MACHINE = {
     Lifecycle.ERROR: "the platform calls it broken",
     Lifecycle.STOPPED: "the platform calls it stopped",
     Lifecycle.GONE: "the platform calls it gone",
@@ -65,21 +66,40 @@ def differences(offer: Offer, wish: RentalRequest, machine: Instance) -> tuple[s
         # Tolerated share by which a price may exceed the agreed one: platforms round hourly prices.
         rounding = 0.005
         if meter.currency != offer.currency:
-            found.append(f"it is billed in {meter.currency} ({now}), agreed: {offer.currency}")
+            found.append(
+                translate(
+                    "it is billed in {currency} ({now}), agreed: {agreed}",
+                    currency=meter.currency,
+                    now=now,
+                    agreed=offer.currency,
+                )
+            )
         elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + rounding):
-            found.append(f"it costs {now}, agreed: {then}")
+            found.append(translate("it costs {now}, agreed: {then}", now=now, then=then))
     if meter.spot is not None and meter.spot is not offer.spot:
         kinds = {True: "spot", False: "on-demand"}
-        found.append(f"it is billed as {kinds[meter.spot]}, agreed: {kinds[offer.spot]}")
+        found.append(
+            translate(
+                "it is billed as {kind}, agreed: {agreed}",
+                kind=kinds[meter.spot],
+                agreed=kinds[offer.spot],
+            )
+        )
     other = machine.gpu is not None and machine.gpu != offer.gpu
     if (
         machine.gpu is not None
         and other
         and not same_gpu(wish.gpu, machine.gpu, offer.gpu_memory_gb)
     ):
-        found.append(f"it has {machine.gpu}, agreed: {offer.gpu}")
+        found.append(translate("it has {gpu}, agreed: {agreed}", gpu=machine.gpu, agreed=offer.gpu))
     if machine.gpu_count is not None and machine.gpu_count != offer.gpu_count:
-        found.append(f"it has {how_many(machine.gpu_count, 'GPU')}, agreed: {offer.gpu_count}")
+        found.append(
+            translate(
+                "it has {gpus}, agreed: {agreed}",
+                gpus=how_many(machine.gpu_count, "GPU"),
+                agreed=offer.gpu_count,
+            )
+        )
     return tuple(found)
 
 
@@ -112,7 +132,7 @@ async def wait_for_ssh(
     """
     begun, waited, told = ticks(), 0.0, ""
     differs: tuple[str, ...] = ()
-    why = "the list does not show it yet"
+    why = translate("the list does not show it yet")
     every_seconds = 5.0
     while True:
         fresh = await _find_listed(market, machine.id, token)
@@ -129,7 +149,7 @@ async def wait_for_ssh(
             differs = new
             if machine.host is not None and await ssh_answers(machine.host, machine.port or 22):
                 return MachineArrival(machine=machine, reached=True, differs=differs)
-            if machine.meter.lifecycle in LOST and machine.meter.error is None:
+            if machine.meter.lifecycle in LOST_MACHINE and machine.meter.error is None:
                 return MachineArrival(machine=machine, reached=False, why=why, differs=differs)
         if why != told:
             told = why
@@ -139,7 +159,9 @@ async def wait_for_ssh(
             return MachineArrival(
                 machine=machine,
                 reached=False,
-                why=f"no SSH after {format_duration(passed)}: {why}",
+                why=translate(
+                    "no SSH after {duration}: {why}", duration=format_duration(passed), why=why
+                ),
                 differs=differs,
             )
         await sleep(every_seconds)
@@ -156,11 +178,16 @@ async def _find_listed(market: Market, instance: str, token: str) -> Instance | 
 
 def _describe_status(machine: Instance) -> str:
     status = machine.meter.native_status or machine.meter.lifecycle.value
-    if machine.meter.lifecycle in LOST:
-        return f"{LOST[machine.meter.lifecycle]} ({status})"
+    if machine.meter.lifecycle in LOST_MACHINE:
+        return f"{translate(LOST_MACHINE[machine.meter.lifecycle])} ({status})"
     if machine.host is None:
-        return f"{status}, no SSH address yet"
-    return f"{status}, {machine.host}:{machine.port or 22} does not answer yet"
+        return translate("{status}, no SSH address yet", status=status)
+    return translate(
+        "{status}, {host}:{port} does not answer yet",
+        status=status,
+        host=machine.host,
+        port=machine.port or 22,
+    )
 
 
 async def ssh_answers(host: str, port: int) -> bool:

@@ -171,7 +171,7 @@ async def wait_for_machine(
             # The same error is said once, not every five seconds.
             if str(error) != trouble:
                 trouble = str(error)
-                say(f"the list cannot be read: {trouble}")
+                say(translate("the list cannot be read: {trouble}", trouble=trouble))
         # The pauses count as well: a clock that does not advance must not cause an endless search.
         passed = max(waited, ticks() - begun)
         if found or passed >= seconds:
@@ -325,7 +325,8 @@ class MachineRental:
             call = market.describe_creation(offer, wish, token)
         except ProviderError as error:
             return CreationResult(
-                outcome=CreationOutcome.REFUSED, reasons=(f"{error}. Nothing was sent.",)
+                outcome=CreationOutcome.REFUSED,
+                reasons=(translate("{error}. Nothing was sent.", error=error),),
             )
         ref = candidate.ref
         rent = CreationRecord(
@@ -348,7 +349,8 @@ class MachineRental:
             await creation.record_state(ActionState.SENT, call)
         except (AuditFailed, JournalFailed) as error:
             return CreationResult(
-                outcome=CreationOutcome.REFUSED, reasons=(f"{error}. Nothing was sent.",)
+                outcome=CreationOutcome.REFUSED,
+                reasons=(translate("{error}. Nothing was sent.", error=error),),
             )
         return await self._send_creation(creation, market, offer, wish, verdict, say)
 
@@ -388,7 +390,11 @@ class MachineRental:
                 else:
                     state = ActionState.REFUSED
                 await self._record_step(
-                    creation, state, box, token, f"nothing was created: {error}"
+                    creation,
+                    state,
+                    box,
+                    token,
+                    translate("nothing was created: {error}", error=error),
                 )
                 return CreationResult(outcome=CreationOutcome.NOTHING, reasons=(str(error),))
             return await self._find_lost_machine(creation, market, box, token, str(error), say)
@@ -397,7 +403,12 @@ class MachineRental:
                 creation, market, box, token, f"{type(error).__name__}: {error}", say
             )
         await self._record_step(
-            creation, ActionState.ANSWERED, box, token, f"{made.id} was made", machine=made.id
+            creation,
+            ActionState.ANSWERED,
+            box,
+            token,
+            translate("{id} was made", id=made.id),
+            machine=made.id,
         )
         return CreationResult(outcome=CreationOutcome.RENTED, machine=made)
 
@@ -406,10 +417,21 @@ class MachineRental:
     ) -> CreationResult:
         """Search for the machine of a call whose answer proves nothing."""
         await self._record_step(
-            creation, ActionState.UNKNOWN, box, token, f"sent, but not acknowledged: {why}"
+            creation,
+            ActionState.UNKNOWN,
+            box,
+            token,
+            translate("sent, but not acknowledged: {why}", why=why),
         )
         length = f"{self._find_seconds / 60:.0f} min"
-        say(f"sent, but not acknowledged ({why}): searching the list for {token}, for {length}")
+        say(
+            translate(
+                "sent, but not acknowledged ({why}): searching the list for {token}, for {length}",
+                why=why,
+                token=token,
+                length=length,
+            )
+        )
         return await self.find_machine(
             creation, market, box, token, seconds=self._find_seconds, say=say
         )
@@ -438,20 +460,28 @@ class MachineRental:
                 ActionState.CONFIRMED,
                 box,
                 token,
-                f"{machine.id} is in the list",
+                translate("{id} is in the list", id=machine.id),
                 machine=machine.id,
             )
             return CreationResult(outcome=CreationOutcome.RENTED, machine=machine)
         if found:
             # More than one, although one call was sent: a person decides which of them to destroy.
             ids = ", ".join(one.id for one in found)
-            why = f"{len(found)} machines have the token {token} and are billed: {ids}; destroy all but one"
+            why = translate(
+                "{found} machines have the token {token} and are billed: {ids}; destroy "
+                "all but one",
+                found=len(found),
+                token=token,
+                ids=ids,
+            )
         else:
             # UNKNOWN, not NOTHING: a machine that appears in an hour would otherwise belong to no
             # box.
-            why = (
-                f"no machine has the token {token} yet, but lists lag. Check the console; rgt "
-                "keeps searching while it runs, and rents nothing more there until then"
+            why = translate(
+                "no machine has the token {token} yet, but lists lag. Check the console; "
+                "rgt keeps searching while it runs, and rents nothing more there until "
+                "then",
+                token=token,
             )
         return CreationResult(outcome=CreationOutcome.UNKNOWN, reasons=(why,))
 
@@ -463,7 +493,7 @@ class MachineRental:
             creation.earlier.last.state if creation.earlier is not None else creation.action.state
         )
         if last is not ActionState.CONFIRMED:
-            text = f"{machine.id} is in the list"
+            text = translate("{id} is in the list", id=machine.id)
             await self._record_step(
                 creation, ActionState.CONFIRMED, box, token, text, machine=machine.id
             )
@@ -473,7 +503,12 @@ class MachineRental:
     ) -> None:
         """Record that the fleet file contains the machine: the creation is closed."""
         await self._record_step(
-            creation, ActionState.LISTED, box, token, f"{machine} is in {where}", machine=machine
+            creation,
+            ActionState.LISTED,
+            box,
+            token,
+            translate("{machine} is in {where}", machine=machine, where=where),
+            machine=machine,
         )
 
     async def record_nothing_made(

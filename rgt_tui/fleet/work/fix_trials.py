@@ -152,9 +152,11 @@ class FixTrials:
         objection = find_removal_objection(self._read_state(), trial.path)
         # The path's own word, so that no one removes by habit.
         if typed != trial.last_word:
-            objection = f"type {trial.last_word} to remove it"
+            objection = translate("type {last_word} to remove it", last_word=trial.last_word)
         if objection or preview.refused or preview.removed:
-            raise FixRefused("; ".join((*preview.refused, objection or "it is already removed")))
+            raise FixRefused(
+                "; ".join((*preview.refused, objection or translate("it is already removed")))
+            )
         amount = f"{how_many(preview.inodes, 'inode')}, {size(preview.bytes)}"
         self._write_audit(AuditEvent.REQUESTED, f"remove {trial.path}: {amount}", preview, typed)
         try:
@@ -162,7 +164,12 @@ class FixTrials:
             done = await self._query_removal(trial.path, "--remove", preview.digest)
         except Exception as error:
             self._write_audit(AuditEvent.ANSWER, f"{trial.path}: unknown, {error}", preview)
-            self._publish(f"unknown how much of {trial.path} was removed: {error}", "error")
+            self._publish(
+                translate(
+                    "unknown how much of {path} was removed: {error}", path=trial.path, error=error
+                ),
+                "error",
+            )
             raise
         if done.refused:
             self._write_audit(
@@ -174,7 +181,7 @@ class FixTrials:
             self._publish(f"removed {trial.path} ({amount})", "info")
         else:
             self._write_audit(AuditEvent.ANSWER, f"{trial.path}: {'; '.join(done.failed)}", preview)
-            self._publish(f"{trial.path} was removed only in part", "warn")
+            self._publish(translate("{path} was removed only in part", path=trial.path), "warn")
         return done
 
     async def _query_removal(self, path: str, *options: str) -> RemovalPreview:

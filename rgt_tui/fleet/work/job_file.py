@@ -206,9 +206,9 @@ def _refuse_unknown_keys(path: Path, body: dict[str, Any], kind: Any, above: str
         where = f"{above}{clean_text(key)}"
         if key not in fields:
             near = difflib.get_close_matches(key, fields, 1)
-            hint = f"known keys: {', '.join(fields)}"
+            hint = translate("known keys: {fields}", fields=", ".join(fields))
             if near:
-                hint = f"did you mean {near[0]}?"
+                hint = translate("did you mean {near}?", near=near[0])
             raise JobFileError(
                 translate("{path}: {where}: unknown key; {hint}", path=path, where=where, hint=hint)
             )
@@ -223,28 +223,36 @@ def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
         JobFileError: A value is wrong.
     """
     problems: list[tuple[bool, str, str]] = [
-        (not any(word.strip() for word in job.command_words), "run", "write the command"),
+        (
+            not any(word.strip() for word in job.command_words),
+            "run",
+            translate("write the command"),
+        ),
         (
             job.name != "" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job.name),
             "name",
-            "use letters, digits, '.', '_' and '-'",
+            translate("use letters, digits, '.', '_' and '-'"),
         ),
     ]
     if job.resources is not None:
         gpu, disk = job.resources.gpu, job.resources.disk
         parsed = read_gpu_name(gpu.wish_text)
         problems += [
-            (not (parsed.words or parsed.memory_gb), "resources.gpu", "name a model or a memory"),
+            (
+                not (parsed.words or parsed.memory_gb),
+                "resources.gpu",
+                translate("name a model or a memory"),
+            ),
             (not 1 <= gpu.count <= 64, "resources.gpu.count", "1 to 64"),
             (
                 gpu.memory != "" and not re.fullmatch(r"\d{1,4} ?GB\+?", gpu.memory, re.IGNORECASE),
                 "resources.gpu.memory",
-                "write it as 24GB+ (at least) or 24GB",
+                translate("write it as 24GB+ (at least) or 24GB"),
             ),
             (
                 disk != "" and not _SIZE.fullmatch(disk),
                 "resources.disk",
-                "write it as 100GB or 2TB",
+                translate("write it as 100GB or 2TB"),
             ),
         ]
     for wrong, key, hint in problems:
@@ -283,7 +291,7 @@ def judge_cards(
         cards: Name and bytes of memory (None = unknown) of each card of the box.
     """
     if not cards:
-        return CardVerdict.UNKNOWN, "no card of it can be read"
+        return CardVerdict.UNKNOWN, translate("no card of it can be read")
     mismatch = describe_gpu_mismatch(gpu.wish_text, gpu.count, cards)
     if mismatch is None:
         return CardVerdict.FITS, f"{len(cards)} × {cards[0][0]}"
@@ -299,7 +307,14 @@ def judge_cards(
     least = gpu.least_memory_gb
     # One unknown card is enough: the smallest decides.
     if least is None or len(known) < len(cards):
-        return CardVerdict.UNKNOWN, f"{mismatch}, and which has more memory is unknown"
+        return CardVerdict.UNKNOWN, translate(
+            "{mismatch}, and which has more memory is unknown", mismatch=mismatch
+        )
     if min(known) < least * (1 - MEMORY_TOLERANCE):
-        return CardVerdict.SMALLER, f"{mismatch}; {min(known):g} GB are less than {least:g} GB"
-    return CardVerdict.OTHER, f"{mismatch}; its memory is enough"
+        return CardVerdict.SMALLER, translate(
+            "{mismatch}; {most:g} GB are less than {least:g} GB",
+            mismatch=mismatch,
+            most=min(known),
+            least=least,
+        )
+    return CardVerdict.OTHER, translate("{mismatch}; its memory is enough", mismatch=mismatch)

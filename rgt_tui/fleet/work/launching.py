@@ -15,7 +15,7 @@ from rgt_tui.fleet.errands import durable_dirs
 from rgt_tui.fleet.work.agent_answers import Row, row_count, row_text, row_texts, rows_of
 from rgt_tui.fleet.work.queue_split import same_job
 from rgt_tui.health import log_finding
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import BoxSpec, Finding, FrozenStruct, Profile, clean_text, how_many
 
 JOBS = "~/jobs"
@@ -28,7 +28,7 @@ DETACH = {
     "none": "auto",
 }
 """Launch method of a profile → ``detach`` of a job."""
-BY_HAND = {
+NO_DETACH = {
     "k8s-job": "there, work is a separate Job, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
     "kaggle-commit": "there only a committed notebook outlives the session",
 }
@@ -103,8 +103,8 @@ def job_for(
     overrides = profile.overrides
     is_in_pod = spec.kubectl is not None
     # Within a pod a process does outlive the login; the note says what it does not outlive.
-    if overrides.detach in BY_HAND and not is_in_pod:
-        raise CannotRun(f"{profile.name}: {BY_HAND[overrides.detach]}")
+    if overrides.detach in NO_DETACH and not is_in_pod:
+        raise CannotRun(f"{profile.name}: {translate(NO_DETACH[overrides.detach])}")
     command: dict[str, Any]
     if len(words) == 1:
         command = {"line": words[0]}
@@ -319,36 +319,54 @@ def _describe_job(row: Row) -> list[str]:
         return []
     if row.get("made"):
         lines = [
-            f"job    {folder}, in {row_text(row, 'workdir')}; $RGT_OUT is {row_text(row, 'out')}"
+            translate(
+                "job    {folder}, in {workdir}; $RGT_OUT is {out}",
+                folder=folder,
+                workdir=row_text(row, "workdir"),
+                out=row_text(row, "out"),
+            )
         ]
     elif row.get("same"):
-        lines = [f"job    {folder} already exists, with the same command"]
+        lines = [translate("job    {folder} already exists, with the same command", folder=folder)]
     else:
         if row.get("same_command"):
-            what = "other code"
+            what = translate("other code")
         else:
-            what = "another command"
+            what = translate("another command")
         lines = [
-            f"job    {folder} already exists, with {what}: choose another --name, or type --again for "
-            f"{posixpath.basename(folder)}-2; nothing was started"
+            translate(
+                "job    {folder} already exists, with {what}: choose another --name, or "
+                "type --again for {name}-2; nothing was started",
+                folder=folder,
+                what=what,
+                name=posixpath.basename(folder),
+            )
         ]
-    return lines + [f"note   {note}" for note in row_texts(row, "notes")]
+    return lines + [f"note   {show_recorded(note)}" for note in row_texts(row, "notes")]
 
 
 def _describe_smoke(row: Row) -> list[str]:
     if row.get("known") is None:
-        return ["smoke  left out"]
+        return [translate("smoke  left out")]
     if not row.get("known"):
-        return ["smoke  no smoke command: nothing tests this before it runs (--smoke CMD adds one)"]
+        return [
+            translate(
+                "smoke  no smoke command: nothing tests this before it runs (--smoke CMD adds one)"
+            )
+        ]
     if row.get("ok"):
         if row.get("before"):
-            return ["smoke  passed before"]
-        return [f"smoke  passed in {row_text(row, 'seconds')} s"]
+            return [translate("smoke  passed before")]
+        return [translate("smoke  passed in {seconds} s", seconds=row_text(row, "seconds"))]
     log = ""
     if row.get("log"):
-        log = f"; its log is {row_text(row, 'log')}"
+        log = translate("; its log is {log}", log=row_text(row, "log"))
     return [
-        f"smoke  FAILED: {row_text(row, 'reason')}; nothing was started{log}",
+        translate(
+            "smoke  FAILED: {reason}; nothing was started{log}",
+            reason=row_text(row, "reason"),
+            log=log,
+        ),
         *_format_tail(row),
     ]
 
@@ -357,64 +375,94 @@ def _describe_check(row: Row) -> list[str]:
     problems, notes = row_texts(row, "problems"), row_texts(row, "notes")
     if problems:
         return [f"check  {line}" for line in problems]
-    lines = [f"check  {how_many(row_count(row, 'cells'), 'cell')}, nothing wrong"]
-    return lines + [f"note   {line}" for line in notes]
+    lines = [
+        translate("check  {cells}, nothing wrong", cells=how_many(row_count(row, "cells"), "cell"))
+    ]
+    return lines + [f"note   {show_recorded(line)}" for line in notes]
 
 
 def _describe_start(row: Row) -> list[str]:
     how, session = row_text(row, "how"), row_text(row, "session")
     if how == "slurm":
-        return [f"start  Slurm job {session}"]
+        return [translate("start  Slurm job {session}", session=session)]
     if how == "tmux":
-        return [f"start  tmux session {session}, pid {row_text(row, 'pid')}"]
+        return [
+            translate(
+                "start  tmux session {session}, pid {pid}",
+                session=session,
+                pid=row_text(row, "pid"),
+            )
+        ]
     if how == "setsid":
-        return [f"start  pid {row_text(row, 'pid')} in its own session"]
+        return [translate("start  pid {pid} in its own session", pid=row_text(row, "pid"))]
     return [f"start  {how}"]
 
 
 def _describe_unstarted(row: Row) -> list[str]:
-    return ["start  nothing: it was started before; this is its state"]
+    return [translate("start  nothing: it was started before; this is its state")]
 
 
 def _describe_beginning(row: Row) -> list[str]:
     verdict, seconds, step = row_text(row, "verdict"), row_text(row, "seconds"), row.get("step")
     name = row_text(row, "cell")
     if row.get("first") is not None:
-        first = [f"       first line: {row_text(row, 'first')}"]
+        first = [translate("       first line: {line}", line=row_text(row, "first"))]
     else:
         first = []
     if verdict == "queued":
-        return [f"QUEUED it waits in Slurm's queue ({', '.join(row_texts(row, 'slurm'))})"]
+        return [
+            translate(
+                "QUEUED it waits in Slurm's queue ({reasons})",
+                reasons=", ".join(row_texts(row, "slurm")),
+            )
+        ]
     if verdict == "alive":
         if step is None:
-            came = "no step yet"
+            came = translate("no step yet")
         elif isinstance(step, int | float):
-            came = f"step {step:g}"
+            came = translate("step {step:g}", step=step)
         else:
             came = "?"
         if step is not None:
             more = ""
         else:
-            more = ": it may still load, buffer its output, or log none"
+            more = translate(": it may still load, buffer its output, or log none")
         return [
-            f"ALIVE  {name} after {seconds} s: {came}{more}",
-            *(first or ["       it has printed nothing yet"]),
+            translate(
+                "ALIVE  {name} after {seconds} s: {came}{more}",
+                name=name,
+                seconds=seconds,
+                came=came,
+                more=more,
+            ),
+            *(first or [translate("       it has printed nothing yet")]),
             *_describe_resume(row),
         ]
     if verdict == "done":
-        done = [f"DONE   {name}" if name else "DONE   every cell of this queue is done", *first]
+        done = [
+            f"DONE   {name}" if name else translate("DONE   every cell of this queue is done"),
+            *first,
+        ]
         return done + _describe_resume(row)
     if verdict == "not-started":
         return [
-            f"DIED   no cell was started: {row_text(row, 'reason') or 'the runner ended at once'}"
+            translate(
+                "DIED   no cell was started: {reason}",
+                reason=row_text(row, "reason") or translate("the runner ended at once"),
+            )
         ]
     if verdict == "trouble":
         return [
-            f"DIED?  {name} is still alive, and its log ends in a traceback",
+            translate("DIED?  {name} is still alive, and its log ends in a traceback", name=name),
             *_format_tail(row),
         ]
     return [
-        f"DIED   {name}: {row_text(row, 'reason') or verdict}; its log is {row_text(row, 'log')}",
+        translate(
+            "DIED   {name}: {reason}; its log is {log}",
+            name=name,
+            reason=row_text(row, "reason") or verdict,
+            log=row_text(row, "log"),
+        ),
         *_format_tail(row),
     ]
 

@@ -301,9 +301,12 @@ class KubernetesJob:
             # Only a colon after the last slash begins a tag: a registry may have a port.
             repository = re.sub(r":[^/:]*$", "", image.partition("@")[0])
             return f"{repository}@{digests.pop()}"
-        seen = "no pod of the namespace runs it, so kubectl cannot resolve it"
+        seen = translate("no pod of the namespace runs it, so kubectl cannot resolve it")
         if digests:
-            seen = f"the pods of the namespace run {len(digests)} different images of that name"
+            seen = translate(
+                "the pods of the namespace run {digests} different images of that name",
+                digests=len(digests),
+            )
         raise CannotRun(
             translate(
                 "boxes.{name}.kubectl.image: {image} is a tag, which may name another image later; "

@@ -176,11 +176,11 @@ def split_queue(
     def estimate_cost(line: QueueLine, box: str) -> tuple[float, str]:
         for how, like in (
             (
-                "this config there",
+                translate("this config there"),
                 [one for one in seen if one.name == line.name and one.box == box],
             ),
-            ("this config elsewhere", [one for one in seen if one.name == line.name]),
-            ("its task", [one for one in seen if one.task == line.task]),
+            (translate("this config elsewhere"), [one for one in seen if one.name == line.name]),
+            (translate("its task"), [one for one in seen if one.task == line.task]),
         ):
             if like:
                 per = [
@@ -235,17 +235,23 @@ def _list_notes(
     boxes: Sequence[str],
 ) -> list[str]:
     if not measured:
-        return ["split evenly: no finished cell, so no cost per cell"]
+        return [translate("split evenly: no finished cell, so no cost per cell")]
     by = ", ".join(f"{count} by {how}" for how, count in counted.items() if how != "nothing")
     guessed = counted.get("nothing", 0)
-    notes = [f"cost: {by}" if by else "cost: no cell of its config or task has finished"]
+    notes = [f"cost: {by}" if by else translate("cost: no cell of its config or task has finished")]
     if guessed:
-        notes.append(f"{how_many(guessed, 'cell')} of unknown cost counted as the usual one")
+        notes.append(
+            translate(
+                "{cells} of unknown cost counted as the usual one", cells=how_many(guessed, "cell")
+            )
+        )
     if len(boxes) > 1:
         speeds = ", ".join(f"{box} {value:.0f} TFLOP/s" for box, value in rated.items())
         note = f"speed: {speeds}"
         if equal:
-            note = "GPU speed of some boxes is unknown: assumed equal (rgt check-box measures it)"
+            note = translate(
+                "GPU speed of some boxes is unknown: assumed equal (rgt check-box measures it)"
+            )
         notes.append(note)
     return notes
 
@@ -253,7 +259,11 @@ def _list_notes(
 def describe_share(share: BoxShare) -> str:
     """Return a share as one line."""
     names = ", ".join(line.name for line in share.lines) or "nothing"
-    return names + (f"; done in about {format_duration(share.seconds)}" if share.seconds else "")
+    return names + (
+        translate("; done in about {duration}", duration=format_duration(share.seconds))
+        if share.seconds
+        else ""
+    )
 
 
 # Compares the cells of a queue on several boxes with their results, and moves cells between boxes.
@@ -313,7 +323,7 @@ def _build_entry(name: str, copies: Sequence[tuple[QueuePart, Row]]) -> CellEntr
                 name=name,
                 boxes=boxes,
                 status="duplicate",
-                why=f"complete on {', '.join(p.box for p in good)}",
+                why=translate("complete on {box}", box=", ".join(p.box for p in good)),
             )
         return _build_duplicate_entry(name, boxes, copies, good[0])
     if len(copies) > 1:
@@ -323,7 +333,9 @@ def _build_entry(name: str, copies: Sequence[tuple[QueuePart, Row]]) -> CellEntr
     part, row = copies[0]
     status = row_text(row, "status", UNKNOWN)
     why = row_text(row, "reason") or (
-        f"{part.box} was not reached: {part.error}" if part.error else ""
+        translate("{box} was not reached: {error}", box=part.box, error=part.error)
+        if part.error
+        else ""
     )
     return CellEntry(
         name=name, boxes=boxes, status=status, why=why, command=_completing_command(part, name, row)
@@ -336,7 +348,7 @@ def _build_duplicate_entry(
     """Return the entry of a cell in several boxes' queues: only one box may run it."""
     busy = [part.box for part, _ in copies if part is not keeps and _at_work(part, name)]
     if busy:
-        why = f"runs on {', '.join(busy)} as well as on {keeps.box}"
+        why = translate("runs on {busy} as well as on {box}", busy=", ".join(busy), box=keeps.box)
         return CellEntry(name=name, boxes=boxes, status="duplicate", why=why)
     spare = [part for part, _ in copies if part is not keeps]
     words = [
@@ -345,7 +357,9 @@ def _build_duplicate_entry(
         # No command for a box that was not reached: it could not run there now.
         if not part.error
     ]
-    why = f"is in the queues of {', '.join(boxes)}; {keeps.box} keeps it"
+    why = translate(
+        "is in the queues of {boxes}; {box} keeps it", boxes=", ".join(boxes), box=keeps.box
+    )
     return CellEntry(
         name=name, boxes=boxes, status="duplicate", why=why, command=" && ".join(words)
     )
@@ -408,7 +422,10 @@ def handed_cells(path: Path) -> tuple[HandedCell, ...]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise OSError(
             errno.EINVAL,
-            f"is damaged ({error}); check which cells were handed over, and remove it",
+            translate(
+                "is damaged ({error}); check which cells were handed over, and remove it",
+                error=error,
+            ),
             str(path),
         ) from error
     return known.handed

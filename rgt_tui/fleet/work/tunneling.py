@@ -100,7 +100,13 @@ class BoxTunnels:
                 if error.errno in (errno.EADDRINUSE, errno.EACCES) and port:
                     continue
                 raise CannotListen(
-                    error.errno, f"cannot listen on {LOOPBACK}:{port}: {error.strerror}"
+                    error.errno,
+                    translate(
+                        "cannot listen on {loopback}:{port}: {strerror}",
+                        loopback=LOOPBACK,
+                        port=port,
+                        strerror=error.strerror,
+                    ),
                 ) from error
             self._servers.append(server)
             return int(server.sockets[0].getsockname()[1])
@@ -118,7 +124,12 @@ class BoxTunnels:
                 if wanted:
                     continue
                 raise CannotListen(
-                    error.errno, f"cannot listen on {LOOPBACK}: {error.strerror}"
+                    error.errno,
+                    translate(
+                        "cannot listen on {loopback}: {strerror}",
+                        loopback=LOOPBACK,
+                        strerror=error.strerror,
+                    ),
                 ) from error
             found = int(server.sockets[0].getsockname()[1])
             server.close()
@@ -151,7 +162,7 @@ class BoxTunnels:
                     if first:
                         up()
                     else:
-                        self._tell("connected again")
+                        self._tell(translate("connected again"))
                     first = False
                     # Only now: a box that refuses each login must not be asked ever faster.
                     backoff.reset()
@@ -164,7 +175,11 @@ class BoxTunnels:
                 if first:
                     raise
                 wait = backoff.next_wait_s()
-                self._tell(f"{error}; retrying in {wait:.0f} s, the ports stay")
+                self._tell(
+                    translate(
+                        "{error}; retrying in {wait:.0f} s, the ports stay", error=error, wait=wait
+                    )
+                )
             finally:
                 self._connection = None
             await asyncio.sleep(wait)
@@ -175,7 +190,13 @@ class BoxTunnels:
                 await connection.forward_socks(LOOPBACK, port)
             except OSError as error:
                 self._tell(
-                    f"{tunnel}: cannot listen on {LOOPBACK}:{port}: {error.strerror or error}"
+                    translate(
+                        "{tunnel}: cannot listen on {loopback}:{port}: {strerror}",
+                        tunnel=tunnel,
+                        loopback=LOOPBACK,
+                        port=port,
+                        strerror=error.strerror or error,
+                    )
                 )
 
     async def _forward_connection(
@@ -191,7 +212,13 @@ class BoxTunnels:
             there, back = await connection.open_connection(host, tunnel.port, encoding=None)
         except asyncssh.ChannelOpenError as error:
             # Once: a browser opens many connections, each with this error.
-            self._tell_once(f"{tunnel.remote_end}: {error.reason}: is anything listening there?")
+            self._tell_once(
+                translate(
+                    "{remote_end}: {reason}: is anything listening there?",
+                    remote_end=tunnel.remote_end,
+                    reason=error.reason,
+                )
+            )
             return
         except (asyncssh.Error, OSError):
             return

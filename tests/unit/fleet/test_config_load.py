@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, dump_fleet
-from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, no_variable, parse_fleet
+from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, parse_fleet
+from rgt_tui.fleet.config.value_checks import no_variable
 from rgt_tui.model import BoxSpec
 from tests.system.tree import ROOT
 

@@ -108,6 +108,7 @@ def test_an_adapter_raises_no_error_in_english_alone() -> None:
 IN_CHINESE = (
     "gate", "ui", "files.py", "cli/teardown", "cli/alert_commands.py", "fleet/billing_actions.py", "fleet/meters.py",
     "fleet/open_actions.py", "fleet/box_evidence.py", "fleet/pulls", "fleet/pushes", "fleet/history",
+    "fleet/attention.py", "fleet/autostop", "fleet/config", "fleet/renting", "fleet/work", "transfer",
     "health/moment_changes.py", "health/rows",
 )  # fmt: skip
 """Modules and packages in which every sentence for a person is in the catalogue."""
@@ -140,6 +141,15 @@ NOT_FOR_A_PERSON = {
     "was written while it was pulled": "kept in the report of the pull",
     "changed while it was pulled": "kept in the report of the pull",
     "02:30, yesterday": "forms that are typed",
+    "Object missing required field": "as msgspec says it",
+    "no key on line {v1}": "another error is shown in its place",
+    "a free port was refused": "for the developer",
+    "frozenset dict list": "names of classes",
+    "date datetime time": "names of classes",
+    "Partial Replicate": "names of classes",
+    "DTensorSpec": "names of classes",
+    "Size Tensor device": "names of classes",
+    "bytearray set": "names of classes",
 }
 """The beginning of a text that stays English, and why."""
 
