@@ -73,6 +73,17 @@ SYSTEM = ExclusionRule("files that the system writes")
 CONTAINERS = ExclusionRule("containers and images of Docker")
 HOME_FILES = ExclusionRule("start-up files and histories of shells")
 READ_ONLY = ExclusionRule("mounted read-only", proved=True)
+INPUTS = ExclusionRule("next to a training's log, and older than the training", hides=True)
+LARGEST_CODE = 1 << 20
+"""Bytes up to which such a file may be the training's code or settings."""
+_INPUT_WORDS = frozenset(
+    (
+        "data", "dataset", "datasets", "token", "tokens", "vocab", "corpus", "shard", "shards", "images", "image",
+        "img", "label", "labels", "annotations", "raw", "processed", "train", "training", "val", "valid",
+        "validation", "test", "x", "y", "set", "split", "part",
+    )
+)  # fmt: skip
+"""A file in a format of results is an input if its name has no other words."""
 
 TABLE = (
     RuleScope(UNLISTED, names=("site-packages", "dist-packages")),
@@ -270,6 +281,19 @@ def file_rule(path: str) -> ExclusionRule | None:
     if STANDARD_LIBRARY_FILE.fullmatch(path):
         return STANDARD_LIBRARY
     return None
+
+
+def is_input(name: str, size: int) -> bool:
+    """Return whether a file that is older than the training next to it is an input of the training.
+
+    Checkpoints and measurements may be an earlier training's. Small files may be code.
+    """
+    if size <= LARGEST_CODE:
+        return False
+    words = checkpoint_names.read_name(name.partition(".")[0]).words
+    is_data = bool(words) and words <= _INPUT_WORDS
+    is_log = name.endswith((".log", ".out", ".err"))
+    return is_data or not (is_log or looks_like_result(name))
 
 
 def looks_like_result(name: str) -> bool:

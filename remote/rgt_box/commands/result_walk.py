@@ -101,20 +101,25 @@ class FolderOwners:
         whole: Directory → owner of everything below it, unless a deeper claim applies.
         shared: Those that also hold other files, such as caches, so the rules apply to them.
         alone: Directory → owner of its direct files only.
+        begun: Such a directory → when the first training began that wrote there.
     """
 
     def __init__(self) -> None:
         self.whole: dict[bytes, str] = {}
         self.shared: set[bytes] = set()
         self.alone: dict[bytes, str] = {}
+        self.begun: dict[bytes, float] = {}
 
-    def claim_path(self, path: str, owner: str, *, shared: bool = False) -> None:
+    def claim_path(
+        self, path: str, owner: str, *, shared: bool = False, begun: float = 0.0
+    ) -> None:
         """Claim a directory with its subtree, or the directory of a file; the first claim wins.
 
         Args:
             path: Absolute.
             owner: Owner label, such as ``cell a`` or ``run b``.
             shared: It also holds other files: see `FolderOwners.shared`.
+            begun: Older files next to a file are inputs of its training; 0 = they are the owner's.
         """
         if not path.startswith("/") or "\0" in path:
             return
@@ -126,7 +131,9 @@ class FolderOwners:
                     self.shared.add(real)
                 self.whole.setdefault(real, owner)
         elif os.path.exists(real) and os.path.dirname(real) not in COMMON:
-            self.alone.setdefault(os.path.dirname(real), owner)
+            folder = os.path.dirname(real)
+            self.alone.setdefault(folder, owner)
+            self.begun[folder] = min(begun, self.begun.get(folder, begun))
 
     def is_claimed(self, path: str) -> bool:
         """Return whether a directory or one around it is claimed with its subtree."""
@@ -579,6 +586,8 @@ class ResultWalk:
         if any(path in listed for listed in level.listed):
             return result_rules.LISTED
         rule = result_rules.file_rule(self._rule_path(path)) or level.rule
+        if rule is None and not level.owner and self._is_input(level, name, seen):
+            return result_rules.INPUTS
         if rule is None and path in self.mounts.read_only:
             return result_rules.READ_ONLY
         if rule is None and not level.all_count:
@@ -587,6 +596,15 @@ class ResultWalk:
             if not level.owner and name.startswith(".") and self._is_home(level.path):
                 return result_rules.HOME_FILES
         return rule
+
+    def _is_input(self, level: WalkLevel, name: str, seen: os.stat_result) -> bool:
+        """Return whether a file lay next to a training's log or checkpoint before the training began.
+
+        By its ctime, which every write sets: a training's own file never passes for an input.
+        """
+        begun = self._owners.begun.get(level.path, 0.0)
+        is_older = max(seen.st_ctime, seen.st_mtime) < begun
+        return is_older and result_rules.is_input(name, seen.st_size)
 
     def _matching_ignore_glob(self, path: bytes) -> str | None:
         return next((glob for glob, pattern in self._ignore if pattern.match(path)), None)

@@ -8,7 +8,7 @@ import sys
 import time
 
 from rgt_box import jsonline, landing, options, place, procstat
-from rgt_box.commands import file_tree, hashing, result_walk, work_folders
+from rgt_box.commands import file_tree, hashing, result_rules, result_walk, work_folders
 from rgt_box.discovery import found_run, run_sources
 from rgt_box.queue import queue_file, queue_state
 from rgt_box.recorder import state_files
@@ -214,9 +214,11 @@ def build_owners(
     work_folders.claim_work_folders(owners, loaded)
     if outputs:
         # Of a job's run, the queue knows the directories.
-        for run, path in run_sources.list_outputs([run for run in found if not run.job]):
+        unqueued = [run for run in found if not run.job]
+        for run, path in run_sources.list_outputs(unqueued, result_rules.is_input):
             if not owners.is_claimed(path):
-                owners.claim_path(path, f"run {run.name}")
+                begun = run.first_start - run_sources.SLACK
+                owners.claim_path(path, f"run {run.name}", begun=begun)
     return owners
 
 
@@ -248,8 +250,9 @@ def _claim_job(owners: result_walk.FolderOwners, job: queue_file.Job) -> None:
 def _claim_found_run(owners: result_walk.FolderOwners, run: found_run.FoundRun) -> None:
     """Claim the directories that a found run writes to, and those of its metrics and logs."""
     dirs, files = run.written_paths()
+    begun = run.first_start - run_sources.SLACK
     for path in [*filter(os.path.isdir, dirs), *files]:
-        owners.claim_path(path, f"run {run.name}")
+        owners.claim_path(path, f"run {run.name}", begun=begun)
 
 
 def own_places(jobs: list[str]) -> tuple[str, ...]:

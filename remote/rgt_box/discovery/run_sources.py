@@ -22,7 +22,7 @@ from rgt_box.metrics.formats import candidates, identify_kind, preference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterator
+    from typing import Callable, Iterator
 
     from rgt_box.discovery.found_run import FoundRun
     from rgt_box.metrics.discover import WalkLimits
@@ -91,7 +91,7 @@ class FileClaims:
 
     def _sure_owner(self, path: str) -> str | None:
         """Return the run that has a file open or was given its directory; None if unclear."""
-        opened = [run.name for run in self._runs if path in run.files]
+        opened = [run.name for run in self._runs if path in run.files or path in run.logs]
         if opened:
             return opened[-1]  # a restart that continues in the same file
         longest = 0
@@ -147,6 +147,7 @@ class RunSources:
     Attributes:
         reads_consoles: Also read console output if there are metrics files, because they have no
             metrics.
+        own_log: A log that the run writes itself, if its console output is empty or silent.
         cut: Directories that were searched only in part.
         own: Files in rgt's own format (name of the sub-run → path); they are followed directly.
     """
@@ -159,6 +160,7 @@ class RunSources:
         self._begun: dict[str, float] = {}
         self.consoles: list[str] = []
         self.reads_consoles = False
+        self.own_log = ""
         self.cut: set[str] = set()
         self.own: dict[str, str] = {}
         self.paths: list[str] = []
@@ -184,10 +186,14 @@ class RunSources:
                     path, kind[0], run_name(self._base_folder(path), path, kind[0]), kind[1]
                 )
         printed: list[MetricSource] = []
+        console_written = self._last_console_write()
+        # Python buffers what it prints into a file, hours of it where an epoch is a few lines.
+        silent_s = 60.0
+        is_silent = console_written < time.time() - silent_s
         for root in self.search_roots():
             for source in self._walk_root(root):
                 # The output that it prints is read as such, unless it goes nowhere.
-                if source.kind == "console" and self.consoles:
+                if source.kind == "console" and not is_silent:
                     continue
                 if self._claims.is_mine(run, source.path, source.mtime):
                     if source.kind == "console":
@@ -205,6 +211,9 @@ class RunSources:
         # Console output repeats the same values with less precision, and is slow to read.
         better = any(preference(source.kind) < preference("console") for source in sources)
         printed.sort(key=lambda source: source.mtime)
+        for source in printed[-1:]:
+            if source.mtime > console_written:
+                self.own_log = source.path
         consoles = self.consoles or [source.path for source in printed[-1:]]
         for path in consoles if self.reads_consoles or not better else ():
             kind = self._identify_kind(path, ("console",))
@@ -212,6 +221,18 @@ class RunSources:
                 sources.append(MetricSource(path, kind[0], "", kind[1]))
         self.paths = [source.path for source in sources]
         return sources
+
+    def _last_console_write(self) -> float:
+        """Return when console output was last written; 0 if all of it is empty."""
+        last = 0.0
+        for path in self.consoles:
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            if status.st_size > 0:
+                last = max(last, status.st_mtime)
+        return last
 
     def _base_folder(self, path: str) -> str:
         cwd = self._run.cwd
@@ -283,12 +304,18 @@ def checkpoint_search(root: str, since: float) -> CheckpointSearch:
     return CheckpointSearch(root, since)
 
 
-def list_outputs(runs: list[FoundRun]) -> Iterator[tuple[FoundRun, str]]:
+def list_outputs(
+    runs: list[FoundRun], is_input: Callable[[str, int], bool]
+) -> Iterator[tuple[FoundRun, str]]:
     """Yield (run, path) of what runs have saved below their working directories.
 
     A path is a directory that holds checkpoints or metrics files of the run, with everything that
     was written next to them since its start, or such a file in the working directory itself, unless
     that holds older data as well.
+
+    Args:
+        runs: The runs.
+        is_input: Returns for name and size whether a file that is older than a run is left out.
     """
     claims = FileClaims()
     claims.replace_runs(runs, [])
@@ -305,7 +332,9 @@ def list_outputs(runs: list[FoundRun]) -> Iterator[tuple[FoundRun, str]]:
                 began = run.first_start - SLACK
                 claimed = _output_folder(path, root, began)
                 # All files next to it would be claimed with it.
-                if os.path.isdir(claimed) or not _holds_old_data(os.path.dirname(claimed), began):
+                if os.path.isdir(claimed) or not _holds_old_data(
+                    os.path.dirname(claimed), began, is_input
+                ):
                     yield run, claimed
 
 
@@ -330,14 +359,20 @@ def _output_folder(path: str, root: str, since: float) -> str:
     return folder
 
 
-def _holds_old_data(folder: str, since: float) -> bool:
-    """Return whether the files of a directory that are older than a time are too large for code."""
+def _holds_old_data(folder: str, since: float, is_input: Callable[[str, int], bool]) -> bool:
+    """Return whether the files of a directory that are older than a time are too large for code.
+
+    Those that are left out anyway do not count.
+    """
     total, most_bytes = 0, 1 << 20
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_mtime < since:
+                is_old = stat.S_ISREG(status.st_mode) and status.st_mtime < since
+                if is_old and not (
+                    status.st_ctime < since and is_input(entry.name, status.st_size)
+                ):
                     total += status.st_size
     except OSError:
         return True

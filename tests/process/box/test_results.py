@@ -535,3 +535,45 @@ def test_what_lies_beside_a_loose_checkpoint_is_claimed_with_it_unless_it_is_dat
     (group,) = results(agent, box).groups
     assert (group.path, group.files) == (str(work), 2)
     assert group.owner == ("run work/main" if older == 1000 else "")
+
+
+def test_what_lay_beside_a_log_before_the_training_began_is_no_result_if_it_is_data(
+    agent: Agent, box: Path
+) -> None:
+    """By the ctime, which no program sets: the training begins in the future here, and writes then."""
+    work, began = box / "work", time.time() + 100
+    large = "x" * (2 << 20)
+    inputs = [
+        put(work / name, large) for name in ("corpus.tar", "train.npy", "x_val.npz", "wiki.jsonl")
+    ]
+    # Code, and what an earlier training may have written.
+    earlier = (
+        "train.py",
+        "model_best.pth",
+        "preds.npy",
+        "train_loss.npy",
+        "cifar10.npz",
+        "old.log",
+    )
+    kept = [put(work / name, large) for name in earlier[1:]]
+    kept.append(put(work / earlier[0], "pass"))
+    written = [put(work / name, large) for name in ("data.tar", "train.log", "model_9.pth")]
+    for path in written:
+        os.utime(path, (began + 50, began + 50))
+    run = {"name": "work/main", "key": 1, "pid": 1, "ticks": 1, "started": began, "cwd": str(work)}
+    run |= {"logs": [str(work / "train.log")], "seen": began + 60, "ended": began + 60}
+    agent.state.mkdir()
+    (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+    found = results(agent, box)
+    (group,) = found.groups
+    assert (group.path, group.owner) == (str(work), "run work/main")
+    assert group.files == len(kept) + len(written)
+    (left_out,) = [row for row in found.skipped if "older than the training" in row.rule]
+    assert (left_out.files, left_out.proved) == (len(inputs), False)
+    # The same without the log: the loose checkpoint is the run's.
+    del run["logs"]
+    (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+    for path in kept[:-1]:
+        path.unlink()
+    (group,) = results(agent, box).groups
+    assert (group.owner, group.files) == ("run work/main", 1 + len(written))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from rgt_box.discovery import found_run, process_tree, run_sources
 from rgt_box.discovery.found_run import FoundRun, load_run
 from rgt_box.discovery.training_commands import parse_command
-from rgt_box.streams import curve_followers
-from rgt_box.streams.trainings import count_repeated
+from rgt_box.streams import curve_followers, trainings
 
 
 def nodes(*rows: tuple[int, int, str]) -> dict[int, process_tree.ProcessNode]:
@@ -125,6 +125,36 @@ def test_a_log_that_a_silent_training_wrote_has_its_curves(tmp_path: Path) -> No
     assert sources.scan()[0].path == str(tmp_path / "old.log")
 
 
+def test_a_log_of_its_own_takes_the_place_of_output_that_is_held_back(tmp_path: Path) -> None:
+    """Python keeps up to 8 KiB of what it prints into a file: hours of nnU-Net's epochs."""
+    now = time.time()
+    printed = tmp_path / "nohup.out"
+    printed.write_text("")
+    log = tmp_path / "results/fold_0/training_log_2024_5_1_10_10_10.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("2024-05-01 10:10:10.123456: Epoch 3 \n")
+    one = run("one", now - 500, cwd=str(tmp_path), logs=[str(printed)])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], [])
+    training = trainings.FoundTraining(one, whose, {})
+
+    def log_names() -> list[str]:
+        training.update(one)
+        training._sources._walks.clear()
+        training._sources.scan()
+        training.update(one)
+        return [os.path.basename(name) for name in training.log_names()]
+
+    assert log_names() == [log.name, "nohup.out"]
+    # Output that still comes, and output that is newer than the log.
+    for age in (5, 200):
+        training = trainings.FoundTraining(one, whose, {})
+        printed.write_text("loading data\n")
+        os.utime(printed, (now - age, now - age))
+        os.utime(log, (now - age - 1, now - age - 1))
+        assert log_names() == ["nohup.out"]
+
+
 def test_the_next_job_of_a_sweep_has_the_name_and_the_one_before_keeps_its_curve(
     tmp_path: Path,
 ) -> None:
@@ -237,11 +267,11 @@ def test_fold_2_comes_before_fold_10() -> None:
 
 
 def test_what_is_new_on_a_screen() -> None:
-    assert count_repeated([], ["a"]) == 0
-    assert count_repeated(["a", "b"], ["a", "b", "c"]) == 2
-    assert count_repeated(["a", "b", "c"], ["b", "c", "d"]) == 2
-    assert count_repeated(["x", "x"], ["x", "x", "x"]) == 2
-    assert count_repeated(["a"], ["b"]) == 0
+    assert trainings.count_repeated([], ["a"]) == 0
+    assert trainings.count_repeated(["a", "b"], ["a", "b", "c"]) == 2
+    assert trainings.count_repeated(["a", "b", "c"], ["b", "c", "d"]) == 2
+    assert trainings.count_repeated(["x", "x"], ["x", "x", "x"]) == 2
+    assert trainings.count_repeated(["a"], ["b"]) == 0
 
 
 def test_what_tmux_and_slurm_print_is_parsed() -> None:
