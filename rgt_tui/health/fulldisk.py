@@ -28,10 +28,12 @@ from rgt_tui.model import (
 )
 from rgt_tui.profiles import (
     byte_pct,
+    describe_enlargement,
     disk_of,
     find_held_runs,
     how_many,
     inode_pct,
+    load_profile,
     pct,
     saved_point,
     size,
@@ -357,6 +359,10 @@ def list_disk_fixes(
     goes_on = describe_continuation(box, run, last_good)
     if what == "inodes":
         return inode_fixes(box, disk, goes_on)
+    # Where room cannot be made, the person decides with the price in view.
+    enlarging = describe_enlargement(load_profile(box.spec.profile), disk, box.spec.tiers)
+    if enlarging:
+        return (*byte_fixes(disk, goes_on), FixStep(enlarging))
     return byte_fixes(disk, goes_on)
 
 

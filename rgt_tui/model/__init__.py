@@ -196,6 +196,7 @@ if TYPE_CHECKING:
         AccountBill,
         Bid,
         BidReview,
+        ImageDigest,
         Leftover,
         Lifecycle,
         Meter,
@@ -295,6 +296,7 @@ __all__ = [
     "HistoryRow",
     "HolderId",
     "IdleHolder",
+    "ImageDigest",
     "InodeHog",
     "Interruption",
     "JobHooks",
@@ -435,7 +437,7 @@ __getattr__ = imported_later(
         "QueueCell QueueState RankReading RecordedHistory Sample SampleCursor "
         "ScalarPoint Scalars SlurmJob TrainingPause TrainingProcess WatchConfig "
         "WorkerSums",
-        "renting": "FLEET_FILE MACHINE AccountBill Bid BidReview Leftover Lifecycle Meter "
+        "renting": "FLEET_FILE MACHINE AccountBill Bid BidReview ImageDigest Leftover Lifecycle Meter "
         "MeterKind MoneyAmount Offer RentalRequest RentReview UnlistedItem is_gone",
         "run": "EPOCH PLACES TIME RunResume RunState Series training_of",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+from rgt_tui.language import translate
 from rgt_tui.model.plain import FrozenStruct
 
 FLEET_FILE = "fleet file"
@@ -32,6 +33,39 @@ class RentalRequest(FrozenStruct, kw_only=True):
     with sshd."""
     public_key: str = ""
     """One line as in ``authorized_keys``: the key that the machine accepts."""
+
+
+class ImageDigest(FrozenStruct, kw_only=True):
+    """An image by its digest, or why that is unknown."""
+
+    image: str
+    """As it was given."""
+    by_digest: str = ""
+    """``NAME@sha256:…``; empty if unknown."""
+    reason: str = ""
+    """Why it is unknown."""
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the image was given by its digest."""
+        return self.image == self.by_digest
+
+    @property
+    def tag_warning(self) -> str:
+        """A warning that a tag may move, with its present digest; empty if it is pinned."""
+        if self.is_pinned:
+            return ""
+        if self.by_digest:
+            return translate(
+                "{image} is a tag, which may name another image later; now it is {by_digest}",
+                image=self.image,
+                by_digest=self.by_digest,
+            )
+        return translate(
+            "{image} is a tag, which may name another image later; its digest is unknown: {reason}",
+            image=self.image,
+            reason=self.reason,
+        )
 
 
 class Offer(FrozenStruct, kw_only=True):

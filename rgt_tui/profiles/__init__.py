@@ -111,6 +111,7 @@ if TYPE_CHECKING:
         bilingual_verb,
         copies_of,
         copy_survives,
+        describe_enlargement,
         describe_missing_verb,
         list_kept_charges,
         list_manual_steps,
@@ -161,6 +162,7 @@ __all__ = [
     "copy_survives",
     "data_dir",
     "describe_check_months",
+    "describe_enlargement",
     "describe_missing_verb",
     "describe_tier_prices",
     "describe_unlisted_item",
@@ -266,7 +268,7 @@ __getattr__ = imported_later(
         "seen": "before_renting mark_seen seen_at shown_path",
         "survival": (
             "JudgedStorage action_for list_manual_steps copies_of copy_survives bilingual_verb "
-            "list_kept_charges describe_missing_verb "
+            "list_kept_charges describe_enlargement describe_missing_verb "
             "path_survives storage_of tier_survives tier_of tiers_of list_unmounted watched_mounts"
         ),
     },

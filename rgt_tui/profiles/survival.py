@@ -23,7 +23,12 @@ from rgt_tui.model import (
     StorageTier,
 )
 from rgt_tui.profiles.loader import ProfileError, load_profile
-from rgt_tui.profiles.prices import describe_tier_prices, format_money, project_cost
+from rgt_tui.profiles.prices import (
+    describe_tier_prices,
+    format_money,
+    project_cost,
+    storage_per_hour,
+)
 from rgt_tui.profiles.readings import IN_MEMORY, format_duration, quote_name
 
 OF_IMAGE = ("overlay", "aufs")
@@ -236,6 +241,42 @@ def action_for(profile: Profile, verb: BillingVerb) -> BillingAction | None:
     if fitting:
         first = fitting[0]
     return next((action for action in fitting if action.stops_gpu_meter), first)
+
+
+def describe_enlargement(
+    profile: Profile, disk: DiskReading, known: Mapping[str, str] | None = None
+) -> str:
+    """Return whether a disk can be enlarged and what that costs, for its owner's decision.
+
+    Empty where the machine is the person's own or no tier is known there.
+
+    Args:
+        profile: The platform.
+        disk: The full one.
+        known: Mount point → tier name, if the fleet file gives it.
+    """
+    tier = tier_of(profile, disk.mount, known)
+    if tier is None or not profile.billed:
+        return ""
+    price = describe_tier_prices(tier, running=True)
+    more_gb = 50
+    now_gb = (disk.bytes_total or 0) / 1e9
+    before, after = (
+        storage_per_hour(profile, tier.name, size_gb, running=True)
+        for size_gb in (now_gb, now_gb + more_gb)
+    )
+    if before is not None and after is not None:
+        month_h = 730.0
+        added = format_money((after.value - before.value) * month_h, after.currency)
+        price = translate(
+            "{gb} GB more: {price} a month, {terms}", gb=more_gb, price=added, terms=price
+        )
+    return translate(
+        "Enlarging it is your decision. {tier}: {size}; {price}",
+        tier=tier.name,
+        size=translate(tier.size or "of unknown size"),
+        price=price,
+    )
 
 
 def list_kept_charges(profile: Profile | None, verb: BillingVerb) -> tuple[str, ...]:

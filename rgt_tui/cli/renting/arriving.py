@@ -528,4 +528,5 @@ def answer_json(
     if found is not None:
         body["candidates"] = [candidate.offer for candidate in found.candidates]
         body["troubles"] = found.troubles
+        body["image"] = found.image
     print_json(body)

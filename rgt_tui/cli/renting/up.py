@@ -8,6 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.printing import is_interactive, print_error, prompt_line, wait_indicator
@@ -55,6 +57,7 @@ from rgt_tui.gate.audit import default_path
 from rgt_tui.language import translate
 from rgt_tui.model import ProviderRef, RentalRequest, RentReview, steady_time
 from rgt_tui.providers import KINDS, ProviderError, Providers
+from rgt_tui.providers.image_registry import CONTAINER_MARKETS, resolve_image
 
 NEXT = "next"
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
@@ -336,6 +339,11 @@ class _RentCommand:
         if not found.candidates:
             reasons, code = no_offer(found)
             return self._print_refusal(reasons, None, found, code)
+        if wish.image and any(one.ref.kind in CONTAINER_MARKETS for one in found.candidates):
+            image = await resolve_image(wish.image)
+            found = msgspec.structs.replace(found, image=image)
+            if image.tag_warning:
+                print_error(translate("image: {note}", note=image.tag_warning))
         # A name that the fleet file cannot take would leave a paid machine in no file.
         taken = find_name_objection(self._place, self._name, found.candidates[0].ref.kind)
         if self._arguments.dry_run or self._arguments.confirm is not None:

@@ -36,6 +36,7 @@ from rgt_tui.gate import (
 from rgt_tui.language import translate
 from rgt_tui.model import (
     FrozenStruct,
+    ImageDigest,
     Offer,
     ProviderRef,
     Refusal,
@@ -597,6 +598,8 @@ class OfferSearch(FrozenStruct, kw_only=True):
     troubles: tuple[AccountTrouble, ...] = ()
     answered: tuple[str, ...] = ()
     """Kinds of the providers that answered, each once; their offers may not match."""
+    image: ImageDigest | None = None
+    """The requested container image; None = no image was requested, or it is no container's."""
 
     @property
     def unanswered(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from rgt_tui.model import (
     read_index_ranges,
 )
 from rgt_tui.profiles import load_profile
+from rgt_tui.providers.image_registry import resolve_image
 from rgt_tui.ssh import (
     AgentBundle,
     BoxError,
@@ -279,10 +280,10 @@ class KubernetesJob:
     async def resolve_image(self) -> str:
         """Return the image by its digest.
 
-        A tag is resolved by the pods of the namespace that run it already: kubectl cannot query registries.
+        A tag is resolved by the pods of the namespace that run it already, otherwise by its registry.
 
         Raises:
-            CannotRun: no such pod, or they run different images.
+            CannotRun: the pods run different images, or none runs it and the registry does not say.
             BoxError: kubectl failed.
         """
         image = self._route.image or ""
@@ -301,12 +302,15 @@ class KubernetesJob:
             # Only a colon after the last slash begins a tag: a registry may have a port.
             repository = re.sub(r":[^/:]*$", "", image.partition("@")[0])
             return f"{repository}@{digests.pop()}"
-        seen = translate("no pod of the namespace runs it, so kubectl cannot resolve it")
-        if digests:
-            seen = translate(
-                "the pods of the namespace run {digests} different images of that name",
-                digests=len(digests),
-            )
+        seen = translate(
+            "the pods of the namespace run {digests} different images of that name",
+            digests=len(digests),
+        )
+        if not digests:
+            named = await resolve_image(image)
+            if named.by_digest:
+                return named.by_digest
+            seen = translate("no pod of the namespace runs it, and {reason}", reason=named.reason)
         raise CannotRun(
             translate(
                 "boxes.{name}.kubectl.image: {image} is a tag, which may name another image later; "

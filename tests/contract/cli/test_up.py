@@ -141,6 +141,21 @@ async def test_a_job_file_names_gpu_disk_and_providers(up: Up) -> None:
     assert up.created() == 0
 
 
+async def test_an_image_by_its_tag_is_said_to_move(up: Up) -> None:
+    """A registry that does not answer stops nothing: the person decides."""
+    tag = "127.0.0.1:1/lab/torch:v1"
+    done = await up(*up.words("--dry-run", "--json", "--image", tag))
+    image = json.loads(done.stdout)["image"]
+    assert (done.returncode, image["image"], image["by_digest"]) == (OK, tag, "")
+    assert f"image: {tag} is a tag, which may name another image later" in done.stderr
+    pinned = f"lab/torch@sha256:{'ab' * 32}"
+    done = await up(*up.words("--dry-run", "--json", "--image", pinned))
+    assert json.loads(done.stdout)["image"]["by_digest"] == pinned
+    assert "may name another" not in done.stderr
+    _, plain = await up.json("--dry-run")
+    assert plain["image"] is None
+
+
 async def test_a_lost_answer_ends_with_the_box_all_the_same(up: Up) -> None:
     _, shown = await up.json("--dry-run")
     up.server.inject_faults(InjectedFault(on=CREATE, act=True, status=500))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rgt_tui.fleet.work import launching, pod_jobs
+from rgt_tui.model import ImageDigest
 from tests.contract.kubernetes.conftest import pod_spec
 from tests.contract.kubernetes.test_pod_box import rgt
 from tests.contract.providers.fakes.local_cluster import LocalCluster
@@ -86,13 +87,24 @@ async def test_options_without_use_and_json(cluster: LocalCluster, fleet_file: P
 
 
 async def test_a_tag_is_resolved_by_the_pods_that_run_it_and_otherwise_refused(
-    cluster: LocalCluster,
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = pod_jobs.KubernetesJob(pod_spec(job="lm", image="ghcr.io/me/lm:v1"))
+    # The registry is asked only where no pod tells.
+    answers = [ImageDigest(image="", reason="ghcr.io: it is not public, or does not exist")]
+
+    async def ask(image: str) -> ImageDigest:
+        assert image == "ghcr.io/me/lm:v1"
+        return answers.pop()
+
+    monkeypatch.setattr(pod_jobs, "resolve_image", ask)
     with pytest.raises(
-        launching.CannotRun, match=r"boxes.lm.kubectl.image: .* is a tag.*no pod of the namespace"
+        launching.CannotRun,
+        match=r"is a tag.*no pod of the namespace runs it, and ghcr.io: it is not",
     ):
         await job.resolve_image()
+    answers.append(ImageDigest(image="", by_digest="ghcr.io/me/lm@sha256:1"))
+    assert await job.resolve_image() == "ghcr.io/me/lm@sha256:1"
     pods_of(cluster, imageID=f"docker-pullable://ghcr.io/me/lm@{DIGEST}")
     assert await job.resolve_image() == f"ghcr.io/me/lm@{DIGEST}"
     cluster.add_pod("ml", "other")

@@ -160,6 +160,29 @@ def test_accelerate_on_one_of_two_gpus_is_named(
         assert one.evidence == f"GPU 0 alone is busy, 1 GPU unused: {command}"
 
 
+@pytest.mark.parametrize(
+    ("profile", "price"),
+    [
+        (
+            "runpod",
+            "volume-disk: chosen at creation; it can only grow; 50 GB more: $5.00 a month, $0.10",
+        ),
+        (
+            "vastai",
+            "container-disk: fixed at creation (10 GB by default), never resized; price unknown",
+        ),
+        ("local", ""),
+    ],
+)
+def test_enlarging_a_full_disk_is_offered_with_its_price(profile: str, price: str) -> None:
+    full = sample(replace(DATA, bytes_used=20_000_000_000, bytes_free=0))
+    state = failed(ENOSPC, sample=full)
+    state = replace(state, spec=replace(state.spec, profile=profile))
+    texts = [fix.text for fix in the(state).fixes if "Enlarging" in fix.text]
+    assert len(texts) == bool(price)
+    assert all(text.startswith(f"Enlarging it is your decision. {price}") for text in texts)
+
+
 def test_a_disk_that_checkpoints_fill_is_to_be_enlarged() -> None:
     kept = checkpoints(600, 640, size=6_000_000_000)
     assert the(failed(ENOSPC, sample=sample(BIG), checkpoints=(kept,))).action == "enlarge-disk"
