@@ -91,7 +91,9 @@ class RunFiles:
         self._lock: Any = StandIn(fd=-1)
         self.report: RunReport = StandIn()  # type: ignore[assignment]
         self.run_log: Any = StandIn(attempt=0, past=AttemptHistory())
-        self.saver: Any = StandIn(busy=False, wishes=lambda step: 0)
+        self.saver: Any = StandIn(
+            busy=False, wishes=lambda step: 0, is_due_after=lambda step: False
+        )
         self.persister: Persister = StandIn()
         self.mirror: CheckpointMirror | None = None
         self.restored: RestoredState | None = None
@@ -99,6 +101,7 @@ class RunFiles:
         self._prepared = False
         self._dynamics: TrainingDynamics | None = None
         self._git_state: Callable[[], dict[str, Any] | None] = lambda: None
+        self._recorded: Callable[[], str | None] = lambda: None
 
     def open_directory(self) -> None:
         """Lock the directory and resume from its newest good checkpoint. On every rank.
@@ -149,6 +152,7 @@ class RunFiles:
         self._prepared = True
         with self._ranks.beat.within_phase(CHECKPOINT):
             if saving:
+                self._finish_record()
                 self._coordinator.run_on_leader(lambda: self.saver.perform_agreed(step, agreed))
             else:
                 self.saver.prepare()  # on another rank, a stand-in
@@ -186,6 +190,7 @@ class RunFiles:
         """Release the directory without saving."""
         if self._dynamics is not None:
             self._dynamics.remove_hooks()
+        self._finish_record()
         try:
             self.saver.wait_for_save()
         finally:
@@ -198,6 +203,7 @@ class RunFiles:
 
     def release_unopened(self) -> None:
         """Release the directory of a run that could not be opened."""
+        self._finish_record()
         self.persister.close()
         self._lock.close()
 
@@ -222,7 +228,7 @@ class RunFiles:
         Returns the facts that the other ranks need.
         """
         self._lock_directory()
-        # Four commands take longer than loading a small checkpoint, so both run at the same time.
+        # Its commands take longer than loading a small checkpoint, so both run at the same time.
         self._git_state = run_log.begin_git_state(os.getcwd())
         o = self._options
         p = self._state.progress
@@ -334,9 +340,15 @@ class RunFiles:
         facts = run_log.launch_facts(
             seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
             world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings,
-            overrides=o.overrides, git=self._git_state(),
+            overrides=o.overrides,
         )  # fmt: skip
-        complaint = run_log.write_launch_record(self.out, facts)
+        self._recorded = run_log.begin_launch_record(self.out, facts, self._git_state)
+
+    def _finish_record(self) -> None:
+        """Wait until the launch is recorded, once."""
+        recorded = self._recorded
+        self._recorded = lambda: None
+        complaint = recorded()
         if complaint:
             self.report.print_line(complaint)
 

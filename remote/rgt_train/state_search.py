@@ -25,6 +25,7 @@ from itertools import chain, compress, islice
 from typing import (
     Any,
     Callable,
+    Dict,
     Iterable,
     Iterator,
     Mapping,
@@ -208,10 +209,15 @@ def _list_accesses(step: dis.Instruction) -> list[tuple[str, str]]:
     return list(zip(_ACCESS.findall(step.opname), names))
 
 
+@functools.lru_cache(maxsize=16)
+def _list_steps(code: types.CodeType) -> Sequence[dis.Instruction]:
+    return [*dis.get_instructions(code)]
+
+
 @functools.lru_cache(maxsize=64)
 def names_of_loop(code: types.CodeType, offset: int) -> set[str]:
     """Return the names that the innermost loop around the instruction at `offset` assigns."""
-    steps = list(dis.get_instructions(code))
+    steps = _list_steps(code)
     jumps = [
         (step.argval, step.offset)
         for step in steps
@@ -229,29 +235,31 @@ def carried_names(code: types.CodeType, offset: int) -> set[str]:
 
     Those assigned by ``for`` alone are left out: their iterator says where it is.
     """
-    steps = list(dis.get_instructions(code))
+    steps = _list_steps(code)
     offsets = [step.offset for step in steps]
-    reads: list[set[str]] = []
-    writes: list[set[str]] = []
+    at = bisect_right(offsets, offset) - 1
+    bits: dict[str, int] = {}  # sets of names as numbers: a long function has thousands of them
+    reads: list[int] = []
+    writes: list[int] = []
     nexts: list[list[int]] = []
-    assigned: set[str] = set()
+    assigned = 0
     by_loop = False
     for number, step in enumerate(steps):
-        read: set[str] = set()
-        written: set[str] = set()
+        read = written = 0
         for kind, name in _list_accesses(step):
+            bit = bits.setdefault(name, 1 << len(bits))
             if kind != "LOAD":
-                written.add(name)
-            elif name not in written:
-                read.add(name)
-        stores = "STORE" in step.opname and bool(written)
+                written |= bit
+            else:
+                read |= bit & ~written
+        stores = "STORE" in step.opname and written > 0
         if stores and not by_loop:
             assigned |= written
         by_loop = step.opname == "FOR_ITER" or (
             by_loop and (stores or step.opname.startswith("UNPACK"))
         )
         following = []
-        is_loop = step.opname == "FOR_ITER" and number == bisect_right(offsets, offset) - 1
+        is_loop = step.opname == "FOR_ITER" and number == at
         jumps = step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
         if jumps and not is_loop:  # of that loop the body alone, without the code after it
             following.append(bisect_right(offsets, step.argval) - 1)
@@ -260,28 +268,35 @@ def carried_names(code: types.CodeType, offset: int) -> set[str]:
         reads.append(read)
         writes.append(written)
         nexts.append([each for each in following if each < len(steps)])
-    live: list[set[str]] = [set() for _ in steps]
-    start = bisect_right(offsets, offset) - 1
+    live = [0] * len(steps)
     # Backwards, until nothing changes: whether a name is read later depends on the following
     # instructions.
     changed = True
     while changed:
         changed = False
         for number in reversed(range(len(steps))):
-            after: set[str] = set().union(*(live[each] for each in nexts[number]))
-            now = reads[number] | (after - writes[number])
+            after = 0
+            for each in nexts[number]:
+                after |= live[each]
+            now = reads[number] | (after & ~writes[number])
             if now != live[number]:
                 live[number], changed = now, True
-    carried = set().union(*(live[each] for each in nexts[start]))
-    targets = set().union(*writes) - assigned
-    return {name for name in carried - targets if not name.startswith("__")}
+    carried = targets = 0
+    for each in nexts[at]:
+        carried |= live[each]
+    for written in writes:
+        targets |= written
+    carried &= ~(targets & ~assigned)
+    return {name for name, bit in bits.items() if carried & bit and not name.startswith("__")}
+
+
+_LIBRARIES = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")
 
 
 @functools.lru_cache(maxsize=4096)  # asked for each module and frame at each save
 def _is_own_code(file: str) -> bool:
     """Return whether `file` is a person's own, and not of a library."""
-    libraries = (os.path.dirname(__file__), os.path.dirname(os.__file__), "<frozen")
-    return not file.startswith(libraries) and "site-packages" not in file
+    return not file.startswith(_LIBRARIES) and "site-packages" not in file
 
 
 def user_frames(most: int = 6) -> list[types.FrameType]:
@@ -342,6 +357,7 @@ class StateSearch:
         say: Receives a line about the findings.
         carried: What an earlier launch has found, from its checkpoint.
         content: The `content` of an earlier launch, from its checkpoint.
+        save_next: Returns whether a save is due after the next step.
 
     Attributes:
         found: Kind → names of the findings so far.
@@ -359,7 +375,9 @@ class StateSearch:
         say: Callable[[str], None],
         carried: Mapping[str, Sequence[str]],
         content: Mapping[str, Any] | None = None,
+        save_next: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._save_next = save_next
         self.content = dict(content or {})
         self._models = models
         self._others = others
@@ -371,6 +389,7 @@ class StateSearch:
         self.found = {kind: list(names) for kind, names in carried.items() if kind not in given}
         self._fresh: dict[str, list[str]] = {}
         self._steps = self._saves = 0
+        self._walked: int | None = None
         self._saved_at = (-1, -1)
         self._before: dict[str, tuple[int, dict[str, Any]]] = {}
         self._iterators: dict[str, int] = {}
@@ -381,36 +400,54 @@ class StateSearch:
         self.close = register_optimizer_step_post_hook(note).remove
 
     def after_step(self) -> None:
-        """Examine the loop at the end of each of the first steps."""
+        """Examine the loop at the end of each of the first steps.
+
+        The second one walks through all objects of the process, so that a relaunch reaches its first
+        step sooner. If the second one is saved, the first one walks: a checkpoint needs something to
+        compare with.
+        """
         self._steps += 1
-        if self._steps == 1:
-            # One walk through the process for all: it takes longer than a small step.
-            counters: list[Any] = []
-            stateful: list[Any] = []
-            iterators: list[Any] = []
-
-            def list_all() -> None:
-                for each in _list_objects(_is_examined):
-                    if type(each) is enumerate:
-                        counters.append(each)
-                    elif isinstance(each, _BaseDataLoaderIter):
-                        iterators.append(each)
-                    else:
-                        stateful.append(each)
-
-            self._examine_parts(
-                list_all,
-                lambda: self._find_counts(counters),
-                self._compare_loop,
-                lambda: self._find_objects(stateful),
-                lambda: self._note_loaders(iterators),
-            )
-        elif self._steps == 2:
-            self._examine_parts(self._compare_loop, self._find_optimizers, self._compare_loaders)
-        elif self._steps == 3:
-            self._examine_parts(self._compare_loop, self._find_objects)
+        parts: list[Callable[[], None]] = []
+        if self._steps <= 3:
+            parts.append(self._compare_loop)
+        if self._steps == 2:
+            parts.append(self._find_optimizers)
+        if self._walked is None:
+            if self._steps > 1 or self._save_next():
+                parts += self._parts_of_walk()
+        elif self._steps == self._walked + 1:
+            parts.append(self._compare_loaders)
+        elif self._steps == self._walked + 2:
+            parts.append(self._find_objects)
         if self._steps == 1 or self.content.get("epoch") != self._where()[1]:
-            self._examine_parts(self._compare_content)
+            parts.append(self._compare_content)
+        if parts:
+            self._examine_parts(*parts)
+
+    def _parts_of_walk(self) -> list[Callable[[], None]]:
+        """Return the parts with which later steps and saves compare, and that walk through all objects."""
+        self._walked = self._steps
+        counters: list[Any] = []
+        stateful: list[Any] = []
+        iterators: list[Any] = []
+
+        def list_all() -> None:
+            for each in _list_objects(_is_examined):
+                if type(each) is enumerate:
+                    counters.append(each)
+                elif isinstance(each, _BaseDataLoaderIter):
+                    iterators.append(each)
+                else:
+                    stateful.append(each)
+
+        return [
+            self._compare_attributes,
+            self._compare_globals,
+            list_all,
+            lambda: self._find_counts(counters),
+            lambda: self._find_objects(stateful),
+            lambda: self._note_loaders(iterators),
+        ]
 
     def next_epoch(self) -> None:
         """Examine what the loop carries from epoch to epoch; called by the loop over them."""
@@ -422,14 +459,16 @@ class StateSearch:
             return self.found
         self._saved_at = self._where()
         self._saves += 1
-        parts = [
+        parts: list[Callable[[], None]] = [
             self._compare_loop,
             self._compare_attributes,
             self._find_optimizers,
             self._compare_globals,
         ]
-        if self._saves in (2, 4, 8, 16, 64, 256):  # it walks through all objects of the process
-            parts.append(self._find_objects)
+        if self._walked is None and self._steps:
+            parts += self._parts_of_walk()
+        elif self._saves in (1, 3, 7, 15, 63, 255) and self._walked != self._steps:
+            parts.append(self._find_objects)  # it walks through all objects of the process
         self._examine_parts(*parts)
         return self.found
 
@@ -776,11 +815,21 @@ def _list_objects(wanted: Callable[[type], bool]) -> list[Any]:
     A program holds millions of objects of a few hundred classes: every class is asked once, and the
     objects are gone through without Python code. The list of all of them is dropped at once.
     """
+    wanted_types = _AnswerByType(wanted)
     everything = gc.get_objects()
-    # Kept, because each look at an object costs a cache miss, and there are half a million of them.
-    types_of = [*map(type, everything)]
-    kinds = {kind for kind in {*types_of} if wanted(kind)}
-    return [*compress(everything, map(kinds.__contains__, types_of))]
+    return [*compress(everything, map(wanted_types.__getitem__, map(type, everything)))]
+
+
+class _AnswerByType(Dict[type, bool]):
+    """Keeps what a function says about each class, and calls it once for each."""
+
+    def __init__(self, ask: Callable[[type], bool]) -> None:
+        super().__init__()
+        self._ask = ask
+
+    def __missing__(self, kind: type) -> bool:
+        answer = self[kind] = self._ask(kind)
+        return answer
 
 
 def _is_examined(kind: type) -> bool:

@@ -210,7 +210,7 @@ class AsyncSaver:
 
     def prepare(self, state: RunState) -> None:
         """Allocate and touch the memory, and start the writer, without pausing the training."""
-        collected = state.collect_state([])
+        collected = state.collect_state([], draft=True)
         arena = self._arena_for(collected)
         # The first write to a page costs a fault; without this the first save would pay for all of
         # them.

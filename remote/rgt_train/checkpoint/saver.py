@@ -224,6 +224,10 @@ class CheckpointSaver:
             save = launch.SAVE
         return save | (launch.HOLD if self.failing and self._is_too_much_unsaved(step) else 0)
 
+    def is_due_after(self, step: int) -> bool:
+        """Return whether a save is due at the end of the step after `step`."""
+        return self._cadence.is_due(step + 1, self._last_due)
+
     def prepare(self) -> None:
         """Prepare for the first save, once."""
         if not self._prepared:

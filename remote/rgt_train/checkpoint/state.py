@@ -411,12 +411,15 @@ class RunState:
             return [], []
         return self.hyperparameters.apply_overrides(document.get("declared", {}), self.override)
 
-    def collect_state(self, random: Sequence[Any] | None = None) -> Collected:
+    def collect_state(
+        self, random: Sequence[Any] | None = None, *, draft: bool = False
+    ) -> Collected:
         """Collect the present state; tensors are referenced, not copied.
 
         Args:
             random: The random states of all ranks; None takes `random` of this object, otherwise
                 this process's.
+            draft: Leave out the facts about the data, which search for state that was not given.
 
         Raises:
             UsageError: It holds something that cannot be stored.
@@ -436,7 +439,7 @@ class RunState:
                 "frozen": matching.frozen_parameters(self.models),
                 "evaluating": self.modes_of_step(),
                 "declared": self.declared,
-                "data": {**self.data(), "late": self.late},
+                "data": {},
                 "progress": self.progress.state(),
                 "sampler": self.sampler,
                 "settings": encoding.encode_value(self.settings, no_tensor, "settings"),
@@ -445,6 +448,8 @@ class RunState:
             }
         except (encoding.CannotStore, ValueError) as error:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
+        if not draft:
+            found.document["data"] = {**self.data(), "late": self.late}
         if not self._tried:
             # Once is enough: the classes of the objects do not change during a launch.
             self._tried = True

@@ -11,16 +11,20 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, BinaryIO, Callable, Mapping, Sequence, TypeVar
 
 from rgt_train.cadence import AssumedMtbf, FailureRate
 from rgt_train.checkpoint.diskio import LineAppender, StrPath, replace_file
+
+T = TypeVar("T")
 
 RUN_LOG = "ledger.jsonl"
 WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
@@ -330,18 +334,19 @@ def git_state(folder: str) -> dict[str, Any] | None:
 
     The remote's address is left out: it may hold a token.
     """
-    commit = _run_git(folder, ["rev-parse", "HEAD"])
-    if commit is None:
+    head = _run_git(folder, ["rev-parse", "HEAD", "--abbrev-ref", "HEAD"])
+    if head is None:
         return None
+    commit, _, branch = head.decode().strip().partition("\n")
     # --no-ext-diff: a configured diff tool could be any program, and give another text.
     diff = _run_git(folder, ["diff", "HEAD", "--no-ext-diff", "--binary"])
     untracked = _run_git(folder, ["ls-files", "--others", "--exclude-standard", "-z"])
     if diff is None or untracked is None:  # too slow, or a damaged index: unknown is not clean
-        return {"commit": commit.decode().strip(), "dirty": None}
+        return {"commit": commit, "dirty": None}
     names = [name for name in untracked.decode(errors="replace").split("\0") if name]
     return {
-        "commit": commit.decode().strip(),
-        "branch": (_run_git(folder, ["rev-parse", "--abbrev-ref", "HEAD"]) or b"").decode().strip(),
+        "commit": commit,
+        "branch": branch,
         "dirty": bool(diff or names),
         "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
         "untracked": len(names),
@@ -349,40 +354,65 @@ def git_state(folder: str) -> dict[str, Any] | None:
 
 
 def begin_git_state(folder: str) -> Callable[[], dict[str, Any] | None]:
-    """Start `git_state` in a thread; return the function that waits for its result.
+    """Start `git_state` in a thread; return the function that waits for its result."""
+    return _begin_in_thread(lambda: git_state(folder))
 
-    Call that before anything is forked, such as the workers of a DataLoader: they would keep git's
-    pipes open, and it would wait for them.
+
+def begin_launch_record(
+    out: StrPath, record: Mapping[str, Any], git: Callable[[], dict[str, Any] | None]
+) -> Callable[[], str | None]:
+    """Write ``run.json`` in a thread, once `git` has answered: that takes longer than a small checkpoint.
+
+    Returns:
+        The function that waits for it, with the result of `write_launch_record`.
     """
-    found: list[dict[str, Any] | None] = []
-    thread = threading.Thread(
-        target=lambda: found.append(git_state(folder)), name="rgt-git", daemon=True
-    )
+    return _begin_in_thread(lambda: write_launch_record(out, {**record, "git": git()}))
+
+
+def _begin_in_thread(work: Callable[[], T]) -> Callable[[], T | None]:
+    found: list[T] = []
+    thread = threading.Thread(target=lambda: found.append(work()), name="rgt-record", daemon=True)
     thread.start()
 
-    def wait_for_state() -> dict[str, Any] | None:
+    def wait_for_result() -> T | None:
         thread.join()
         if found:
             return found[0]
         return None
 
-    return wait_for_state
+    return wait_for_result
 
 
 def _run_git(folder: str, words: Sequence[str]) -> bytes | None:
-    # No locks: the person may be committing in this work tree right now.
-    command: list[str] = ["git", "-C", folder, "--no-optional-locks", *words]
+    program = shutil.which("git")
+    if program is None:
+        return None
+    # The person may be committing in this work tree right now: no index.lock, also not to write
+    # the times of files that were only touched, which --no-optional-locks alone does not prevent.
+    options = ["--no-optional-locks", "-c", "diff.autoRefreshIndex=false"]
+    git_seconds = 10.0
     try:
-        git_seconds = 10.0
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=git_seconds,
-        )
+        with _open_nameless_file() as output:
+            # A file instead of a pipe, which a DataLoader worker that is forked meanwhile would keep
+            # open. close_fds=False avoids the pipe to which a forked child reports a failed exec.
+            done = subprocess.run(
+                [program, "-C", folder, *options, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                timeout=git_seconds,
+                close_fds=False,
+            )
+            output.seek(0)
+            content = output.read()
     except (OSError, subprocess.SubprocessError):
         return None
     if done.returncode == 0:
-        return done.stdout
+        return content
     return None
+
+
+def _open_nameless_file() -> BinaryIO:
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("rgt-git"), "w+b")
+    return tempfile.TemporaryFile()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
+import shutil
 import subprocess
+import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -394,6 +397,40 @@ class TestRecord:
         other = run_log.git_state(str(tmp_path))
         assert other is not None
         assert other["diff_sha256"] != dirty["diff_sha256"]
+
+    def test_nothing_of_the_work_tree_is_written(self, tmp_path: Path) -> None:
+        self.git(tmp_path, "init")
+        file = tmp_path / "a.py"
+        file.write_text("1\n")
+        self.git(tmp_path, "add", ".")
+        self.git(tmp_path, "commit", "-m", "x")
+        os.utime(file, (1, 1))  # as an editor that saves the same text: git would note the new time
+        before = {path: path.stat() for path in (tmp_path / ".git").rglob("*")}
+        state = run_log.git_state(str(tmp_path))
+        assert state is not None and state["dirty"] is False
+        after = {path: path.stat() for path in (tmp_path / ".git").rglob("*")}
+        assert after.keys() == before.keys()
+        assert [path for path in after if after[path].st_mtime_ns != before[path].st_mtime_ns] == []
+
+    def test_a_launch_does_not_wait_for_git(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.git(tmp_path, "init")
+        self.git(tmp_path, "commit", "--allow-empty", "-m", "x")
+        git = tmp_path / "bin" / "git"
+        git.parent.mkdir()
+        slow = f'#!/bin/sh\ncase "$*" in *rev-parse*) sleep 2;; esac\nexec {shutil.which("git")} "$@"\n'
+        git.write_text(slow)
+        git.chmod(0o755)
+        monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+        monkeypatch.chdir(tmp_path)
+        model = torch.nn.Linear(2, 2)
+        begun = time.monotonic()
+        run = Run(tmp_path / "run", model=model, samples=4, epochs=1)
+        assert time.monotonic() - begun < 1.5
+        run.close()
+        last = json.loads((tmp_path / "run" / "run.json").read_text())["last"]
+        assert len(last["git"]["commit"]) == 40
 
     def test_the_first_launch_stays(self, tmp_path: Path) -> None:
         run_log.write_launch_record(tmp_path, {"attempt": 1})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rgt_train import Options, Run
+from rgt_train import Options, Run, state_search
 from rgt_train.state_search import StateSurvey
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -368,6 +368,42 @@ def test_what_a_resume_would_lose_is_named_before_and_in_the_receipt(
     text = capsys.readouterr().out
     assert f"resume: not given: {NAMED[loop]}" in text, text
     assert "bit for bit" not in text
+
+
+@pytest.mark.parametrize("first_save", [2, 3, 5])
+@pytest.mark.parametrize("loop", [teacher_in_training_mode, buffer_in_no_state])
+def test_the_first_checkpoint_names_it(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    loop: Callable[[Training], None],
+    first_save: int,
+) -> None:
+    loop(Training(tmp_path, first_save, save_every=first_save))
+    capsys.readouterr()
+    loop(Training(tmp_path, 0))
+    text = capsys.readouterr().out
+    assert f"resume: not given: {NAMED[loop]}" in text, text
+
+
+def test_the_first_step_of_a_launch_walks_through_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[int] = []
+    walk = state_search._list_objects
+
+    def count_walk(wanted: Callable[[type], bool]) -> list[Any]:
+        walks.append(1)
+        return walk(wanted)
+
+    monkeypatch.setattr(state_search, "_list_objects", count_walk)
+    training = Training(tmp_path, 0)
+    counts = []
+    with training.make_run() as run:
+        for _epoch in run.epochs():
+            for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
+                training.step(run, training.loss(x))
+                counts.append(len(walks))
+    assert counts[:5] == [0, 1, 1, 2, 2]
 
 
 def test_a_finished_run_names_what_the_code_after_the_loop_lacks(
