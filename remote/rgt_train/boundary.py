@@ -12,6 +12,7 @@ from rgt_train.checkpoint.snapshot import digest_of, outside_compile, version_of
 from rgt_train.checkpoint.state import RunState
 from rgt_train.data import rng
 from rgt_train.exits import UsageError
+from rgt_train.ranks.choose import is_sharded
 
 
 class OptimizerHooks:
@@ -84,60 +85,142 @@ def _capturing() -> bool:
 class GradientLifetime:
     """Finds out whether gradients outlive a step, as in a loop that accumulates them by itself.
 
-    ``zero_grad`` removes the tensor in ``.grad``: one that is still there at the next step of its
-    optimizer has grown over a step boundary. (One that is zeroed in place looks the same, and is
-    saved in vain.)
+    ``zero_grad`` removes the tensor in ``.grad``. One that is still there later has either grown
+    over a step boundary, or the loop sets gradients to zero in place: then a tensor that had values
+    is all zero when a backward pass adds to it, or at a boundary.
 
     Args:
         optimizers: The optimizers, some of whose parameters are watched until this is known.
+
+    Attributes:
+        is_carried: Whether a gradient with values has outlived a step.
     """
 
     def __init__(self, optimizers: Sequence[Any]) -> None:
+        self.is_carried = self._unknown = self._zeroed = False
         self._watched: dict[int, torch.Tensor] = {}
         self._last: dict[int, TensorWeakRef] | None = None
-        self._carried = False
+        self._with_values: dict[int, TensorWeakRef] = {}
+        self._added: set[int] = set()
+        self._boundaries = 0
         self._handles: list[Any] = []
+        self._nodes: dict[int, Any] = {}
         for optimizer in optimizers:
             register = getattr(optimizer, "register_step_pre_hook", None)
             if register is None:
                 continue
-            self._handles.append(register(outside_compile(self._judge_gradients)))
+            self._handles.append(register(outside_compile(self._judge_at_step)))
             for group in getattr(optimizer, "param_groups", []):
                 few = group["params"][:: len(group["params"]) // 4 + 1]
                 self._watched.update({id(parameter): parameter for parameter in few})
+        for key, parameter in self._watched.items():
+            self._watch_additions(key, parameter)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is known if gradients outlive a step."""
+        undecided = self._last is None or bool(self._last)
+        return self.is_carried or not (self._unknown or (self._watched and undecided))
 
     @property
     def is_kept(self) -> bool:
         """Whether a save needs the gradients: some outlive a step, or that is not known yet."""
-        undecided = self._last is None or bool(self._last)
-        return self._carried or (bool(self._watched) and undecided)
+        return self.is_carried or not self.is_decided
+
+    @property
+    def is_zeroed(self) -> bool:
+        """Whether a save needs the names of the gradients alone: they are set to zero in place."""
+        return self._zeroed and not self.is_kept
 
     def note_boundary(self) -> None:
         """Note the gradients that are there at the end of a step."""
-        if self._carried or not self._watched:
+        for key, parameter in [*self._watched.items()]:
+            self._judge_zeros(key, parameter.grad)
+        if self.is_carried or not self._watched:
             self.remove_hooks()  # not in a hook, while torch goes through them
+        self._added.clear()
         self._last = {
             key: TensorWeakRef(parameter.grad)
             for key, parameter in self._watched.items()
             if parameter.grad is not None
         }
+        self._boundaries += 1
+        most_boundaries = 8
+        if self._last and self._boundaries > most_boundaries:
+            self._unknown = True  # gradients that never have values: looking costs time each step
+            self.remove_hooks()
 
     def remove_hooks(self) -> None:
         """Remove the hooks from the optimizers."""
         self._watched.clear()
+        self._with_values.clear()
         while self._handles:
             self._handles.pop().remove()
+        self._nodes.clear()
 
-    def _judge_gradients(self, optimizer: Any, *_: Any) -> None:
-        last = self._last
-        if not last:
+    def _watch_additions(self, key: int, parameter: torch.Tensor) -> None:
+        """Have `_judge_addition` called before a backward pass adds to a gradient."""
+        if type(parameter) in (torch.Tensor, torch.nn.Parameter) and parameter.requires_grad:
+            with torch.enable_grad():
+                view: Any = parameter.view_as(parameter)
+            # A hook of the parameter would be seen by torch.compile. The node is kept, or the next
+            # backward pass would make another one.
+            node = self._nodes[key] = view.grad_fn.next_functions[0][0]
+            self._handles.append(
+                node.register_prehook(outside_compile(lambda _: self._judge_addition(key)))
+            )
+
+    def _judge_addition(self, key: int) -> None:
+        if key in self._added or key not in self._watched or _capturing():
+            return
+        self._added.add(key)
+        grad = self._watched[key].grad
+        if self._has_outlived(key, grad) and not self._judge_zeros(key, grad):
+            self.is_carried = self.is_carried or _has_values(grad)
+
+    def _judge_at_step(self, optimizer: Any, *_: Any) -> None:
+        if _capturing():
             return
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                before = last.pop(id(parameter), None)
-                if before is not None:
-                    del self._watched[id(parameter)]
-                    self._carried = self._carried or before() is parameter.grad
+                key, grad = id(parameter), parameter.grad
+                if key not in self._watched:
+                    continue
+                if key not in self._added and self._has_outlived(key, grad):
+                    # nothing was added since, as far as known
+                    self.is_carried = self.is_carried or key not in self._nodes or _has_values(grad)
+                elif key in (self._last or {}) and not self._has_outlived(key, grad):
+                    self._end_watch(key)
+                self._judge_zeros(key, grad)
+
+    def _has_outlived(self, key: int, grad: torch.Tensor | None) -> bool:
+        """Return whether `grad` is the tensor of the last boundary."""
+        before = (self._last or {}).get(key)
+        return before is not None and grad is not None and before() is grad
+
+    def _judge_zeros(self, key: int, grad: torch.Tensor | None) -> bool:
+        """Return whether `grad` had values and is zero now; note one with values."""
+        if grad is None or key not in self._watched:
+            return False
+        if _has_values(grad):
+            self._with_values[key] = TensorWeakRef(grad)
+            return False
+        before = self._with_values.get(key)
+        zeroed = before is not None and before() is grad
+        if zeroed:
+            self._zeroed = True
+            self._end_watch(key)
+        return zeroed
+
+    def _end_watch(self, key: int) -> None:
+        del self._watched[key]
+        if self._last:
+            self._last.pop(key, None)
+
+
+def _has_values(grad: torch.Tensor | None) -> bool:
+    """Return whether a gradient has a value other than zero; of a sparse one, True."""
+    return grad is not None and (grad.layout is not torch.strided or bool(grad.any()))
 
 
 class StepBoundary:
@@ -166,11 +249,12 @@ class StepBoundary:
         self._epoch_over = epoch_over
         self._say = say
         self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
-        watched: Sequence[Any] = ()
-        if state.world == 1:  # of several ranks, none can represent all
-            watched = optimizers
+        watched = optimizers
+        if is_sharded(state.models):  # no rank has them all
+            watched = ()
         self._gradients = GradientLifetime(watched)
         state.keeps_gradients = lambda: self._gradients.is_kept
+        state.zeroes_gradients = lambda: self._gradients.is_zeroed
         self._changed_at_end = False
         state.hooked = self._hooks.sees_all_changes
         for silent in self._hooks.silent:
@@ -180,6 +264,13 @@ class StepBoundary:
     def is_touched(self) -> bool:
         """Whether an optimizer has begun to change weights since the last step boundary."""
         return self._hooks.touched
+
+    @property
+    def loses_gradients(self) -> bool | None:
+        """Whether gradients outlive a step and no rank can save those of all; None if not known yet."""
+        if self._gradients.is_decided:
+            return self._gradients.is_carried and self._state.world > 1
+        return None
 
     @property
     def is_complete(self) -> bool:

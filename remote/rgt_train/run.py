@@ -651,7 +651,7 @@ class Run:
             proof = files.restored.proof
         self._search = StateSearch(
             state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.print_line, found,
-            content, lambda: files.saver.is_due_after(p.step),
+            content, lambda: files.saver.is_due_after(p.step), lambda: self._boundary.loses_gradients,
         )  # fmt: skip
         steps = 0
         if self._ranks.world == 1:

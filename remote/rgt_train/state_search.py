@@ -335,6 +335,7 @@ _ADVICE = {
     "attribute": "changed; make it a persistent buffer, or restore it by get_extra_state",
     "loader": "changed; add it: extra={…}",
     "search": "so not all was examined",
+    "gradient": "they outlive a step, and no rank has those of all: accumulate=N and run.micro()",
     "count": "starts again from 0: run.enumerate(loader), run.step_now",
     "variable": "changed by the loop; extra={…}, run.step_now or run.draw_ahead",
     "iterator": "a relaunch begins it again: read it by Run(…, stream=loader) and run.stream()",
@@ -358,6 +359,7 @@ class StateSearch:
         carried: What an earlier launch has found, from its checkpoint.
         content: The `content` of an earlier launch, from its checkpoint.
         save_next: Returns whether a save is due after the next step.
+        loses_gradients: `rgt_train.boundary.StepBoundary.loses_gradients`.
 
     Attributes:
         found: Kind → names of the findings so far.
@@ -376,8 +378,10 @@ class StateSearch:
         carried: Mapping[str, Sequence[str]],
         content: Mapping[str, Any] | None = None,
         save_next: Callable[[], bool] = lambda: False,
+        loses_gradients: Callable[[], bool | None] = lambda: None,
     ) -> None:
         self._save_next = save_next
+        self._loses_gradients = loses_gradients
         self.content = dict(content or {})
         self._models = models
         self._others = others
@@ -409,7 +413,7 @@ class StateSearch:
         self._steps += 1
         parts: list[Callable[[], None]] = []
         if self._steps <= 3:
-            parts.append(self._compare_loop)
+            parts += [self._compare_loop, self._find_gradients]
         if self._steps == 2:
             parts.append(self._find_optimizers)
         if self._walked is None:
@@ -463,6 +467,7 @@ class StateSearch:
             self._compare_loop,
             self._compare_attributes,
             self._find_optimizers,
+            self._find_gradients,
             self._compare_globals,
         ]
         if self._walked is None and self._steps:
@@ -513,6 +518,14 @@ class StateSearch:
                 kind = "inner"
             if moments - saved or (not moments and kind == "optimizer"):
                 self._note_found(kind, type(optimizer).__name__)
+
+    def _find_gradients(self) -> None:
+        """Find gradients that the loop accumulates over steps and that are not saved."""
+        lost = self._loses_gradients()
+        if lost:
+            self._note_found("gradient", "gradients")
+        elif lost is not None:
+            self.found.pop("gradient", None)  # of an earlier launch, whose code was another
 
     def _given_ids(self) -> set[int]:
         """Return the ids of everything that the run was given, with its content."""
@@ -758,6 +771,7 @@ def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:
             "variable": "variable ",
             "content": "content of ",
             "count": "",
+            "gradient": "",
             "loader": "",
         }
         if not names:

@@ -230,6 +230,8 @@ class RunState:
         head: The random state at the beginning of the epoch: a resume draws the same there.
         evaluating: Model → its modules in evaluation mode when they were last looked at.
         keeps_gradients: Returns whether gradients may outlive a step, so that a save needs them.
+        zeroes_gradients: Returns whether the loop sets gradients to zero in place, so that a save
+            needs their names.
     """
 
     def __init__(
@@ -267,6 +269,7 @@ class RunState:
         self.ahead: list[Any] = []
         self.head: dict[str, Any] | None = None
         self.keeps_gradients: Callable[[], bool] = bool
+        self.zeroes_gradients: Callable[[], bool] = bool
         self.evaluating: dict[str, list[str]] = {}
         self._modes: list[bool] = []
         self.late: list[str] = []
@@ -436,6 +439,7 @@ class RunState:
                 "models": models,
                 "objects": objects,
                 "grads": self._collect_grads(found) if self._has_gradients_to_keep() else None,
+                "zero_grads": self._names_of_zeros(),
                 "frozen": matching.frozen_parameters(self.models),
                 "evaluating": self.modes_of_step(),
                 "declared": self.declared,
@@ -640,6 +644,13 @@ class RunState:
         unfinished = document["progress"].get("micro") and not self.progress.micro
         if document["grads"] and not unfinished:
             grads = loaded.decode_part(document["grads"], TRAINER_FILE)
+        elif document.get("zero_grads"):
+            # Without one, an optimizer would leave out a parameter that the next step does not use.
+            parameters = self._trained_tensors()
+            grads = {
+                name: {key: torch.zeros_like(parameters[name][key]) for key in keys}
+                for name, keys in document["zero_grads"].items()
+            }
         return RestoredState(
             done,
             document,
@@ -731,13 +742,23 @@ class RunState:
 
         return encoding.encode_value(state, put_tensor, name)
 
-    def _collect_grads(self, found: Collected) -> Any:
-        grads = {
+    def _names_of_zeros(self) -> dict[str, list[str]]:
+        """Return model → parameters whose gradients the next step sets to zero in place."""
+        if not self.zeroes_gradients():
+            return {}
+        return {name: [*grads] for name, grads in self._list_grads().items()}
+
+    def _list_grads(self) -> dict[str, dict[str, torch.Tensor]]:
+        return {
             name: {key: p.grad for key, p in parameters.items() if p.grad is not None}
             for name, parameters in self._trained_tensors().items()
         }
+
+    def _collect_grads(self, found: Collected) -> Any:
         return encoding.encode_value(
-            grads, lambda path, tensor: found.add_tensor(TRAINER_FILE, path, tensor, False), "grad"
+            self._list_grads(),
+            lambda path, tensor: found.add_tensor(TRAINER_FILE, path, tensor, False),
+            "grad",
         )
 
 

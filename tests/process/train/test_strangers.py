@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from rgt_train import Options, Run, state_search
+from rgt_train.checkpoint import read_tensors
 from rgt_train.state_search import StateSurvey
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -192,6 +193,67 @@ def loss_of_several_turns(training: Training) -> None:
                     loss = training.loss(x)
                 if training.step(run, loss):
                     return
+
+
+class AlternatingHeads(nn.Module):
+    """A model one of whose heads is used in some steps alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one, self.other = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
+        head = self.other if step % 3 == 0 else self.one
+        found: torch.Tensor = head(self.body(x))
+        return found
+
+
+def zero_with_the_optimizer(model: nn.Module, optimizer: Any) -> None:
+    optimizer.zero_grad(set_to_none=False)
+
+
+def zero_by_data(model: nn.Module, optimizer: Any) -> None:
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.data.zero_()
+
+
+@pytest.mark.parametrize("zero", [zero_with_the_optimizer, zero_by_data])
+@pytest.mark.parametrize("when", ["before the backward pass", "after the step"])
+@pytest.mark.parametrize("stop_at", [4, 7, 9])
+def test_gradients_zeroed_in_place_are_not_saved_and_change_no_bit(
+    tmp_path: Path, zero: Callable[[nn.Module, Any], None], when: str, stop_at: int
+) -> None:
+    found: list[list[torch.Tensor]] = []
+    for out, last in (("whole", 0), ("cut", stop_at), ("cut", 0)):
+        training = Training(tmp_path / out, last)
+        training.model = AlternatingHeads()
+        training.optimizer = torch.optim.Adam(training.model.parameters(), lr=0.01)
+        with training.make_run() as run:
+            for _epoch in run.epochs():
+                for (x,) in DataLoader(TensorDataset(X), batch_sampler=run.batches()):
+                    if when == "before the backward pass":
+                        zero(training.model, training.optimizer)
+                    (training.model(x, run.step_now) - x).square().mean().backward()
+                    training.optimizer.step()
+                    if when == "after the step":
+                        zero(training.model, training.optimizer)
+                    run.step(0.0)
+                    if run.step_now == last:
+                        break
+                if run.step_now == last:
+                    break
+        if last:
+            (saved,) = (tmp_path / "cut" / "checkpoints").glob(
+                f"step-*{last}-a1/trainer.safetensors"
+            )
+            assert not [
+                key
+                for key in read_tensors(memoryview(saved.read_bytes()))
+                if key.startswith("grad")
+            ]
+        found.append([*training.model.state_dict().values()])
+    assert all(torch.equal(one, other) for one, other in zip(found[0], found[2], strict=True))
 
 
 EQUAL: list[Callable[[Training], None]] = [

@@ -27,7 +27,7 @@ from rgt_train.tasks.char_lm import CharTransformer
 from tests.free_ports import free_port
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote, events, losses, steps_kept
-from tests.process.train.parallel import train_worker, uneven_worker
+from tests.process.train.parallel import gradient_worker, train_worker, uneven_worker
 from tests.process.train.parallel.forked import commanded, forked
 from tests.process.train.parallel.launching import ROOT, torchrun
 
@@ -271,6 +271,22 @@ def test_data_of_different_length_leave_the_replicas_alike(
             "what Join alone leaves behind"
         )
         assert found["together"] == []
+
+
+@pytest.mark.parametrize("kind", ["own", "given", "zeroed"])
+def test_gradients_that_the_loop_of_several_ranks_accumulates_are_named(
+    trainers: Zygote, tmp_path: Path, kind: str
+) -> None:
+    told = "not given gradients (they outlive a step, and no rank has those of all: "
+    receipt = told.replace("given ", "given: ")
+    texts = []
+    for stop_at in ("2", "5"):
+        ranks = forked(trainers, 2, gradient_worker.__file__, kind, str(tmp_path / "run"), stop_at)
+        assert ranks.wait() == [0, 0], ranks.text()
+        texts.append(ranks.text())
+    assert (f"step 2: the run was {told}" in texts[0]) == (kind == "own"), texts[0]
+    assert (f"resume: {receipt}" in texts[1]) == (kind == "own"), texts[1]
+    assert ("outlive" in texts[0] + texts[1]) == (kind == "own"), texts
 
 
 def test_the_documented_loop_runs(trainers: Zygote, tmp_path: Path) -> None:

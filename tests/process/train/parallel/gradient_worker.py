@@ -1,0 +1,42 @@
+"""Ranks of one model that accumulate gradients by themselves, or zero them in place: KIND OUT STOP_AT."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from rgt_train import Options, Run, distributed
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train_ranks() -> None:
+    """Train as KIND says: ``own``, ``given`` or ``zeroed``; leave the loop after step STOP_AT."""
+    kind, out, stop_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    ranks = distributed()
+    torch.manual_seed(1)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    accumulate = 4 if kind == "given" else 1
+    run = Run(
+        out, model=model, optimizer=optimizer, samples=48, batch_size=2, epochs=1, accumulate=accumulate,
+        options=Options(save_every=2, log_every=0), ranks=ranks,
+    )  # fmt: skip
+    with run:
+        for _ in run.epochs():
+            for number, indices in run.enumerate(run.batches()):
+                loss = model(torch.tensor(indices).float()[:, None].expand(-1, 4)).square().mean()
+                loss.backward()
+                if kind == "given" and not run.micro():
+                    continue
+                if kind != "own" or number % 4 == 3:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=kind != "zeroed")
+                run.step(loss)
+                if run.step_now == stop_at:
+                    return
+
+
+if __name__ == "__main__":
+    train_ranks()
