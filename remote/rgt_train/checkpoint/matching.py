@@ -441,3 +441,35 @@ def _replacement_text(name: str, weights: Weights, averaged: Weights) -> str:
     if len(left) > most_left:
         more = f" and {len(left) - most_left} more"
     return f"averaged weights of {name} with {', '.join(left[:most_left])}{more} as trained"
+
+
+def check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> list[str]:
+    """Return the weights whose precision the load changes, in words.
+
+    Raises:
+        UsageError: The checkpoint does not fit.
+    """
+    names = bare_names(model)
+    here = {
+        key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
+    }
+    tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
+    problems, recast = find_mismatches(tensors, here, names)
+    if problems:
+        raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
+    return [f"{name}: {words}" for words in recast]
+
+
+def check_names(kind: str, saved: Iterable[str], here: Iterable[str]) -> None:
+    """Check that a checkpoint has the parts of this run.
+
+    Raises:
+        UsageError: It has others.
+    """
+    if set(saved) != set(here):
+        missing = sorted(set(here) - set(saved))
+        unexpected = sorted(set(saved) - set(here))
+        raise UsageError(
+            f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
+            f"(missing {missing}, unexpected {unexpected})"
+        )

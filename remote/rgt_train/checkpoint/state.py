@@ -362,7 +362,7 @@ class RunState:
             UsageError: Another part is gone.
         """
         if _without_scalers({*saved} - {*here}):
-            _same_names("parts", saved, here)
+            matching.check_names("parts", saved, here)
         new = [f"{name} (not in the checkpoint): it starts afresh" for name in {*here} - {*saved}]
         gone = [f"{name} of the checkpoint (this run has none)" for name in {*saved} - {*here}]
         return sorted(new + gone)
@@ -609,7 +609,7 @@ class RunState:
                 "of ranks, or give another --out"
             )
         self.refuse_other_classes(document, where)
-        _same_names("models", document["models"], self.models)
+        matching.check_names("models", document["models"], self.models)
         inexact = self.same_parts(document["objects"], self.others)
         recast = []
         weights = {
@@ -617,7 +617,7 @@ class RunState:
         }
         for name, model in self.models.items():
             # All models are checked before the first is changed.
-            recast += _check_fit(name, model, weights[name], where)
+            recast += matching.check_fit(name, model, weights[name], where)
         done: list[str] = []
         for name, model in self.models.items():
             _load_module(name, model, weights[name], where)
@@ -631,7 +631,7 @@ class RunState:
             if hasattr(other, "migrated"):
                 saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
-                inexact += _check_fit(name, other, saved, where)
+                inexact += matching.check_fit(name, other, saved, where)
                 _load_module(name, other, saved, where)
             else:
                 inexact += _load_other(name, other, saved, where, exact=not recast)
@@ -769,25 +769,6 @@ def _tensor_address(tensor: torch.Tensor) -> int:
         return 0  # it has no memory itself (a sparse one): refused later, by its name
 
 
-def _check_fit(
-    name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str
-) -> list[str]:
-    """Return the weights whose precision the load changes, in words.
-
-    Raises:
-        UsageError: The checkpoint does not fit.
-    """
-    names = matching.bare_names(model)
-    here = {
-        key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)
-    }
-    tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
-    problems, recast = matching.find_mismatches(tensors, here, names)
-    if problems:
-        raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
-    return [f"{name}: {words}" for words in recast]
-
-
 def _without_scalers(names: Iterable[str]) -> set[str]:
     return {name for name in names if name.split(".")[0] != "scaler"}
 
@@ -836,16 +817,6 @@ def load_into(
         if "parameter group" in str(error):
             hint = _GROUPS
         raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
-
-
-def _same_names(kind: str, saved: Iterable[str], here: Iterable[str]) -> None:
-    if set(saved) != set(here):
-        missing = sorted(set(here) - set(saved))
-        unexpected = sorted(set(saved) - set(here))
-        raise UsageError(
-            f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
-            f"(missing {missing}, unexpected {unexpected})"
-        )
 
 
 Parts = Union[Stateful, Mapping[str, Stateful]]

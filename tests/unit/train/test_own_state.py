@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rgt_train import state_search
+from rgt_train import loop_code, state_search
 from rgt_train.checkpoint import encoding
 
 
@@ -101,7 +101,7 @@ def test_a_saved_value_is_a_copy() -> None:
 def mark() -> set[str]:
     """Return what the calling loop carries past this call."""
     frame = sys._getframe(1)
-    return state_search.carried_names(frame.f_code, frame.f_lasti)
+    return loop_code.carried_names(frame.f_code, frame.f_lasti)
 
 
 def test_a_loop_carries_what_it_reads_before_it_assigns_it() -> None:
@@ -123,7 +123,7 @@ def epochs() -> Any:
     """Yield twice what the loop over this generator carries from turn to turn."""
     for _ in range(2):
         frame = sys._getframe(1)
-        yield state_search.carried_names(frame.f_code, frame.f_lasti)
+        yield loop_code.carried_names(frame.f_code, frame.f_lasti)
 
 
 def test_what_a_loop_over_epochs_carries_is_what_its_body_reads_first() -> None:
