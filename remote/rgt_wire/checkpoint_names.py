@@ -161,6 +161,7 @@ _WORD_AND_NUMBER = re.compile(r"[a-z]+\d+")
 _DATE = re.compile(
     r"(?<!\d)20[0-4]\d[-_]?[01]\d[-_]?[0-3]\d(?:[-_+t]?\d{2}[-_:]?\d{2}(?:[-_:]?\d{2}(?:\+\d\d)?)?)?(?!\d)"
 )
+_ORDINAL = re.compile(r"(?<![a-z\d])\d{1,3}(?:st|nd|rd|th)(?![a-z\d])")
 _HUB = re.compile(r".*-[0-9a-f]{8}\.(?:pth|pt|ckpt)")
 """Names of files downloaded by torch.hub, with the first digits of their hash."""
 _MOST_DIGITS = 15
@@ -192,8 +193,8 @@ def read_name(name: str) -> Name:
 def _parse_progress(
     stem: str,
 ) -> "tuple[int | None, int | None, int | None, frozenset[str]]":
-    # A date would be taken for a huge step.
-    text = _DATE.sub("", stem.lower())
+    # A date would be taken for a huge step, and "epoch_2nd_00010" is not epoch 2.
+    text = _ORDINAL.sub("", _DATE.sub("", stem.lower()))
     text = _CHINESE.sub(lambda found: CHINESE[found.group()], text)
     parts = [
         "" if _HASH.fullmatch(part) and not _WORD_AND_NUMBER.fullmatch(part) else part

@@ -367,6 +367,7 @@ class TrainingFinder:
         run.command = " ".join(masking.mask_words(known.words))[:MAX_COMMAND]
         run.why = known.why or other.why
         run.cwd = cwd
+        run.roots = found_run.find_output_roots(root)
         run.user = ownership.process_user_name(root)
         if cwd is None:
             run.notes.append(

@@ -41,7 +41,7 @@ else:
     ProcessSession = namedtuple("ProcessSession", "kind place socket pane", defaults=(None, None))
     TmuxPane = namedtuple("TmuxPane", "name piped")
 
-LISTS = ("logs", "files", "dirs", "notes", "pids", "lives", "uses")
+LISTS = ("logs", "files", "dirs", "roots", "notes", "pids", "lives", "uses")
 SOCKET_WAIT = 0.5
 """Seconds to wait for the check who owns a tmux socket."""
 FIELDS = (
@@ -67,6 +67,7 @@ class FoundRun:
         silent: Why it has no log, as text; "" if it has one.
         deleted: Log path → its name before it was deleted.
         logs, files, dirs: Logs, open metrics files, and directories its arguments name for output.
+        roots: Directories that its environment names for output, which other trainings may share.
         notes: What could not be determined, as text.
         pids: Its processes, the root first.
         seen: When it was last seen alive.
@@ -100,6 +101,7 @@ class FoundRun:
         self.logs: list[str] = []
         self.files: list[str] = []
         self.dirs: list[str] = []
+        self.roots: list[str] = []
         self.notes: list[str] = []
         self.pids: list[int] = [pid]
         self.lives: list[list[float]] = []
@@ -231,6 +233,31 @@ def read_environment(pid: int) -> dict[str, str] | None:
             return procstat.split_environment(file.read(1 << 20))
     except OSError:
         return None
+
+
+_OUTPUT_VARIABLE = re.compile(
+    r"(?:.*_)?(?:results?|outputs?|(?:out|output|result|save|ckpt|checkpoint|log|exp|work|run)_?(?:dir|path|root))",
+    re.I,
+)
+"""Names such as nnUNet_results, OUTPUT_DIR and SM_OUTPUT_DIR."""
+_TOO_WIDE = re.compile(
+    r"/+(?:[^/]*|home/[^/]*)/+$|/+(?:var|usr|etc|proc|sys|dev|run|lib|bin|sbin)/"
+)
+"""Directories that contain more than trainings write."""
+
+
+def find_output_roots(pid: int) -> list[str]:
+    """Return the directories that the environment of a process names for output."""
+    inside = procstat.process_root_prefix(pid)
+    found = []
+    for name, value in (read_environment(pid) or {}).items():
+        if not _OUTPUT_VARIABLE.fullmatch(name) or _TOO_WIDE.match(value + "/"):
+            continue
+        path = inside + os.path.normpath(value)
+        if value.startswith("/") and os.path.isdir(path):
+            found.append(path)
+    most_roots = 4
+    return sorted(set(found))[:most_roots]
 
 
 def find_session(pid: int, chain: list[list[str]]) -> ProcessSession:

@@ -77,11 +77,11 @@ class FileClaims:
         near = [
             other
             for other in self._runs
-            if other.cwd and is_below(path, other.cwd) and other.was_running_at(mtime, SLACK, late)
+            if _nearest_root(other, path) and other.was_running_at(mtime, SLACK, late)
         ]
-        deepest = max((len(other.cwd or "") for other in near), default=0)
+        deepest = max((_nearest_root(other, path) for other in near), default=0)
         # The deepest directory wins: a run in a project's root does not own its subprojects.
-        near = [other for other in near if len(other.cwd or "") == deepest]
+        near = [other for other in near if _nearest_root(other, path) == deepest]
         if near == [run]:
             self._owned[path] = run.name
             return True
@@ -115,6 +115,12 @@ class FileClaims:
         if not names and len(beside) == 1:
             return beside.pop()
         return None
+
+
+def _nearest_root(run: FoundRun, path: str) -> int:
+    """Return the length of a run's deepest directory around a file; 0 if it has none."""
+    roots = [root for root in (run.cwd, *run.roots) if root and is_below(path, root)]
+    return max(map(len, roots), default=0)
 
 
 WALK_EVERY, WALK_MOST = 10.0, 120.0
@@ -294,7 +300,16 @@ def search_roots(run: FoundRun) -> list[str]:
         if not any(is_below(path, root) for root in roots):
             roots.append(path)
     most_roots = 8
-    return roots[:most_roots] + ([run.cwd] if run.cwd and run.cwd != "/" else [])
+    return [*roots[:most_roots], *_shared_roots(run)]
+
+
+def _shared_roots(run: FoundRun) -> list[str]:
+    """Return the working directory, and the roots of the environment that are not below it."""
+    found = [run.cwd] if run.cwd and run.cwd != "/" else []
+    for root in run.roots:
+        if not any(is_below(root, other) for other in found):
+            found.append(root)
+    return found
 
 
 def checkpoint_search(root: str, since: float) -> CheckpointSearch:

@@ -190,6 +190,23 @@ def test_the_log_of_a_trackers_service_is_not_the_trainings(start: Start, exp: P
     assert [path for path in run.get("logs", []) if "-debug-" in path] == []
 
 
+def test_directories_that_the_environment_names_for_output_are_known(
+    start: Start, exp: Path, tmp_path: Path
+) -> None:
+    """nnU-Net has its results in $nnUNet_results, wherever it works."""
+    exp.mkdir()
+    folder = tmp_path / "nnUNet_results"
+    folder.mkdir()
+    env = {
+        "nnUNet_results": str(folder),
+        "LOG_DIR": "/var/log",
+        "WORK_DIR": "/tmp",
+        "RUN_DIR": "here",
+    }
+    process = start("train.py", SLEEP, env={**os.environ, **env, "OUTPUT_DIR": "/no/such/place"})
+    assert look(TrainingFinder(None, {}))[process.pid]["roots"] == [str(folder)]
+
+
 def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
     process = start("train.py", SLEEP)
     first = TrainingFinder(None, {})

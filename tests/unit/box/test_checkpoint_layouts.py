@@ -46,6 +46,11 @@ def test_a_layout_that_nobody_had_in_mind_is_recognised(layout: Layout, tmp_path
     assert is_recognised(layout, tmp_path) is (layout.name not in MISSED)
 
 
+@pytest.mark.parametrize("layout", layouts("third.toml"), ids=lambda layout: layout.name)
+def test_a_layout_of_the_third_set_is_recognised(layout: Layout, tmp_path: Path) -> None:
+    assert is_recognised(layout, tmp_path)
+
+
 def test_a_cut_save_of_accelerate_is_known_by_the_others_of_its_series() -> None:
     weights = [
         f"step_{step}/{name}" for step in (5, 6, 7) for name in ("model.safetensors", "o.pt")

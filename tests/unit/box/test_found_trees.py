@@ -108,6 +108,21 @@ def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
     assert not whose.is_mine(one, "/x/old.csv", 50.0)
 
 
+def test_a_shared_directory_of_results_belongs_to_who_ran_when_it_was_written() -> None:
+    one = run("one", 100.0, cwd="/a", roots=["/data/results"], ended=200.0)
+    two = run("two", 300.0, cwd="/b", roots=["/data/results"])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one, two], [])
+    assert whose.is_mine(one, "/data/results/fold_0/log.txt", 150.0)
+    assert whose.is_mine(two, "/data/results/fold_1/log.txt", 350.0)
+    assert not whose.is_mine(two, "/data/results/fold_2/log.txt", 50.0)
+    assert not whose.is_mine(two, "/data/other/log.txt", 350.0)
+    assert run_sources.search_roots(two) == ["/b", "/data/results"]
+    assert run_sources.search_roots(run("three", 1.0, cwd="/data", roots=["/data/results"])) == [
+        "/data"
+    ]
+
+
 def test_a_log_that_a_silent_training_wrote_has_its_curves(tmp_path: Path) -> None:
     """nnU-Net opens its log for each line; what it prints may go to /dev/null."""
     log = tmp_path / "results/Dataset004/Trainer__3d/fold_0/training_log_2024_5_1_10_10_10.txt"
