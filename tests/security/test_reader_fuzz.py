@@ -240,6 +240,26 @@ def database(kind: str) -> Make:
     return build
 
 
+def json_document(rng: random.Random) -> bytes:
+    """Return a list of rows, rows by their number, or names with a list of values each."""
+    objects = rows(rng, rng.choice((3, 2000)))
+    numbers = ("1", "2", "9" * 30, "²", "-1", "x")
+    text = rng.choice(
+        (
+            "[" + ",".join(objects) + "]",
+            '{"args": 1, "history": [' + ",".join(objects) + "]}",
+            "{" + ",".join(f'"{rng.choice(numbers)}": {row}' for row in objects) + "}",
+            "{"
+            + ",".join(
+                f'"{rng.choice(KEYS)}": [{",".join(rng.choices(NUMBERS, k=rng.choice((2, 900))))}]'
+                for _ in range(8)
+            )
+            + "}",
+        )
+    )
+    return spoilt(rng, text.encode())
+
+
 FAMILIES: dict[str, Make] = {
     **dict.fromkeys(("rgt", "jsonl", "llamafactory", "mmengine", "detectron2", "verl"), json_lines),
     **dict.fromkeys(("csv", "lightning", "ultralytics", "keras", "deepspeed"), table),
@@ -248,6 +268,7 @@ FAMILIES: dict[str, Make] = {
     "tensorboard": event_file,
     "tensorboard_dir": event_file,
     "hf_trainer": trainer_state,
+    "json": json_document,
     "wandb": wandb,
     "mlflow_files": metric_file,
     **{kind: database(kind) for kind in DATABASES},

@@ -35,6 +35,9 @@ _ROWS = re.compile(rb'(?:^|":)\s*\[\s*\{|^\s*\{\s*"\d{1,9}"\s*:\s*\{')
 _NUMBERS = re.compile(rb'"([^"\\]{1,100})"\s*:\s*(\[\s*)?(?:-?\d|NaN)')
 """A name with a number, or with a list of numbers."""
 
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+"""The number of a row; `str.isdigit` also takes "²", which is no number to `int`."""
+
 
 def is_json_document(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of such a document."""
@@ -96,7 +99,9 @@ def iterate_rows(value: Any) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
         listed = next((part for part in value.values() if _is_list_of_objects(part)), None)
         if listed is not None:
             value = listed
-        elif value and all(key.isdigit() and isinstance(value[key], dict) for key in value):
+        elif value and all(
+            _NUMBER.fullmatch(key) and isinstance(value[key], dict) for key in value
+        ):
             value = [{"epoch": int(key), **value[key]} for key in value]
         else:
             yield from _iterate_columns(flatten_row(value, MAX_TAGS))

@@ -198,6 +198,14 @@ def test_other_json_is_no_document_of_metrics(text: str, tmp_path: Path) -> None
     assert identify_kind(str(path), ("json",)) is None
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 30])
+def test_a_row_whose_number_is_none_is_no_point(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps({number: {"loss": 0.5}}))
+    found = open_reader("json", str(path)).read()
+    assert (found.points, found.problem_count) == ([], 0)
+
+
 def test_a_document_beyond_the_limit_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
