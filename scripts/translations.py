@@ -87,6 +87,21 @@ TEXTS_OF_TABLES = {
     "IN_POD": "values",
     "LOST_MACHINE": "values",
     "ARGPARSE_TEXTS": "values",
+    "CANNOT_PROMPT": "values",
+    "NONE_FOUND": "values",
+    "NONE_KEPT": "values",
+    "NOTICE": "values",
+    "NOT_HERE": "values",
+    "REPLAY": "values",
+    "HINT": "values",
+    "FAREWELL": "values",
+    "SPANS": "values",
+    "UNACCEPTED": "values",
+    "UNSURE": "values",
+    "UNUSED": "values",
+    "UNTRUSTED": "values",
+    "STATUS_WORDS": "values",
+    "RECORDING_HINT": "values",
     "_KINDS": "values",
     "subcommand_brief": "values",
     "SPEED_NAMES": "values",
@@ -149,6 +164,11 @@ EVIDENCE_KINDS = (
     *("readonly", "durable", "tiers", "open"),
 )
 """Kinds of evidence: parts of keys, which the teardown dialog shows translated."""
+
+TRANSFER_PHASES = (
+    *("connecting", "listing", "comparing", "pulling", "pushing", "sending", "verifying", "done"),
+)
+"""Phases of a transfer, which are shown translated."""
 
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
@@ -310,6 +330,8 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
         *(*StopPhase, *ActionState, *AuditEvent, *XAxis),
     ):
         found.setdefault(word.value, []).append(("rgt_tui/model", 1))
+    for phase in TRANSFER_PHASES:
+        found.setdefault(phase, []).append(("rgt_tui/fleet/pulls/pulling.py", 1))
     for kind in EVIDENCE_KINDS:
         found.setdefault(kind, []).append(("rgt_tui/gate/evidence.py", 1))
     for path in sorted((ROOT / "handbook").glob("*.toml")):

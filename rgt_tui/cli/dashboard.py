@@ -327,7 +327,7 @@ def open_dashboard(arguments: DashboardArguments) -> int:
         farewell=None,
         without=translate("`rgt status` or `rgt watch`"),
         boxes=len(config.boxes),
-        notice=None if config.doubt is None else (NOTICE, "rgt trust"),
+        notice=None if config.doubt is None else (translate(NOTICE), "rgt trust"),
         readonly=readonly,
         met=SeenPlatformFile(),
     )

@@ -17,7 +17,7 @@ from rgt_tui.language import translate
 if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
 
-KEYS = "a recording: times are of the recording, and its boxes cannot be changed"
+RECORDING_HINT = "a recording: times are of the recording, and its boxes cannot be changed"
 
 
 def run_replay(arguments: ReplayArguments) -> int:
@@ -65,7 +65,7 @@ def _recording_screen(arguments: ReplayArguments, skip: float) -> int:
     return run_dashboard(
         build_fleet,
         title=f"rgt replay {path.name}",
-        hint=KEYS,
+        hint=translate(RECORDING_HINT),
         farewell=translate("rgt has closed the recording"),
         without=f"`rgt replay {shlex.quote(arguments.file)} --headless`",
     )
@@ -188,8 +188,8 @@ def _run_on_screen(arguments: DemoArguments) -> int:
         build_fleet,
         title="rgt demo",
         # The only hint with a time: a first-time user would else leave before the story begins.
-        hint=HINT,
-        farewell=FAREWELL,
+        hint=translate(HINT),
+        farewell=translate(FAREWELL),
         without="`rgt demo --headless`",
         waiting=translate("starting three boxes on this machine …"),
     )
@@ -211,7 +211,7 @@ def _replay_recording(why: str) -> int:
         hint=translate("a recording of the demo; the real one trains on this machine"),
         farewell=translate("that was a REPLAY: {why}", why=why),
         without="`rgt demo --headless`",
-        notice=(REPLAY, _describe_needs(why)),
+        notice=(translate(REPLAY), _describe_needs(why)),
     )
 
 

@@ -53,13 +53,13 @@ def open_fleet(arguments: FleetArguments, *, trusted: bool = False) -> FleetConf
     # Searched again by commands that write: the file may come from four places, and only one wins.
     place = find_fleet_place(arguments)
     if place is None:
-        raise FleetFileError(NONE_FOUND)
+        raise FleetFileError(translate(NONE_FOUND))
     config = open_place(place)
     if config.doubt is not None:
         # Refused instead of reduced: a command that acts must not act on half of the file.
         if trusted:
             raise FleetFileError(config.doubt)
-        print_error(f"{config.doubt}\n     {UNTRUSTED}")
+        print_error(f"{config.doubt}\n     {translate(UNTRUSTED)}")
     for warning in config.warnings:
         print_error(warning)
     return config

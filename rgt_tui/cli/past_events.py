@@ -56,7 +56,7 @@ def run_journal(arguments: JournalArguments) -> int:
     config, _ = open_boxes(arguments, names)
     path = history_path(os.environ)
     if path is None or not path.exists():
-        why = NONE_KEPT
+        why = translate(NONE_KEPT)
         if path is not None:
             why = translate("no history yet: {path} is written by rgt and rgt watch", path=path)
         print_error(why)

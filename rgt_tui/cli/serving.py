@@ -26,8 +26,8 @@ from rgt_tui.language import translate
 LOOPBACK = ("127.0.0.1", "::1")
 COOKIE = "rgt"
 NOT_HERE = (
-    "{!r} can be reached by others; rgt serve listens only on 127.0.0.1 or ::1. "
-    "From another computer: ssh -L {}:127.0.0.1:{} HOST rgt serve"
+    "{host!r} can be reached by others; rgt serve listens only on 127.0.0.1 or ::1. "
+    "From another computer: ssh -L {port}:127.0.0.1:{port} HOST rgt serve"
 )
 ONLY_OURS = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -42,7 +42,7 @@ def run_serve(arguments: ServeArguments) -> int:
     """Serve until interrupted; return the exit code."""
     # A fixed list, not a check of the address: 0.0.0.0 and host names could mean other networks.
     if arguments.host not in LOOPBACK:
-        print_error(NOT_HERE.format(arguments.host, arguments.port, arguments.port))
+        print_error(translate(NOT_HERE, host=arguments.host, port=arguments.port))
         return USAGE
     try:
         # Only to refuse early: each browser window starts an rgt of its own, which reads it again.

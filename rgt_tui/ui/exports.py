@@ -22,7 +22,7 @@ from rgt_tui.language import translate
 from rgt_tui.model import EPOCH, TIME, CheckResult, clean_text
 from rgt_tui.ui.notation import compact_time
 from rgt_tui.ui.plot.view import ShownRun
-from rgt_tui.ui.widgets.checklist import WORDS, PhaseChecks
+from rgt_tui.ui.widgets.checklist import STATUS_WORDS, PhaseChecks
 
 # Only looked for, not imported, until a PNG is made.
 PNG_NEEDS = "resvg_py"
@@ -157,11 +157,11 @@ def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
 
 def format_task_item(check: CheckResult, now: float) -> str:
     """Return a check as an item of a task list."""
-    done = WORDS[check.status] == "proved"
+    done = STATUS_WORDS[check.status] == "proved"
     if check.by:
         word = translate("ticked by {by}", by=escape_markdown(check.by))
     else:
-        word = WORDS[check.status]
+        word = STATUS_WORDS[check.status]
     if check.at is None:
         age = ""
     else:

@@ -125,7 +125,7 @@ def _without_arming(arguments: AutostopArguments) -> int:
 
 
 async def _report_status(arguments: AutostopArguments, spec: BoxSpec) -> int:
-    with wait_indicator(f"asking {spec.name} …"):
+    with wait_indicator(translate("asking {name} …", name=spec.name)):
         async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             status = await ask_status(way)
             # A second request: the status is about now, the story also about stops before a
@@ -145,7 +145,7 @@ async def _disarm_box(arguments: AutostopArguments, spec: BoxSpec) -> int:
         return FAILED
     keeping = SelfStopControl(spec, audit_log(), armed_book(), clock=time.time)
     try:
-        with wait_indicator(f"asking {spec.name} …"):
+        with wait_indicator(translate("asking {name} …", name=spec.name)):
             async with connected_agent(
                 spec, accept_new_host_keys=arguments.accept_new_host_key
             ) as way:
@@ -309,7 +309,7 @@ def run_keep(arguments: KeepArguments) -> int:
 async def _postpone_stop(arguments: KeepArguments, spec: BoxSpec) -> int:
     keeping = SelfStopControl(spec, audit_log(), armed_book(), clock=time.time)
     try:
-        with wait_indicator(f"asking {spec.name} …"):
+        with wait_indicator(translate("asking {name} …", name=spec.name)):
             async with connected_agent(
                 spec, accept_new_host_keys=arguments.accept_new_host_key
             ) as way:
@@ -469,7 +469,9 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
                 f"{one}: accepted"
                 if one in wish.accept
                 else translate(
-                    "{one}, as far as known: {unaccepted}", one=one, unaccepted=UNACCEPTED
+                    "{one}, as far as known: {unaccepted}",
+                    one=one,
+                    unaccepted=translate(UNACCEPTED),
                 )
                 for one in status.unsaving
             ),

@@ -55,7 +55,11 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
             # The rest of a longer line must not be read as the token.
             if len(line) == longest and not line.endswith("\n"):
                 raise ValueError(
-                    f"the {what} on standard input is longer than {longest:,} characters"
+                    translate(
+                        "the {what} on standard input is longer than {longest:,} characters",
+                        what=what,
+                        longest=longest,
+                    )
                 )
             lines.append(line.strip())
     address = lines[0]
@@ -84,7 +88,7 @@ async def _set_notify_address(
     # The agent's verb without an option sets the address, which it reads from its standard input.
     words = () if arguments.what is None else (f"--{arguments.what}",)
     address, token = given if given is not None else (None, None)
-    with wait_indicator(f"asking {spec.name} …"):
+    with wait_indicator(translate("asking {name} …", name=spec.name)):
         async with connected_agent(spec, accept_new_host_keys=arguments.accept_new_host_key) as way:
             done = await run_sink_verb(way, words, address, token)
     # Lines of a login shell's greeting are skipped: only records of the agent count.

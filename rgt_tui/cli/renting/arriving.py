@@ -259,7 +259,7 @@ async def _test_machine(
     A test that could not run is no reason.
     """
     try:
-        with wait_indicator(f"trying {spec.name} …"):
+        with wait_indicator(translate("trying {name} …", name=spec.name)):
             # Quick: minutes of a full test would be billed; `rgt check-box` does the rest.
             found = await measure_box(
                 spec, quick=True, accept_new_host_keys=arguments.accept_new_host_key

@@ -101,7 +101,9 @@ def _print_finding(finding: DoctorFinding, as_json: bool) -> None:
         print_json(finding)
         return
     status = finding.status.value
-    sys.stdout.write(format_row([(status, 4, STYLES[status]), (finding.id, 26, "")], finding.text))
+    sys.stdout.write(
+        format_row([(translate(status), 4, STYLES[status]), (finding.id, 26, "")], finding.text)
+    )
     if finding.advice and status in ("warn", "fail"):
         sys.stdout.write(format_row([("", 4, ""), ("", 26, "")], f"→ {finding.advice}"))
 

@@ -220,7 +220,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
     name = "config.file"
     if place is None:
         # Its first sentence; the second one explains what the advice already says.
-        text, _, _ = NONE_FOUND.partition(".\n")
+        text = translate(NONE_FOUND).splitlines()[0].rstrip(".。")
         return DoctorFinding(
             name, DoctorStatus.FAIL, text, translate("rgt init, then rgt add NAME HOST")
         ), None
@@ -234,7 +234,7 @@ def check_fleet_file(place: FleetFilePlace | None) -> tuple[DoctorFinding, Fleet
             translate("correct that line; docs/fleet-file.md has every key"),
         ), None
     if config.doubt is not None:
-        return DoctorFinding(name, DoctorStatus.WARN, config.doubt, UNTRUSTED), config
+        return DoctorFinding(name, DoctorStatus.WARN, config.doubt, translate(UNTRUSTED)), config
     count = f"{place.path}: {how_many(len(config.boxes), 'box', 'boxes')}"
     if config.warnings:
         return DoctorFinding(

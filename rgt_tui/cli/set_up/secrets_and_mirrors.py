@@ -162,7 +162,7 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
         )
     for token in answer.found:
         found.append(
-            f"{box}: found {token.path}: {token.why}; {token.open or 'only you can read it'}"
+            f"{box}: found {token.path}: {token.why}; {token.open or translate('only you can read it')}"
         )
     if not (found or answer.refused):
         found.append(translate("{box}: no stored secret, and none in the usual places", box=box))
@@ -360,7 +360,9 @@ def mirror_lines(
                     no_proxy=", ".join(fact.no_proxy),
                 )
             )
-        found += [f"  {fact.kind:<6} {'do it yourself':<20} {text}" for text in fact.by_hand]
+        found += [
+            f"  {fact.kind:<6} {translate('do it yourself'):<20} {text}" for text in fact.by_hand
+        ]
     if state.login.sourced_by:
         found.append(
             translate(

@@ -34,7 +34,7 @@ def run_trust(arguments: TrustArguments) -> int:
             return _print_trusted(book, as_json=arguments.json)
         place = find_fleet_place(arguments)
         if arguments.file is None and place is None:
-            raise FleetFileError(NONE_FOUND)
+            raise FleetFileError(translate(NONE_FOUND))
         if arguments.file:
             path = Path(arguments.file).expanduser()
         elif place:

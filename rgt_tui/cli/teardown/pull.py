@@ -205,17 +205,31 @@ class PullDisplay:
 def describe_progress(progress: PullProgress) -> str:
     """Return the progress of a pull as one line."""
     if progress.phase not in COPYING:
-        parts = [progress.phase]
+        parts = [translate(progress.phase)]
         if progress.phase == "listing" and progress.files_done:
             parts += [how_many(progress.files_done, "file"), size(progress.bytes_done)]
         if progress.phase == "comparing" and progress.files:
-            parts.append(f"{progress.files_done:,} of {how_many(progress.files, 'file')}")
-            parts.append(f"{size(progress.bytes_done)} of {size(progress.bytes)}")
+            parts.append(
+                translate(
+                    "{done} of {total}",
+                    done=f"{progress.files_done:,}",
+                    total=how_many(progress.files, "file"),
+                )
+            )
+            parts.append(
+                translate(
+                    "{done} of {total}", done=size(progress.bytes_done), total=size(progress.bytes)
+                )
+            )
         return ", ".join(parts) + " …"
     parts = [
         f"{pct(100 * progress.done_share):>5}",
-        f"{size(progress.bytes_done)} of {size(progress.bytes)}",
-        f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
+        translate("{done} of {total}", done=size(progress.bytes_done), total=size(progress.bytes)),
+        translate(
+            "{done} of {total}",
+            done=f"{progress.files_done:,}",
+            total=how_many(progress.files, "file"),
+        ),
         f"{size(progress.rate)}/s" if progress.rate is not None else "",
         translate("{eta} to go", eta=format_duration(progress.eta))
         if progress.eta is not None
@@ -223,7 +237,7 @@ def describe_progress(progress: PullProgress) -> str:
         how_many(progress.problems, "problem") if progress.problems else "",
     ]
     if progress.phase != "pulling":
-        parts.insert(0, progress.phase)
+        parts.insert(0, translate(progress.phase))
     return "  ".join(part for part in parts if part)
 
 

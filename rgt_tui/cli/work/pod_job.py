@@ -60,7 +60,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
                     "{name}: --{value} does not apply to a Job: {instead}",
                     name=spec.name,
                     value=option.replace("_", "-"),
-                    instead=instead,
+                    instead=translate(instead),
                 )
             )
             return USAGE

@@ -305,7 +305,8 @@ class QueueCommand:
         if len({(queue.code or "").rpartition("-")[2] for queue in queues.values()}) < 2:
             return False
         said = ", ".join(
-            f"{box} has {queue.code or 'no pushed code'}" for box, queue in queues.items()
+            f"{box} has {queue.code or translate('no pushed code')}"
+            for box, queue in queues.items()
         )
         job = posixpath.basename(next(iter(queues.values())).path.rstrip("/"))
         push = f"{rgt_with(self._arguments.fleet)} queue {','.join(queues)} new {job} --push PATH -- 'COMMAND'"

@@ -116,7 +116,7 @@ def _find_sweep_fault(
                 "{box}: {key} of the job file does not apply to a Job: {instead}",
                 box=arguments.boxes,
                 key=key,
-                instead=UNUSED[key],
+                instead=translate(UNUSED[key]),
             )
     return None
 

@@ -460,7 +460,7 @@ async def launch_job(
     except Unreachable as error:
         if not asked:
             raise
-        raise Unreachable(f"{error}; {UNSURE}") from error
+        raise Unreachable(f"{error}; {translate(UNSURE)}") from error
     return LaunchReport(status=answer.status, words=answer.words, rows=rows)
 
 
@@ -571,7 +571,9 @@ def _print_ended(arguments: RunArguments, spec: BoxSpec, frame: Row) -> int:
                 why = f": {row_text(cell, 'reason')}"
             print_lines(f"{spec.name}: {row_text(cell, 'state'):<6} {row_text(cell, 'name')}{why}")
     if not cells:
-        print_error(f"{spec.name}: {row_text(frame, 'error') or 'the queue cannot be read'}")
+        print_error(
+            f"{spec.name}: {row_text(frame, 'error') or translate('the queue cannot be read')}"
+        )
         # No answer at all is not a failed job.
         if not frame:
             return UNREACHABLE

@@ -158,22 +158,24 @@ def state_of(pull: BoxPull, kind: str = "pull") -> tuple[str, Tone, str]:
     g = current_glyphs()
     if pull.asks is not None:
         # A pull that waits for an answer is running, too, and has no progress yet.
-        return g.person, Tone.WARN, "asks"
+        return g.person, Tone.WARN, translate("asks")
     # A box that sends nothing: the copy may have ended since.
     if pull.unseen:
         return g.unknown, Tone.DIM, translate("unknown")
     if pull.is_running:
         if kind == "on box":
-            first = "copies"
+            first = translate("copies")
         else:
-            first = "connecting"
-        return g.ok, Tone.TEXT, pull.progress.phase if pull.progress is not None else first
+            first = translate("connecting")
+        if pull.progress is not None:
+            first = translate(pull.progress.phase)
+        return g.ok, Tone.TEXT, first
     # Before the result, which only says that not all files arrived.
     if pull.stopped or pull.cut_off:
-        return g.warn, Tone.WARN, translate("cut off") if pull.cut_off else "stopped"
+        return g.warn, Tone.WARN, translate("cut off") if pull.cut_off else translate("stopped")
     if pull.end is not None and pull.end.whole:
-        return g.check, Tone.PROVED, "complete"
-    return g.trouble, Tone.TROUBLE, "incomplete"
+        return g.check, Tone.PROVED, translate("complete")
+    return g.trouble, Tone.TROUBLE, translate("incomplete")
 
 
 def pull_row(

@@ -446,7 +446,7 @@ def past_section(
         values = course_of(box, name, begin, now, cells)
         if any(value is not None for value in values):
             shown.append((name, values))
-    title = make_line(translate("past "), dim_span(words))
+    title = make_line(translate("past "), dim_span(translate(words)))
     if not shown:
         return PaneSection(
             title,
@@ -520,9 +520,10 @@ def format_degrees(value: float | None) -> str:
 
 
 def _axis_line(span: int, label: int, room: int) -> Line:
-    words, _, half = SPANS[span % len(SPANS)]
-    middle = max(1, room // 2 - len(words) - 4 - len(half) // 2)
-    text = f"{words} ago{' ' * middle}{half}"
+    past, half = (translate(one) for one in SPANS[span % len(SPANS)][::2])
+    ago = translate("{now} ago", now=past)
+    middle = max(1, room // 2 - cell_len(ago) - cell_len(half) // 2)
+    text = f"{ago}{' ' * middle}{half}"
     return make_line(
         dim_span(
             translate(

@@ -32,7 +32,7 @@ from rgt_tui.ui.widgets.spans import (
     wrap_text,
 )
 
-WORDS = {
+STATUS_WORDS = {
     CheckStatus.PASSED: "proved",
     CheckStatus.FAILED: "failed",
     CheckStatus.WARN: "warning",
@@ -329,14 +329,14 @@ def row_line(row: ChecklistRow, width: int, now: float, *, opened: bool, longest
     wordy = width >= wordy_limit
     # A tick is a person's word, and rgt has proved nothing.
     if check.by:
-        said = "ticked"
+        said = translate("ticked")
     else:
-        said = WORDS[check.status]
+        said = translate(STATUS_WORDS[check.status])
     title = min(longest, max(12, int(width * 0.4)))
-    word = f"{said:<8}" if wordy else ""
+    word = fit_text(said, 8) if wordy else ""
     age = age_of(check, now)
     # 18 cells: the glyph, the id, the age and the gaps.
-    room = max(4, width - title - len(word) - 18)
+    room = max(4, width - title - cell_len(word) - 18)
     if check.advice:
         told = f"{check.evidence} {current_glyphs().dot} {translate(check.advice)}"
     else:

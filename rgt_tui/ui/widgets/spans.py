@@ -267,8 +267,11 @@ def label_lines(
     label: str, text: str, width: int, tone: Tone = Tone.TEXT, *, pad: int = 7, most: int = 3
 ) -> list[Line]:
     """Return wrapped `text` with a dim label before its first line."""
-    rows = wrap_text(text, max(8, width - pad), tone, most=most)
     shown = translate(label)
+    # A translated label may be wider than the English one.
+    if not shown.isascii():
+        pad = max(pad, cell_len(shown) + 1)
+    rows = wrap_text(text, max(8, width - pad), tone, most=most)
     return [
         (Span(fit_text(shown if index == 0 else "", pad), Tone.DIM), *row)
         for index, row in enumerate(rows)

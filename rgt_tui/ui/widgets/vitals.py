@@ -545,7 +545,7 @@ def _process_lines(
     gpus = ""
     if cards:
         gpus = f"  gpu {','.join(map(str, cards[:8]))}{current_glyphs().ellipsis if len(cards) > 8 else ''}"
-    threads = f"  {proc.threads or NONE} thr"
+    threads = translate("  {threads} thr", threads=proc.threads or NONE)
     branch = ""
     if depth:
         branch = f"{'  ' * (depth - 1)}{BRANCH[current_glyphs().braille]}"
@@ -625,7 +625,7 @@ def _granted_cores(cpu: CpuReading) -> Line:
         if cpu.cores is None:
             of = ""
         else:
-            of = f" of {cpu.cores}"
+            of = translate(" of {count}", count=cpu.cores)
         return make_line(
             translate("{quota:g}{of} cores", quota=cpu.quota, of=of),
             dim_span(translate(" by quota")),

@@ -181,7 +181,9 @@ def _alert_lines(row: FleetRow, width: int, said: str, *, advised: bool = False)
             if advised and not alert.muted and (words := health.alert_advice(alert)):
                 out += [
                     make_line("  ", *made)
-                    for made in label_lines("do", words, max(8, width - 2), pad=4, most=3)
+                    for made in label_lines(
+                        "do", translate(words), max(8, width - 2), pad=4, most=3
+                    )
                 ]
     return out
 
