@@ -143,6 +143,8 @@ def position_of(name: str) -> "tuple[str, int] | None":
         return found
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition("/")[2]).lower().replace(" ", "_")
     *before, last = words.split("_")
+    if before and last in ("num", "number", "idx", "index"):
+        last = before.pop()  # "epoch_num"
     if all(word in _QUALIFIER or word in EVALUATION for word in before):
         return _POSITIONS.get(last)
     return None

@@ -12,6 +12,7 @@ numbers does not.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 
@@ -20,7 +21,9 @@ from rgt_wire.metric_roles import (
     LOSS,
     MEASURES,
     NO_VALUES,
+    SETTING,
     SPEED,
+    TIME,
     in_english,
     is_evaluation,
     position_of,
@@ -38,6 +41,7 @@ from rgt_box.metrics.line_plans import (
     plan_line,
     split_word,
 )
+from rgt_box.metrics.rows import flatten_row, name_values, parse_json_integer, to_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,6 +104,10 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
             return rows
     if not line.isascii():
         line = in_english(line)
+    if line[-1:] == "}" and '{"' in line:
+        rows = _parse_embedded_object(line, state)
+        if rows:
+            return rows
     heading = state.pop("heading", "")
     if (
         not heading
@@ -204,6 +212,40 @@ def _parse_object_line(line: str, state: JsonObject) -> list[ConsoleRow] | None:
     if depth > 0:
         state["object"] = depth
     return rows
+
+
+def _parse_embedded_object(line: str, state: JsonObject) -> list[ConsoleRow]:
+    """Read a line that ends with a JSON object, such as MLPerf's and NVIDIA's loggers write."""
+    try:
+        row = json.loads(line[line.index('{"') :], parse_int=parse_json_integer)
+    except (ValueError, RecursionError):
+        return []
+    values: dict[str, float] = {}
+    places: list[tuple[int, str, float, float]] = []
+    most_values = 200
+    for name, value in name_values(flatten_row(row, most_values)).items():
+        name = name.rpartition("data/")[2] if name.startswith(("data/", "metadata/")) else name
+        position = position_of(name)
+        if position is not None and isinstance(value, list) and value:
+            value = value[-1]  # "step": [epoch, step]
+        y = to_number(value)
+        if y is None or isinstance(value, str):
+            continue
+        if position is None:
+            values[name] = y
+        elif 0 <= y < 1e15:
+            places.append((position[1], position[0], y, 0.0))
+    if not places or not any(role_of(tag) in MEASURES for tag in values):
+        return []
+    for name in [tag for tag in values if tag.lower() in NO_VALUES or role_of(tag) in _NOT_SHOWN]:
+        del values[name]
+    found = place_row(values, places, LinePlan((), "", True, False), state)
+    if found is None:
+        return []
+    return [found]
+
+
+_NOT_SHOWN = (TIME, SETTING)
 
 
 def _drop_object(state: JsonObject) -> None:

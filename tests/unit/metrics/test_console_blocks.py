@@ -472,6 +472,21 @@ ONE_LINE: list[tuple[str, str, str, tuple[str, list[int], list[float]]]] = [
         *("fit progress", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
     ),
     (
+        "a JSON object at the end of a line (NVIDIA's DLLogger)",
+        'DLLL {"timestamp": "15{n}.1", "type": "LOG", "step": [0, {n}0], "data": {"train_loss": {y}.5, "time": 3.1}}\n',
+        *("train_loss", ("step", [10, 20, 30, 40], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "a name and its value in a JSON object (MLPerf)",
+        ':::MLLOG {"time_ms": 160{n}, "key": "eval_accuracy", "value": {y}.5, "metadata": {"epoch_num": {n}}}\n',
+        *("eval_accuracy", ("epoch", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
+        "the first of a list has no name of its own",
+        "step {n} lr=[0.5, 0.1] loss {y}.5\n",
+        *("loss", ("step", [1, 2, 3, 4], [8.5, 7.5, 6.5, 5.5])),
+    ),
+    (
         "frames of an environment",
         "frames: {n}0,000 | fps: 312 | mean return: {y}.5\n",
         *("mean return", ("step", [10000, 20000, 30000, 40000], [8.5, 7.5, 6.5, 5.5])),
@@ -716,3 +731,35 @@ def test_pairs_that_do_not_repeat_are_settings(tmp_path: Path) -> None:
         f"Epoch {n}: loss {9 - n}.5\n" for n in range(1, 5)
     )
     assert read_curves(text, tmp_path / "out.log")["loss"][:2] == ("epoch", [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'saved {"step": {n}, "path": "a.pt"}',
+        'config {"epoch": {n}, "lr": 0.1}',
+        'cut {"epoch": {n}, "loss": 0.5',
+        'text {"loss": 0.5, "name": "a"}',
+        'list {"step": [], "loss": 0.5}',
+    ],
+)
+def test_an_object_without_a_measure_or_a_position_is_no_row(line: str, tmp_path: Path) -> None:
+    text = "".join(line.replace("{n}", str(n)) + "\n" for n in range(1, 6))
+    if line.startswith("cut"):
+        text = text.replace('"loss"', '"name')
+    assert "loss" not in read_curves(text, tmp_path / "out.log")
+
+
+def test_names_before_fewer_numbers_name_none_of_them(tmp_path: Path) -> None:
+    text = "".join(f"epoch {n}: test, loss, acc: 0.5, 0.{n} done\n" for n in range(1, 5))
+    assert "test/loss" not in read_curves(text, tmp_path / "out.log")
+    assert "loss" not in read_curves(text, tmp_path / "again.log")
+
+
+def test_numbers_of_training_and_evaluation_need_an_epoch_to_be_a_row(tmp_path: Path) -> None:
+    line = "epoch {n} train 0.{n} test 0.5\n"
+    text = "".join(line.format(n=n) for n in range(1, 5))
+    assert read_curves(text, tmp_path / "out.log")["train"][:2] == ("epoch", [1, 2, 3, 4])
+    for other in ("file {n} train 0.{n} test 0.5\n", "epoch {n} train 0.{n} files 0.5\n"):
+        text = "".join(other.format(n=n) for n in range(1, 5))
+        assert read_curves(text, tmp_path / "other.log") == {}
