@@ -476,8 +476,10 @@ class LogJudge:
         unsure = all(one.page.role == PageRole.UNKNOWN for one in told[at:])
         if any(one.page.role == PageRole.UNKNOWN for one in likely):
             at = len(told)
-        elif causes or unsure:
+        elif (causes or unsure) and _says_words(told[at - 1].hit):
             at -= 1  # what it is probably about says more than that it is unknown
+        elif causes or unsure:
+            pass
         else:
             at = len(told)
         return [*told[:at], *likely, *told[at:]]
@@ -569,6 +571,21 @@ class LogJudge:
         if likely:
             return [end._replace(page=min(likely, key=lambda pair: pair[0])[1])]
         return []
+
+
+def _says_words(hit: LineHit) -> bool:
+    """Return whether an exception says what happened: a message of several words, or a library's frame.
+
+    ``KeyError: 'loss'`` in a program's own code says nothing about the kind of failure.
+    """
+    least_words = 2
+    message = hit.line.partition(": ")[2]
+    if hit.name and hit.name in hit.line:
+        message = hit.line[hit.line.find(hit.name) + len(hit.name) :]
+    return len(_WORDS.findall(message)) >= least_words or "-packages/" in hit.frame
+
+
+_WORDS = re.compile(r"[A-Za-z][A-Za-z_]+|[^\x00-\x7f]+")
 
 
 def went_on(end: str, last: int) -> int:

@@ -31,7 +31,7 @@ from rgt_wire.metric_roles import (
 )
 
 from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
-from rgt_box.metrics.console_positions import place_row
+from rgt_box.metrics.console_positions import count_placed, forget_position, place_row
 from rgt_box.metrics.line_plans import (
     PATH,
     UNIT_END,
@@ -55,13 +55,14 @@ _TOKEN = re.compile(
     r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
     r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
     r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
-    r"([KMBGT](?![A-Za-z\d]))?(?:(?:\s{0,2}/\s{0,8}|\s{1,2}of\s{1,2})(\d{1,15}[KMB]?)(?!\w|\.\w))?"
+    r"([KMBGT](?![A-Za-z\d]))?(?:(?:\s{0,2}/\s{0,8}|\s{1,2}of\s{1,2})(\d{1,15}[KMB]?)(?!\w|\.\w|/))?"
     r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d|-\d\d-\d\d)"
 )
 """A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``, ``3 of 90``."""
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _BAR = re.compile(
-    r"\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
+    r"(?:[A-Za-z ]{1,40}: {0,3})?\|[^|]{0,400}\| {0,9}\d{1,12}/\? \[[^\]]{0,200}\]"
+    r"|\d{1,3}%(?:\|[^|]{0,400}\|[^\[]{0,60}|\s{1,3}\d{1,12}/\d{1,12} )\[[^\]]{0,2000}\]?"
 )
 _SINGLE = re.compile(r"(?<=\.\d)f0\b|(?<=\.\d\d)f0\b|(?<=\d{3})f0\b")
 """The end of Julia's single precision numbers."""
@@ -122,7 +123,7 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         else:
             return []
     # What a bar shows of itself (count, total, remaining time) is no value of the training.
-    if "%" in line:
+    if "%" in line or "/? [" in line:
         line = _BAR.sub("  ", line)
     if ".py" in line and ("  " in line or "[line:" in line):
         line = _CALLER.sub("", line)
@@ -377,6 +378,8 @@ def _follow_position(
         return []
     if in_block:
         state["seen"] += 1
+    if plan.measures:
+        count_placed(True, state)
     step, epoch, samples, total = at
     return [ConsoleRow(values, step, epoch, samples, weak=not plan.measures, total=total)]
 
@@ -420,8 +423,8 @@ def _learn_trailing_position(
         measured = any(role_of(tag) in MEASURES for tag in loose["values"])
         if not loose["places"] or not measured or len(loose["values"]) < least_values:
             return None
-        for key in ("at", "rank", "last", "number", "epoch", "base", "stride", "seen"):
-            state.pop(key, None)
+        forget_position(state)
+        state.pop("seen", None)
         state["trailing"] = True
         state["block"], state["places"] = loose["values"], loose["places"]
         return _add_to_block(values, named, state)

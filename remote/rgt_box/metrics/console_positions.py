@@ -19,6 +19,46 @@ def place_row(
     state: JsonObject,
 ) -> ConsoleRow | None:
     """Return the row of a line with a position; None if it is not that of the training."""
+    own = min((place[0] for place in places), default=9)
+    if plan.measures and state.get("placed", 0) < ESTABLISHED and own != state.get("rank", own):
+        # So far, other lines only happened to have a position: a tracker's greeting with
+        # "[batch:256]", or the numbers of a model's layers.
+        forget_position(state)
+    row = _place_by_rank(values, places, plan, state)
+    if row is not None:
+        count_placed(plan.measures and state.get("rank", own) < _EDGE, state)
+    return row
+
+
+ESTABLISHED = 3
+"""Lines by which a position is that of the log."""
+_EDGE = 7
+"""Rank of numbers that may be positions by where they are."""
+
+
+def count_placed(measured: bool, state: JsonObject) -> None:
+    """Count a line by which the position of the log is known; one with a measure is enough."""
+    state["placed"] = ESTABLISHED if measured else min(ESTABLISHED, state.get("placed", 0) + 1)
+
+
+def forget_position(state: JsonObject) -> None:
+    """Forget the position, and how it was counted."""
+    for key in _COUNTED:
+        state.pop(key, None)
+
+
+_COUNTED = (
+    *("at", "rank", "last", "number", "epoch", "base", "stride", "whole", "from", "anew"),
+    "placed",
+)
+
+
+def _place_by_rank(
+    values: dict[str, float],
+    places: list[tuple[int, str, float, float]],
+    plan: LinePlan,
+    state: JsonObject,
+) -> ConsoleRow | None:
     by: dict[str, tuple[int, str, float, float]] = {}
     for place in sorted(places, key=lambda each: (each[0], not each[3])):
         by.setdefault(place[1], place)

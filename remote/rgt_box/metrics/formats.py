@@ -168,9 +168,23 @@ def _is_keras_csv(path: str, name: str, head: bytes) -> bool:
 def _is_csv(path: str, name: str, head: bytes) -> bool:
     names = _column_names(head)
     roles = list(map(role_of, names))
+    if names[:1] and names[0] in ("checkpoint", "ckpt", "checkpoint_name"):
+        return len(names) > 1
     # Without a position, the rows are counted, if the names are those of a training.
     placed = any(map(position_of, names)) or (LOSS in roles and _has_figures(head, len(names)))
     return placed and any(role in MEASURES for role in roles)
+
+
+def _is_number_table(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.tables import read_numbers
+
+    least_rows = 3
+    lines = head.decode("utf-8", "replace").split("\n")[:-1][:50]
+    if len(lines) < least_rows or role_of(os.path.splitext(name)[0]) not in MEASURES:
+        return False
+    widths = {len(row) for row in map(read_numbers, lines) if row}
+    most_columns = 8
+    return all(map(read_numbers, lines)) and len(widths) == 1 and max(widths) <= most_columns
 
 
 def _has_figures(head: bytes, columns: int) -> bool:
@@ -206,6 +220,7 @@ _LINES = "jsonl.JsonLines"
 _TABLE = "tables.Table"
 _DB = ("*.db", "*.sqlite")
 _TABLES = ("*.csv", "*.tsv")
+_NUMBERS = ("*loss*.txt", "*loss*.log", "*loss*.csv", "*acc*.txt", "*reward*.txt")
 _DOCUMENTS = ("*history*.json", "*metrics*.json", "*log*.json", "*loss*.json", "*results*.json")
 _LOGS = (
     "log_*.txt",
@@ -239,6 +254,7 @@ FORMATS = (
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
     FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
     FileFormat("csv", _TABLES, 1, _is_csv, _TABLE),
+    FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable"),
     FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),

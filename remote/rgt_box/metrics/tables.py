@@ -13,6 +13,7 @@ source).
 from __future__ import annotations
 
 import math
+import os
 import re
 
 from rgt_box.metrics import rows
@@ -90,6 +91,8 @@ class Table(LineReader):
             # Where a semicolon separates cells, a comma is the decimal point.
             values = [_COMMA.sub(r"\1.\2", value) for value in values]
         row: JsonObject = dict(zip(self._names, values))
+        if self._names[0].lower() in CHECKPOINT:
+            row["step"] = checkpoint_step(row.pop(self._names[0]))
         for name, prefix in SUMS.get(self.source, ()):
             add_sum(row, name, prefix)
         where = rows.row_position(row, self._layout, state)
@@ -123,7 +126,70 @@ def add_sum(row: JsonObject, name: str, prefix: str) -> None:
         row[name] = math.fsum(known)
 
 
+CHECKPOINT = ("checkpoint", "ckpt", "checkpoint_name")
+"""Names of a column whose cells end with a step: ``checkpoint-2000``."""
+_END_NUMBER = re.compile(r"\D(\d{1,12})(?:\.\w{1,12}|/)?$")
+
+
+def checkpoint_step(cell: str) -> str:
+    """Return the step in the name of a checkpoint; a cell without one is returned as it is."""
+    found = _END_NUMBER.search(cell.strip())
+    if found is None:
+        return cell
+    return found.group(1)
+
+
 LAYOUT = RowLayout(())
+
+
+def read_numbers(line: str) -> list[float] | None:
+    """Return the numbers of a line that has nothing else; None for another line."""
+    found = [to_number(cell) for cell in re.split(r"[,;\s]+", line.strip()) if cell]
+    numbers = [y for y in found if y is not None]
+    if not numbers or len(numbers) < len(found):
+        return None
+    return numbers
+
+
+def find_rising_column(rows_read: list[list[float]]) -> int | None:
+    """Return the index of the column of rising whole numbers; None without one, or with several."""
+    rising = [
+        column
+        for column, values in enumerate(zip(*rows_read))
+        if all(y % 1 == 0 for y in values) and list(values) == sorted(set(values))
+    ]
+    if len(rising) == 1:
+        return rising[0]
+    return None
+
+
+class NumberTable(LineReader):
+    """Rows of numbers without a header, in a file that has the name of a measure: ``loss.log``."""
+
+    source = "numbers"
+
+    def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
+        if state["offset"]:
+            return
+        lines = window.head.decode("utf-8", "replace").split("\n")[:-1]
+        known = [row for row in map(read_numbers, lines[:50]) if row]
+        state["column"] = find_rising_column(known)
+        state["count"] = 0
+
+    def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
+        numbers = read_numbers(raw.decode("utf-8", "replace"))
+        if numbers is None:
+            return
+        state["count"] += 1
+        x: float = state["count"]
+        column = state.get("column")
+        if column is not None and column < len(numbers):
+            x = numbers.pop(column)
+        stem = os.path.splitext(os.path.basename(self.path))[0]
+        row: JsonObject = {stem: numbers[0]} if len(numbers) == 1 else {}
+        if not row:
+            row = {f"{stem}/{place}": y for place, y in enumerate(numbers, 1)}
+        rows.add_row_points(row, (STEP, x), LAYOUT, batch, offset)
 
 
 class TorchtuneLog(LineReader):

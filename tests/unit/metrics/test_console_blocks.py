@@ -763,3 +763,37 @@ def test_numbers_of_training_and_evaluation_need_an_epoch_to_be_a_row(tmp_path: 
     for other in ("file {n} train 0.{n} test 0.5\n", "epoch {n} train 0.{n} files 0.5\n"):
         text = "".join(other.format(n=n) for n in range(1, 5))
         assert read_curves(text, tmp_path / "other.log") == {}
+
+
+GREETINGS = [
+    "wandb: Syncing run [Training][batch:256][input:128]\nwandb: View run at https://w.example/%5Bcifar10%5D\n",
+    "3 | reconstruction_loss_fn | SmoothL1Loss      | 0     \n4 | latent_loss_fn   | SmoothL1Loss  | 0     \n",
+    "Batch: 64\n",
+]
+
+
+@pytest.mark.parametrize("greeting", GREETINGS)
+def test_a_number_that_only_a_greeting_prints_is_no_position(greeting: str, tmp_path: Path) -> None:
+    text = greeting + "".join(f"[epoch:{n}/90] [loss:{9 - n}.5] [lr:0.01]\n" for n in range(1, 6))
+    assert read_curves(text, tmp_path / "out.log")["loss"][:3] == (
+        "epoch",
+        [1, 2, 3, 4, 5],
+        [8.5, 7.5, 6.5, 5.5, 4.5],
+    )
+
+
+def test_the_summary_of_an_epoch_keeps_the_step_of_lines_that_count_them(tmp_path: Path) -> None:
+    lines = "".join(f"step {n}0 loss {9 - n}.5\n" for n in range(1, 4))
+    found = read_curves(f"{lines}epoch 1 mean loss 7.5\n", tmp_path / "out.log")
+    assert found["loss"][:2] == ("step", [10, 20, 30])
+
+
+def test_the_title_of_a_bar_without_a_total_is_not_that_of_the_text_after_it(
+    tmp_path: Path,
+) -> None:
+    text = "".join(
+        f"\rValidation: |   | 0/? [00:00<?, ?it/s][12/09/24 14:03:3{n}] INFO   Epoch {n}: v_loss 4.5  loss {9 - n}.5\n"
+        for n in range(5)
+    )
+    found = read_curves(text, tmp_path / "out.log")
+    assert found["loss"][:3] == ("epoch", [0, 1, 2, 3, 4], [9.5, 8.5, 7.5, 6.5, 5.5])

@@ -214,3 +214,48 @@ def test_a_document_beyond_the_limit_is_a_problem(
     monkeypatch.setattr("rgt_box.metrics.json_documents.MAX_BYTES", 20)
     found = open_reader("json", str(path)).read()
     assert (found.points, found.problem_count) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tag", "curve"),
+    [
+        ("loss.log", "1.5 0\n0.5 100\n0.4 200\n", "loss", ("step", [0, 100, 200], [1.5, 0.5, 0.4])),
+        ("val_loss.txt", "1.5\n0.5\n0.4\n", "val_loss", ("step", [1, 2, 3], [1.5, 0.5, 0.4])),
+        ("loss.csv", "0,1.5,9\n1,0.5,8\n2,nan,8\n", "loss/1", ("step", [0, 1], [1.5, 0.5])),
+    ],
+)
+def test_rows_of_numbers_in_a_file_with_the_name_of_a_measure_are_read(
+    name: str, text: str, tag: str, curve: Curve, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    axis, xs, ys = read_file(path, "numbers")[tag]
+    finite = [(x, y) for x, y in zip(xs, ys, strict=True) if y == y]
+    assert (axis, [x for x, _ in finite], [y for _, y in finite]) == curve
+    reader = open_reader("numbers", str(path))
+    first = reader.read(limit=1)
+    assert [point.x for point in reader.read(first.cursor).points if point.tag == tag] == xs[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("data.txt", "1.5 0\n0.5 100\n0.4 200\n"),
+        ("loss.txt", "1.5 0\n0.5 100\n"),
+        ("loss.txt", "1.5 0\n0.5\n0.4 200\n"),
+        ("loss.txt", "epoch 1\n0.5 100\n0.4 200\n"),
+        ("loss.txt", "1 2 3 4 5 6 7 8 9\n" * 4),
+    ],
+)
+def test_other_rows_of_numbers_are_no_metric_file(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert identify_kind(str(path), ("numbers",)) is None
+
+
+def test_the_step_may_be_in_the_name_of_a_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "eval_results.csv"
+    path.write_text(
+        "checkpoint,MME,Avg.\ncheckpoint-2000,891.9,177.2\nout/step_4000.pt,984.3,201.9\nfinal,1,2\n"
+    )
+    assert read_file(path, "csv")["MME"] == ("step", [2000, 4000], [891.9, 984.3])
