@@ -20,25 +20,30 @@ def place_row(
 ) -> ConsoleRow | None:
     """Return the row of a line with a position; None if it is not that of the training."""
     own = min((place[0] for place in places), default=9)
-    if plan.measures and state.get("placed", 0) < ESTABLISHED and own != state.get("rank", own):
+    if plan.measures and not _is_established(state) and own != state.get("rank", own):
         # So far, other lines only happened to have a position: a tracker's greeting with
         # "[batch:256]", or the numbers of a model's layers.
         forget_position(state)
     row = _place_by_rank(values, places, plan, state)
+    # Numbers that may be positions by where they are in the line have this rank.
+    edge = 7
     if row is not None:
-        count_placed(plan.measures and state.get("rank", own) < _EDGE, state)
+        count_placed(plan.measures and state.get("rank", own) < edge, state)
     return row
-
-
-ESTABLISHED = 3
-"""Lines by which a position is that of the log."""
-_EDGE = 7
-"""Rank of numbers that may be positions by where they are."""
 
 
 def count_placed(measured: bool, state: JsonObject) -> None:
     """Count a line by which the position of the log is known; one with a measure is enough."""
-    state["placed"] = ESTABLISHED if measured else min(ESTABLISHED, state.get("placed", 0) + 1)
+    if measured:
+        state["established"] = True
+    elif not _is_established(state):
+        state["placed"] = state.get("placed", 0) + 1
+
+
+def _is_established(state: JsonObject) -> bool:
+    """Return whether the position is that of the log, and not only of some line."""
+    least_lines = 3
+    return bool(state.get("established")) or state.get("placed", 0) >= least_lines
 
 
 def forget_position(state: JsonObject) -> None:
@@ -50,6 +55,7 @@ def forget_position(state: JsonObject) -> None:
 _COUNTED = (
     *("at", "rank", "last", "number", "epoch", "base", "stride", "whole", "from", "anew"),
     "placed",
+    "established",
 )
 
 
