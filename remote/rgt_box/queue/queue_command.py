@@ -441,7 +441,7 @@ def edit_queue(job: queue_file.Job, found: JsonObject, action: str) -> int:
         return USAGE
     try:
         if action == "add":
-            done = queue_edit.add_lines(job, sys.stdin.buffer.read(8 << 20))
+            done = queue_edit.add_lines(job, sys.stdin.buffer.read(queue_edit.MOST_BYTES + 1))
         elif action == "again":
             done = queue_edit.mark_for_rerun(job, found["cell"])
         else:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rgt_wire import JsonObject
 
 LOCK = "queue.lock"
+MOST_BYTES = 8 << 20
+"""Of a queue file, some 100,000 cells: the runner reads no larger one."""
 
 
 class NotEdited(Exception):
@@ -30,9 +32,14 @@ def add_lines(job: Job, data: bytes) -> JsonObject:
         ``added`` and ``there``, names of cells.
 
     Raises:
-        NotEdited: A line is not a cell, or its name is used by another cell.
+        NotEdited: A line is not a cell, its name is used by another cell, or the file would become
+            too large.
         OSError: It cannot be written.
     """
+    if len(data) > MOST_BYTES:  # the rest was not read, and its last line may be half of one
+        raise NotEdited(
+            f"more than {MOST_BYTES >> 20} MiB of lines; nothing was added: use several jobs"
+        )
     rows = [row for row in data.replace(b"\r\n", b"\n").split(b"\n") if row.strip()]
     wanted, problems = queue_file.parse_queue(b"\n".join(rows), "line")
     if problems or not wanted:
@@ -40,6 +47,15 @@ def add_lines(job: Job, data: bytes) -> JsonObject:
     held = _acquire_edit_lock(job)
     try:
         present = {line.name: line for line in job.read_all_lines()[0]}
+        path = job.path("queue.txt")
+        size = 0
+        if os.path.exists(path):
+            size = os.path.getsize(path)
+        if size + len(data) > MOST_BYTES:
+            raise NotEdited(
+                f"{path} would become larger than {MOST_BYTES >> 20} MiB, which no runner reads; "
+                "nothing was added: put these cells into another job"
+            )
         fresh: list[bytes] = []
         there: list[str] = []
         for line in wanted:
@@ -55,10 +71,10 @@ def add_lines(job: Job, data: bytes) -> JsonObject:
             else:
                 raise NotEdited(
                     "%s: the name %r is taken by line %d; rename the config: both would write to the same directory"
-                    % (job.path("queue.txt"), line.name, known.number)
+                    % (path, line.name, known.number)
                 )
         if fresh:
-            _append_lines(job.path("queue.txt"), fresh)
+            _append_lines(path, fresh)
     finally:
         held.release()
     return {"added": [line.name for line in wanted if line.name not in there], "there": there}

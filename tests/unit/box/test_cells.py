@@ -463,6 +463,20 @@ def test_of_lines_that_a_full_disk_takes_a_part_of_none_is_added(
     assert (folder / "queue.txt").read_bytes() == before + b"b.toml lm 30\n"
 
 
+def test_a_queue_that_no_runner_would_read_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_edit, "MOST_BYTES", 60)
+    queue = tmp_path / "queue.txt"
+    queue.write_text("a.toml lm 30\n" * 3)
+    before = queue.read_bytes()
+    lines = [f"b{number}.toml lm 30".encode() for number in range(9)]
+    for some, words in ((lines, "more than"), (lines[:2], "would become larger")):
+        with pytest.raises(queue_edit.NotEdited, match=f"{words}.*nothing was added"):
+            queue_edit.add_lines(Job(str(tmp_path)), b"\n".join(some))
+    assert queue.read_bytes() == before
+
+
 def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a"])))
     own, ticks = os.getpid(), procstat.start_ticks(os.getpid())
