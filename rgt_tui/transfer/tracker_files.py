@@ -13,6 +13,8 @@ from rgt_wire.checkpoint_layouts import Checkpoint
 from rgt_tui.files import open_regular
 
 _TRACKERS = frozenset((*cut_saves.TRACKERS, *cut_saves.FILE_TRACKERS))
+_OF_RANK = re.compile(r"last_checkpoint\.rank_\d+")
+"""The tracker of one rank, in DINOv2 and other trainings with FSDP."""
 PathFaults = list[tuple[str, str]]
 """Paths, each with its fault."""
 
@@ -29,7 +31,8 @@ def read_trackers(root: Path, paths: Iterable[str]) -> dict[str, str]:
     most_bytes = 4096
     texts = {}
     for path in paths:
-        if path.rpartition("/")[2] in _TRACKERS:
+        name = path.rpartition("/")[2]
+        if name in _TRACKERS or _OF_RANK.fullmatch(name):
             try:
                 with open_regular(root / path, follow=False) as file:
                     texts[path] = file.read(most_bytes).decode(errors="replace")

@@ -62,6 +62,7 @@ GOOD = {
     "nanotron": [*nanotron(10), *nanotron(20), "ckpt/latest.txt@text:20"],
     "mmengine": ["x/epoch_2.pth", "x/last_checkpoint@text:/root/work_dirs/x/epoch_2.pth"],
     "detectron2": ["model_final.pth", "last_checkpoint@text:model_final.pth"],
+    "DINOv2": ["model_9.rank_0.pth", "last_checkpoint.rank_0@text:model_9.rank_0.pth"],
     "TensorFlow": ["ckpt-5.index", "ckpt-5.data-00000-of-00001", TENSORFLOW.format(5)],
     "DreamerV3": [f"{DREAMER}/agent.pkl", f"{DREAMER}/done", f"ckpt/latest@text:{DREAMER[5:]}"],
     "NeMo": [NEMO.format("99.ckpt"), NEMO.format("99-last.ckpt")],
@@ -112,6 +113,10 @@ BAD = {
     "detectron2": (
         ["model_0000499.pth", "last_checkpoint@text:model_final.pth"],
         "last_checkpoint",
+    ),
+    "DINOv2": (
+        ["model_4.rank_0.pth", "last_checkpoint.rank_0@text:model_9.rank_0.pth"],
+        "last_checkpoint.rank_0",
     ),
     "TensorFlow": (
         ["ckpt-5.index", "ckpt-5.data-00000-of-00001", TENSORFLOW.format(10)],

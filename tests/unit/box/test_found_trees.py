@@ -143,7 +143,7 @@ def test_a_log_that_a_silent_training_wrote_has_its_curves(tmp_path: Path) -> No
 def test_a_log_of_its_own_takes_the_place_of_output_that_is_held_back(tmp_path: Path) -> None:
     """Python keeps up to 8 KiB of what it prints into a file: hours of nnU-Net's epochs."""
     now = time.time()
-    printed = tmp_path / "nohup.out"
+    printed = tmp_path / "console-of-7"
     printed.write_text("")
     log = tmp_path / "results/fold_0/training_log_2024_5_1_10_10_10.txt"
     log.parent.mkdir(parents=True)
@@ -160,14 +160,14 @@ def test_a_log_of_its_own_takes_the_place_of_output_that_is_held_back(tmp_path: 
         training.update(one)
         return [os.path.basename(name) for name in training.log_names()]
 
-    assert log_names() == [log.name, "nohup.out"]
+    assert log_names() == [log.name, printed.name]
     # Output that still comes, and output that is newer than the log.
     for age in (5, 200):
         training = trainings.FoundTraining(one, whose, {})
         printed.write_text("loading data\n")
         os.utime(printed, (now - age, now - age))
         os.utime(log, (now - age - 1, now - age - 1))
-        assert log_names() == ["nohup.out"]
+        assert log_names() == [printed.name]
 
 
 def test_the_next_job_of_a_sweep_has_the_name_and_the_one_before_keeps_its_curve(
