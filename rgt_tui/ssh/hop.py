@@ -380,7 +380,7 @@ class HopOpener:
             )
         if any((entry.type, entry.key) == (kind, key) for entry in keys_without_port(step.host)):
             return offered
-        title = f"new host key of {step.label}"
+        title = translate("new host key of {label}", label=step.label)
         # One prompt per host: many boxes with one jump host would ask the same at once.
         async with person.idle(title), person.answers.prompt_lock("host-key", step.host.known_as):
             # Read again: while this one waited for the lock, another box may have got the answer.

@@ -356,7 +356,7 @@ def append_key(path: str, name: str, kind: str, key: str, *, hashed: bool = Fals
         data = f"{gap}{shown} {kind} {key}\n".encode()
         # A full disk: half a line would be an invalid key, which ssh skips without a word.
         if os.write(handle, data) != len(data):
-            raise OSError(0, "only a part could be written")
+            raise OSError(0, translate("only a part could be written"))
         os.fsync(handle)
     except OSError as error:
         raise _unwritten(path, error) from error
@@ -501,9 +501,13 @@ async def judge_host_key(
     others = ", ".join(f"{entry.type} at {entry.location}" for entry in known.keys)
     if rule is HostKeyPolicy.REFUSE or (rule is HostKeyPolicy.ACCEPT_NEW and others):
         if others:
-            why = f"its {offered.type} key is unknown; known keys of this server: {others}"
+            why = translate(
+                "its {type} key is unknown; known keys of this server: {others}",
+                type=offered.type,
+                others=others,
+            )
         else:
-            why = "its key is unknown, and unknown keys are refused"
+            why = translate("its key is unknown, and unknown keys are refused")
         raise HostKeyRefused(
             translate(
                 "ssh: {label}: {why} (shown: {shown}); {host}",
@@ -552,25 +556,40 @@ async def _ask_to_accept(
     moved: MovedHost | None,
 ) -> bool:
     path = file_for_new_keys(host)
-    lines = [f"{label} shows an unknown host key:", shown]
+    lines = [translate("{label} shows an unknown host key:", label=label), shown]
     if moved is not None:
-        lines.append(f"{moved.source} reports that the box has moved here from {moved.old}")
+        lines.append(
+            translate(
+                "{source} reports that the box has moved here from {old}",
+                source=moved.source,
+                old=moved.old,
+            )
+        )
     if others:
-        lines.append(f"CAUTION: this server is known with another type of key: {others}")
+        lines.append(
+            translate(
+                "CAUTION: this server is known with another type of key: {others}", others=others
+            )
+        )
     same = find_same_key(host, offered.type, offered.key)
     if same:
         lines.append(
-            "the very same key is known at " + ", ".join(entry.location for entry in same[:3])
+            translate("the very same key is known at ")
+            + ", ".join(entry.location for entry in same[:3])
         )
     if path is not None:
-        lines.append(f"yes writes it to {path} as {host.known_as}")
+        lines.append(
+            translate("yes writes it to {path} as {known_as}", path=path, known_as=host.known_as)
+        )
     else:
         lines.append(
-            "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
+            translate(
+                "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
+            )
         )
     lines += randomart(offered.key_blob, _key_caption(offered))
     answer = await person.prompt_person(
-        QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines)
+        QuestionKind.HOST_KEY, translate("new host key of {label}", label=label), tuple(lines)
     )
     # The whole word, as in ssh: a stray key press trusts no one.
     return answer is not None and answer.strip().lower() == "yes"
@@ -618,8 +637,10 @@ def _describe_acceptance(
     by_ssh = f"by `{shlex.join(('ssh', *options, *by_hand))}`"
     if others:
         # ssh treats a server known by another kind of key as one whose key has changed.
-        by_ssh = (
-            f"forget the other key ({_forget_command(host, others)}) and accept this one {by_ssh}"
+        by_ssh = translate(
+            "forget the other key ({command}) and accept this one {by_ssh}",
+            command=_forget_command(host, others),
+            by_ssh=by_ssh,
         )
     if strict:
         closed = f"StrictHostKeyChecking is {strict}"
@@ -638,7 +659,9 @@ def _describe_acceptance(
             compare=_COMPARE,
             way=way,
         )
-    asking = f"`rgt doctor {shlex.quote(box)}` on a terminal or the dashboard (rgt), which ask"
+    asking = translate(
+        "`rgt doctor {box}` on a terminal or the dashboard (rgt), which ask", box=shlex.quote(box)
+    )
     if others:
         return translate(
             "{compare}, then accept it in {asking}, or {by_ssh}",

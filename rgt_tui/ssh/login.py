@@ -235,7 +235,7 @@ class Login(asyncssh.SSHClient):
     async def _put_prompt(
         self, kind: QuestionKind, title: str, words: tuple[str, ...]
     ) -> str | None:
-        lines = (*self._banner, *words, "kept in memory until rgt ends, never written")
+        lines = (*self._banner, *words, translate("kept in memory until rgt ends, never written"))
         answer = await self._person.prompt_person(kind, title, lines)
         if answer is None:
             self.unanswered.append(title)
@@ -348,7 +348,11 @@ def _load_cached(path: str, *_stamps: object) -> LoadedIdentity:
         return LoadedIdentity(
             public=public,
             certificate=certificate,
-            problem=f"{path}: others may read it, so rgt does not use it; chmod 600 {shlex.quote(path)}",
+            problem=translate(
+                "{path}: others may read it, so rgt does not use it; chmod 600 {quoted}",
+                path=path,
+                quoted=shlex.quote(path),
+            ),
         )
     try:
         key = asyncssh.import_private_key(text)
@@ -526,7 +530,7 @@ class Keyring:
                 return known
             lines = (
                 f"to log in at {self._host.user_host_port}",
-                "kept in memory until rgt ends, never written",
+                translate("kept in memory until rgt ends, never written"),
             )
             phrase = await self._person.prompt_person(QuestionKind.SECRET, title, lines)
             if phrase is None:

@@ -208,11 +208,14 @@ def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxErro
             )
         )
     if start_up_cost(connection) is None:
-        message = (
-            f"the box runs no commands: its login shell ended with {status} before the command"
+        message = translate(
+            "the box runs no commands: its login shell ended with {status} before the command",
+            status=status,
         )
     else:  # an earlier command began, so this one's text is the cause: a syntax error
-        message = f"the box's login shell did not run this command, and ended with {status}"
+        message = translate(
+            "the box's login shell did not run this command, and ended with {status}", status=status
+        )
     if text:
         message += f"; its output: {text}"
     return CommandNotRun(message)

@@ -212,7 +212,9 @@ class _ConfigScanner:
                     translate("{at}: include: {error}", at=at, error=error)
                 ) from error
             if source.base != around.ssh_folder and not Path(expanded).is_absolute():
-                self._notes.append(f"{at}: a relative Include is looked for in ~/.ssh")
+                self._notes.append(
+                    translate("{at}: a relative Include is looked for in ~/.ssh", at=at)
+                )
             yield from (Path(found) for found in sorted(glob.glob(str(source.base / expanded))))  # noqa: PTH207
 
 
@@ -442,7 +444,10 @@ def replace_tokens(text: str, table: Mapping[str, str]) -> str:
     def token_value(found: re.Match[str]) -> str:
         if found[1] not in table:
             raise ValueError(
-                f"the token {found[0]!r} is not supported here (write a literal % as %%)"
+                translate(
+                    "the token {found!r} is not supported here (write a literal % as %%)",
+                    found=found[0],
+                )
             )
         return table[found[1]]
 
@@ -458,7 +463,9 @@ def environment(text: str, env: Mapping[str, str]) -> str:
 
     def variable_value(found: re.Match[str]) -> str:
         if found[1] not in env:
-            raise ValueError(f"the environment variable {found[1]} is not set")
+            raise ValueError(
+                translate("the environment variable {found} is not set", found=found[1])
+            )
         return env[found[1]]
 
     return _VARIABLE.sub(variable_value, text)

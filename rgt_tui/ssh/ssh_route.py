@@ -120,7 +120,7 @@ def check_host(host: str) -> None:
     """
     # As OpenSSH since 9.6: the name may be expanded in ProxyCommand or Match exec.
     if not host or host.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]", host):
-        raise ValueError(f"{host!r} is not a valid host name")
+        raise ValueError(translate("{host!r} is not a valid host name", host=host))
 
 
 def check_user(user: str) -> None:
@@ -130,7 +130,7 @@ def check_user(user: str) -> None:
         ValueError: it is such a name.
     """
     if not user or user.startswith("-") or re.search(r"[\x00-\x1f\x7f'`\";&<>|(){}]|\s-|\\$", user):
-        raise ValueError(f"{user!r} is not a valid user name")
+        raise ValueError(translate("{user!r} is not a valid user name", user=user))
 
 
 def host_and_port(host: str, port: int) -> str:
@@ -170,13 +170,13 @@ def _parse_jump(text: str) -> JumpHost:
         host = found["literal"] or found["host"]
     # A host of "-oProxyCommand=…" would be an option of ssh.
     if found is None or text.startswith("-") or host.startswith("-"):
-        raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
+        raise ValueError(translate("ProxyJump: {words!r} is not [user@]host[:port]", words=text))
     if found["port"]:
         port = int(found["port"])
     else:
         port = None
     if port is not None and not 0 < port < 65536:
-        raise ValueError(f"ProxyJump: {port} is not a valid port")
+        raise ValueError(translate("ProxyJump: {port} is not a valid port", port=port))
     return JumpHost(host, found["user"], port)
 
 
@@ -362,7 +362,7 @@ class _SettingsReader:
 
     def _list_notes(self) -> tuple[str, ...]:
         said = [
-            f"{key} {value} of ssh_config is not supported by rgt"
+            translate("{key} {value} of ssh_config is not supported by rgt", key=key, value=value)
             for key in NOT_HONOURED
             if (value := self._first_value(key)) not in ("", "no", "none", "false")
         ]
