@@ -274,6 +274,8 @@ class BoxSpec(FrozenStruct):
     tiers: dict[str, str] = {}
     """Mount point → name of the profile's tier, where the mount point alone is ambiguous."""
     python: str | None = None
+    env: dict[str, str] = {}
+    """Environment of the jobs started here, such as ``WANDB_ENTITY``; ``--env`` overrides it."""
     gpu_trace: str | None = None
     interval: float = 1.0
     """Seconds between samples while a person is watching."""

@@ -80,7 +80,7 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
             route,
             image,
             arguments.words,
-            env=env,
+            env={**spec.env, **env},
             workdir=arguments.workdir,
             retries=arguments.retries,
         )

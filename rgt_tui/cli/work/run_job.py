@@ -37,6 +37,7 @@ from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import add_entry
 from rgt_tui.fleet.pushes import PushChoice, read_source
 from rgt_tui.fleet.work.agent_answers import Row, query_agent, row_text, rows_of
+from rgt_tui.fleet.work.installing import plan_install
 from rgt_tui.fleet.work.job_file import (
     CardVerdict,
     GpuRequest,
@@ -78,7 +79,7 @@ def run_run(arguments: RunArguments) -> int:
     if arguments.on_start and not arguments.words:
         spec = open_box(arguments, trusted=True)
         return running.run_on_box(spec.name, change_start_hook(arguments, spec))
-    if not arguments.words:
+    if not arguments.words and not arguments.install:
         print_error(translate("which command? write it after --: rgt run BOX -- python train.py"))
         return USAGE
     try:
@@ -94,6 +95,8 @@ def run_run(arguments: RunArguments) -> int:
             tree = read_source(Path(arguments.push or ""), choice)
         else:
             tree = None
+        if arguments.install:
+            _plan_words(arguments, tree)
         if arguments.smoke_here and not run_local_smoke(arguments, tree, env, secrets):
             return FAILED
         config, (spec,) = open_boxes(arguments, [arguments.box], trusted=True)
@@ -113,6 +116,33 @@ def run_run(arguments: RunArguments) -> int:
         # After the launch, so that the hook lists this job.
         status = running.run_on_box(spec.name, change_start_hook(arguments, spec))
     return status
+
+
+def _plan_words(arguments: RunArguments, tree: SourceTree | None) -> None:
+    """Set the command that installs the dependencies of the code.
+
+    Raises:
+        CannotRun: There is a command as well, no code, or nothing in it says what it needs.
+    """
+    if arguments.words or tree is None:
+        raise CannotRun(
+            translate("--install takes the code (--push PATH), and no command: run that afterwards")
+        )
+    plan = plan_install({file.path for file in tree.files})
+    if plan is None:
+        raise CannotRun(
+            translate(
+                "nothing in {path} says what to install: an install_deps.sh, a lock file or a "
+                "requirements.txt does",
+                path=arguments.push,
+            )
+        )
+    arguments.words = [plan.line]
+    # The same code is installed once: the same again shows how it went.
+    arguments.name = arguments.name or f"install-{tree.tree_digest[:6]}"
+    print_error(translate("installs from {file}", file=plan.source))
+    if plan.warning:
+        print_error(plan.warning)
 
 
 def _apply_job_file(arguments: RunArguments, job: PortableJob) -> GpuRequest | None:

@@ -113,6 +113,7 @@ class RunArguments(BoxArguments):
         "rgt run lab --push . --smoke 'python train.py --steps 2' --smoke-here -- python train.py",
         "rgt run lab --push . --secret HF_TOKEN --ckpt-size 2G -- python train.py --out '$RGT_OUT'",
         "rgt run lab --wait --json -- ./sweep.sh",
+        "rgt run lab --push . --install --wait",
         "rgt run lab --on-start",
         "rgt run lab --job job.toml",
     )
@@ -144,6 +145,10 @@ class RunArguments(BoxArguments):
         "copy only this path below $RGT_OUT to durable storage (repeatable; default: everything)",
     )
     again = flag("start it once more, although it was started before")
+    install = flag(
+        "instead of a command: install what the code of --push needs, by its install_deps.sh, lock file or "
+        "requirements.txt; torch and CUDA stay those of the image"
+    )
     force = flag("with --job: also on a smaller card than the job asks for, or on an unknown one")
     on_start = text_option(
         None,

@@ -169,6 +169,18 @@ def _find_idle_problem(value: str | None) -> str | None:
     return None
 
 
+def _find_environment_problem(value: dict[str, str]) -> str | None:
+    for name in value:
+        if not VARIABLE_NAME.fullmatch(name):
+            return translate("has {name!r}, which is no name of a variable", name=name)
+        if named_like_secret(name):
+            return translate(
+                "has {name}, a secret by its name: rgt run --secret {name}, or rgt secret",
+                name=name,
+            )
+    return None
+
+
 def _find_pattern_problem(value: str | None) -> str | None:
     try:
         re.compile(value or "")
@@ -218,6 +230,7 @@ BOX: dict[str, Check] = {
     "ignore": _find_ignored_problem,
     "tunnels": _find_tunnels_problem,
     "idle_if": _find_idle_problem,
+    "env": _find_environment_problem,
 }
 
 

@@ -3,6 +3,7 @@
 __all__ = [
     "agent_answers",
     "fix_trials",
+    "installing",
     "job_file",
     "launching",
     "pod_jobs",

@@ -89,7 +89,7 @@ def job_for(
         workdir: Start directory on the box, relative to the code if there is any; None = the
             code's, or the home directory.
         code: Code pushed for it.
-        env: Its environment, in addition to the platform's.
+        env: Its environment, over the box's own, which is over the platform's.
         secrets: Names of its secrets; their values are not part of the job.
         retries: Further attempts.
         smoke: A shell line that is tried first.
@@ -113,7 +113,7 @@ def job_for(
     meaning = {
         **command,
         "workdir": workdir,
-        "env": dict(env or {}),
+        "env": {**spec.env, **(env or {})},
         "secrets": sorted(secrets),
         "name": name,
     }

@@ -546,3 +546,33 @@ def test_pushed_code_is_where_it_starts(rgt: Rgt, box: BoxSpec, home: Path) -> N
     assert first["name"] != second["name"] and first["name"].startswith("train-")
     nowhere = rgt.on("run", "lab", "--push", str(code / "missing"), "--", "true")
     assert nowhere.returncode == 2
+
+
+def test_dependencies_are_installed_once_in_the_environment_of_the_fleet_file(
+    rgt: Rgt, box: BoxSpec, home: Path, tmp_path: Path
+) -> None:
+    """The script of the code runs with a pip that keeps the image's torch; what is there is listed."""
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    (stub / "python").write_text("#!/bin/sh\necho torch==2.9.0+cu128\n")
+    (stub / "python").chmod(0o755)
+    path = f"{stub}:{os.environ['PATH']}"
+    env = f'env = {{PATH = "{path}", WANDB_ENTITY = "lab"}}\n'
+    rgt.fleet.write_text(rgt.fleet.read_text().replace("[boxes.lab]\n", f"[boxes.lab]\n{env}"))
+    code = tmp_path / "code"
+    (code / "setup").mkdir(parents=True)
+    (code / "setup" / "install_deps.sh").write_text(
+        'echo "$WANDB_ENTITY $(cat "$PIP_CONSTRAINT")" > "$RGT_OUT/said"\n'
+    )
+    words = ("run", "lab", "--push", str(code), "--install", "--wait")
+    for _ in range(2):
+        done = rgt.on(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "installs from setup/install_deps.sh" in done.stderr
+    (out,) = (home / "runs").glob("install-*")
+    assert (out / "said").read_text() == "lab torch==2.9.0+cu128\n"
+    assert (out / "packages.txt").read_text() == "torch==2.9.0+cu128\n"
+    assert "already exists" in done.stdout
+    (code / "setup" / "install_deps.sh").rename(code / "train.sh")
+    done = rgt.on(*words)
+    assert (done.returncode, "an install_deps.sh, a lock file" in done.stderr) == (2, True)
