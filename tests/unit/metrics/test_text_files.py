@@ -259,3 +259,9 @@ def test_the_step_may_be_in_the_name_of_a_checkpoint(tmp_path: Path) -> None:
         "checkpoint,MME,Avg.\ncheckpoint-2000,891.9,177.2\nout/step_4000.pt,984.3,201.9\nfinal,1,2\n"
     )
     assert read_file(path, "csv")["MME"] == ("step", [2000, 4000], [891.9, 984.3])
+
+
+def test_blank_lines_and_words_between_rows_of_numbers_are_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "loss.txt"
+    path.write_text("1.5\n0.5\n0.4\n" * 17 + "  \nresumed\n0.3\n")
+    assert read_file(path, "numbers")["loss"][1][-1] == 52
