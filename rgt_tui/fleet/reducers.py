@@ -606,6 +606,11 @@ def _apply_event(state: BoxState, frame: BoxEvent, now: float) -> BoxState:
         counted = state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
+    # What a file says is read again after a reconnect.
+    if not frame.seq and any(
+        (one.at, one.kind, one.text) == (frame.at, frame.kind, frame.text) for one in state.events
+    ):
+        return state
     event = replace(
         frame,
         text=frame.text[: BOX_LIMITS.event_characters],

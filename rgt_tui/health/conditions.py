@@ -247,6 +247,23 @@ _ROWS: tuple[Condition, ...] = (
         see="U22",
     ),
     Condition(
+        "tracker-error", "A run raised an error at its tracker", "tracker", curves.read_tracker_error, say_text,
+        YES_ERROR,
+        unit="more errors", rises=True, quiet_s=1800.0,
+        of=frozenset(("news",)),
+        over="no further error at the tracker",
+        advice="The run's own code says so: look at its curves, and at the step that it names.",
+        see="U20",
+    ),
+    Condition(
+        "tracker-warn", "A run raised a warning at its tracker", "tracker", curves.read_tracker_warning, say_text, YES,
+        unit="more warnings", rises=True, quiet_s=1800.0,
+        of=frozenset(("news",)),
+        over="no further warning at the tracker",
+        advice="The run's own code says so: look at its curves, and at the step that it names.",
+        see="U20",
+    ),
+    Condition(
         "ecc", "Memory errors that ECC could not correct", "ecc", gpu.read_ecc, gpu.say_ecc, YES,
         unit="errors",
         needs=condition.ailing_card,

@@ -82,6 +82,7 @@ def _theil_sen_slope(points: array[float]) -> float:
     return 0.0
 
 
+TRACKER_KINDS = ("tracker-warn", "tracker-error")
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
 
 
@@ -104,6 +105,8 @@ class EventNews(FrozenStruct):
     """Sequence number of the newest Xid that is not a hardware fault."""
     soft_at: float | None = None
     soft_text: str = ""
+    tracker: dict[str, BoxEvent] = {}
+    """Level → the newest alert that a run raised at its tracker."""
     hard: dict[str, str] = {}
     """GPU → text of its newest Xid that reports broken hardware."""
 
@@ -115,6 +118,8 @@ def gather_event_news(events: tuple[BoxEvent, ...]) -> EventNews:
     boot = events[-1].boot
     news = _NONE
     for event in events:
+        if event.kind in TRACKER_KINDS:
+            news = replace(news, tracker={**news.tracker, event.level: event})
         if event.kind not in ("oom-kill", "xid") or event.boot != boot:
             continue
         if event.kind == "oom-kill":

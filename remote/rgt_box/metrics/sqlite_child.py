@@ -88,7 +88,7 @@ def tables(path: str) -> str:
 
 def pack_batch(batch: ReadBatch) -> JsonObject:
     """Return a batch as values for `json` of this program (NaN included)."""
-    names = ("points", "starts", "reset", "cursor", "more", "problems", "problem_count")
+    names = ("points", "starts", "reset", "cursor", "more", "problems", "problem_count", "events")
     return {name: getattr(batch, name) for name in names}
 
 
@@ -96,6 +96,7 @@ def unpack_batch(packed: JsonObject, batch: ReadBatch) -> None:
     """Fill a batch from the result of `pack_batch`."""
     batch.points = [MetricPoint(*each) for each in packed["points"]]
     batch.starts = [RunRestart(*each) for each in packed["starts"]]
+    batch.events = packed["events"]
     batch.problems = [ReadProblem(*each) for each in packed["problems"]]
     batch.reset, batch.more = packed["reset"], packed["more"]
     batch.cursor, batch.problem_count = packed["cursor"], packed["problem_count"]

@@ -9,8 +9,9 @@ MLflow's file store is ``mlruns/<experiment>/<run>/metrics/<key>``, one appended
 fields.
 
 trackio's ``<project>.db`` (tested with 0.43) has one row per log call, with its metrics as JSON and
-non-finite values as strings. The column ``step`` counts calls; if the trainer logs its own step,
-that is the x axis. The time is that of the batch.
+non-finite values as strings; its table ``alerts`` has the calls of ``trackio.alert()``. The column
+``step`` counts calls; if the trainer logs its own step, that is the x axis. The time is that of the
+batch.
 
 ai-toolkit's ``loss_log.db`` (from source) has one row per step and metric. A resume deletes the
 later steps. SQLite stores a NaN as NULL.
@@ -148,6 +149,13 @@ TRACKIO_ROWS = """
 """
 
 
+TRACKIO_ALERTS = """
+    SELECT id, timestamp, run_name, title, text, level, step FROM alerts
+    WHERE id > ? ORDER BY id LIMIT 50
+"""
+ALERT_LEVELS = ("info", "warn", "error")
+
+
 class TrackioDatabase(DatabaseReader):
     """All runs of one project; the group of a point is the run name."""
 
@@ -156,6 +164,7 @@ class TrackioDatabase(DatabaseReader):
     def _query_rows(
         self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch, limit: int
     ) -> None:
+        self._query_alerts(db, state, batch)
         runs: dict[str, JsonObject] = {
             name: dict(each) for name, each in state.get("runs", {}).items()
         }
@@ -199,8 +208,37 @@ class TrackioDatabase(DatabaseReader):
         for name, each in state["runs"].items():
             if "key" in each:
                 runs[name] = {"key": each["key"]}
+        alert = state.get("alert", 0)
         state.clear()
-        state.update(id=0, runs=runs)
+        state.update(id=0, runs=runs, alert=alert)
+
+    def _query_alerts(self, db: sqlite3.Connection, state: JsonObject, batch: ReadBatch) -> None:
+        """Add the alerts that the training raised as events."""
+        try:
+            found = db.execute(TRACKIO_ALERTS, (state.get("alert", 0),)).fetchall()
+        except Exception as error:
+            # An older trackio has no such table; sqlite3 is imported late, hence by name.
+            if type(error).__name__ != "OperationalError" or "no such" not in str(error):
+                raise
+            return
+        for key, stamp, run, title, text, level, step in found:
+            state["alert"] = key
+            at = parse_iso_time(stamp)
+            if at is None:
+                continue
+            if level not in ALERT_LEVELS:
+                level = "warn"
+            said = f"{run}: {title}" + (f": {text}" if text else "")
+            if isinstance(step, int):
+                said += f" (step {step})"
+            batch.events.append(
+                {
+                    "kind": f"tracker-{level}",
+                    "level": level,
+                    "at": at,
+                    "text": said[:2000],
+                }
+            )
 
 
 def parse_iso_time(stamp: Any) -> float | None:

@@ -80,6 +80,8 @@ class FoundSource:
         self._store = SeriesStore(may_be_metric)
         self._cursor: Any = None
         self._size = 0
+        self.events: list[JsonObject] = []
+        """Events of a tracker's own, which the caller takes."""
 
     def read_batch(self) -> tuple[bool, bool]:
         """Read a batch; return whether it had anything new, and whether there is more to read."""
@@ -88,6 +90,7 @@ class FoundSource:
         batch = self._reader.read(self._cursor)
         self._store.apply_batch(batch)
         self._cursor = batch.cursor
+        self.events += batch.events
         changed = bool(batch.points or batch.starts or batch.reset)
         if changed:
             self._count_points(sum(len(series.xs) for series in self._store.series.values()))
@@ -309,6 +312,11 @@ class FoundScalars:
                 changed, more = source.read_batch()
                 self._changed = self._changed or changed
                 left -= more
+            for event in source.events:
+                # A database keeps the alerts of all trainings that ever wrote to it.
+                if self._since is None or (event["at"] or 0.0) >= self._since:
+                    notes.append({"t": "event", **event})
+            source.events = []
             if source.is_cut and not self._told_names:
                 self._told_names = True
                 text = "%s: %s has more than %d curves: the others are not read" % (

@@ -452,3 +452,21 @@ def _finite_values(values: Sequence[float]) -> Sequence[float]:
     if math.isfinite(sum(values)):
         return values
     return [value for value in values if math.isfinite(value)]
+
+
+def read_tracker_warning(view: BoxFacts) -> Sequence[Reading] | None:
+    """Return the newest warning that a run raised at its tracker, such as trackio."""
+    return _read_tracker(view, "warn")
+
+
+def read_tracker_error(view: BoxFacts) -> Sequence[Reading] | None:
+    """Return the newest error that a run raised at its tracker."""
+    return _read_tracker(view, "error")
+
+
+def _read_tracker(view: BoxFacts, level: str) -> Sequence[Reading]:
+    event = view.news.tracker.get(level)
+    if event is None:
+        return ()
+    # Its time rises with each alert, as a counter would.
+    return (Reading("", event.at, event.text, age_s=max(0.0, view.box_now - event.at)),)

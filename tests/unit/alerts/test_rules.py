@@ -332,6 +332,16 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "GPU 0 (0000:01:00.0): Xid 31, page fault",
         {"events": (event("xid", "GPU 0 (0000:01:00.0): Xid 45, a program's work was taken off", "info"),)},
     ),
+    "tracker-error": (
+        {"events": (event("tracker-error", "run-a: Loss divergence (step 3)", "error", 0),)},
+        "run-a: Loss divergence (step 3)",
+        {"events": (event("tracker-info", "run-a: Milestone", "info", 0),)},
+    ),
+    "tracker-warn": (
+        {"events": (event("tracker-warn", "run-a: gradient norm 40", "warn", 0),)},
+        "run-a: gradient norm 40",
+        {"events": (event("tracker-info", "run-a: Milestone", "info", 0),)},
+    ),
     "ecc": (
         {"sample": gpu(ecc_uncorrected=2, ecc_corrected=70)},
         "GPU 0: 2 uncorrected memory errors (70 corrected)",

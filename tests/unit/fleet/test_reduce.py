@@ -95,6 +95,13 @@ def test_an_event_from_a_run_s_metrics_stands_outside_the_sequence() -> None:
     assert [e.kind for e in state.events] == ["done"]
 
 
+def test_an_event_that_a_file_says_again_after_a_reconnect_is_one() -> None:
+    event = BoxEvent(boot="b1", seq=0, at=1.0, kind="tracker-error", text="t", level="error")
+    later = BoxEvent(boot="b1", seq=0, at=2.0, kind="tracker-error", text="t", level="error")
+    state = feed(HELLO, sample(1), event, event, later, event)
+    assert [e.at for e in state.events] == [1.0, 2.0]
+
+
 def test_a_reboot_begins_a_new_sequence() -> None:
     state = feed(HELLO, sample(7), sample(1, boot="b2"), sample(2, boot="b2"))
     assert (state.counters.gaps, state.counters.duplicates, state.counters.boot) == (0, 0, "b2")
