@@ -468,6 +468,14 @@ def test_the_first_step_of_a_launch_walks_through_nothing(
     assert counts[:5] == [0, 1, 1, 2, 2]
 
 
+def test_an_object_is_named_at_the_fourth_step_without_a_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teacher_in_training_mode(Training(tmp_path, 5))
+    named = f"the run was not given {NAMED[teacher_in_training_mode]}"
+    assert f"step 4: {named}" in capsys.readouterr().out
+
+
 def test_a_finished_run_names_what_the_code_after_the_loop_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

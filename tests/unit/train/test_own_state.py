@@ -119,6 +119,17 @@ def test_a_loop_carries_what_it_reads_before_it_assigns_it() -> None:
     assert "rate" in found, "assigned again in each epoch: compared within one alone"
 
 
+def test_the_target_of_a_loop_that_may_make_no_turn_is_not_carried() -> None:
+    found: set[str] = set()
+    read: list[int] = []
+    for _ in range(2):
+        for part in (1, 2):
+            pass
+        read.append(part)
+        found = mark()
+    assert "read" in found and "part" not in found
+
+
 def epochs() -> Any:
     """Yield twice what the loop over this generator carries from turn to turn."""
     for _ in range(2):
