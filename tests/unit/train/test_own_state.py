@@ -124,7 +124,7 @@ def test_the_target_of_a_loop_that_may_make_no_turn_is_not_carried() -> None:
     read: list[int] = []
     for _ in range(2):
         for part in (1, 2):
-            pass
+            read.append(part)
         read.append(part)
         found = mark()
     assert "read" in found and "part" not in found
