@@ -183,7 +183,9 @@ class NumberTable(LineReader):
         state["count"] += 1
         x: float = state["count"]
         column = state.get("column")
-        if column is not None and column < len(numbers):
+        if column is not None:
+            if len(numbers) <= max(1, column):
+                return  # a torn row
             x = numbers.pop(column)
         stem = os.path.splitext(os.path.basename(self.path))[0]
         row: JsonObject = {stem: numbers[0]} if len(numbers) == 1 else {}

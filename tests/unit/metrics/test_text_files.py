@@ -265,3 +265,26 @@ def test_blank_lines_and_words_between_rows_of_numbers_are_not_counted(tmp_path:
     path = tmp_path / "loss.txt"
     path.write_text("1.5\n0.5\n0.4\n" * 17 + "  \nresumed\n0.3\n")
     assert read_file(path, "numbers")["loss"][1][-1] == 52
+
+
+@pytest.mark.parametrize(
+    ("value", "curve"),
+    [
+        ({"step": [10, "x", 30], "loss": [0.5, 0.4, 0.3]}, ("step", [10, 30], [0.5, 0.3])),
+        ({"log": [], "loss": [0.5]}, ("step", [1], [0.5])),
+        ({"log": ["a"], "loss": [0.5, None, 0.3]}, ("step", [1, 3], [0.5, 0.3])),
+    ],
+)
+def test_odd_members_of_a_json_document_do_no_harm(
+    value: object, curve: Curve, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.json"
+    path.write_text(json.dumps(value))
+    assert read_file(path, "json")["loss"] == curve
+
+
+def test_a_row_of_numbers_without_its_step_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "loss.txt"
+    path.write_text("1.5 0\n0.5 100\n" + "".join(f"0.4 {n}00\n" for n in range(2, 60)) + "0.3\n")
+    axis, xs, ys = read_file(path, "numbers")["loss"]
+    assert (axis, xs[:2], xs[-1], ys[-1]) == ("step", [0, 100], 5900, 0.4)
