@@ -1,6 +1,7 @@
 """The fleet screen at 200 boxes whose every cell changes once a second: CPU beside a DataTable, and how fast keys act.
 
-`python -m benchmarks.ui_fleet dashboard|table` shows either in this terminal, on the same made-up boxes.
+`python -m benchmarks.ui_fleet dashboard|table` shows either in this terminal, on the same made-up boxes;
+`python -m benchmarks.ui_fleet keys 600` measures only the keys.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from benchmarks.product import HEADER, last_words
-from benchmarks.report import BenchmarkError, Row, say
+from benchmarks.report import BenchmarkError, Row, say, table
 from benchmarks.terminal import Terminal, cpu_seconds
-from benchmarks.ui_keys import key_to_paint, presses, rows, slowest
+from benchmarks.ui_keys import key_to_paint, presses, rows, slowest_table, without_others
+from benchmarks.ui_trace import FILE, Timeline, record
 from rgt_tui.fleet import ReadOnlyFleet
 from rgt_tui.model import (
     BoxSpec,
@@ -43,7 +47,7 @@ from rgt_tui.profiles import load_profile
 
 BOXES = 200
 GIB = 1 << 30
-RATIO, CPU_PERCENT, KEY_MS = 0.2, 10.0, 33.0
+RATIO, CPU_PERCENT, KEY_MS = 0.2, 10.0, 20.0
 
 
 class Wave(ReadOnlyFleet):
@@ -210,14 +214,17 @@ def shown(what: str) -> None:
     else:
         from rgt_tui.ui import RgtApp
 
+        if os.environ.get(FILE):
+            record(Path(os.environ[FILE]), (Wave, "_box"))
         RgtApp(lambda: source).run()
 
 
 @contextlib.contextmanager
-def program(what: str, home: str) -> Iterator[Terminal]:
+def program(what: str, home: str, trace: Path | None = None) -> Iterator[Terminal]:
     """Either of the two, once it shows a box."""
     command = [sys.executable, "-m", "benchmarks.ui_fleet", what]
-    with Terminal(command, {"XDG_STATE_HOME": home, "RGT_ASCII": "0"}) as terminal:
+    settings = {"XDG_STATE_HOME": home, "RGT_ASCII": "0", FILE: str(trace or "")}
+    with Terminal(command, settings) as terminal:
         for pattern in (HEADER, r"box-00\d"):
             if terminal.wait_for(pattern, 60) is None:
                 raise BenchmarkError(
@@ -226,30 +233,41 @@ def program(what: str, home: str) -> Iterator[Terminal]:
         yield terminal
 
 
+def key_rows(count: int, settle_s: float) -> list[Row]:
+    """Press so many keys; say which were the slowest, and what the dashboard did meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as home:
+        trace = Path(home) / "trace"
+        with program("dashboard", home, trace) as ours:
+            time.sleep(settle_s)
+            say(f"ui: {count} keys")
+            found = key_to_paint(ours, presses(count))
+        timeline = Timeline(trace)
+    say(f"ui: the slowest 2 %:\n{slowest_table(found, timeline)}")
+    own = without_others(found, timeline)
+    return [*rows("key_to_paint", found, KEY_MS), *rows("key_to_paint_own", own, KEY_MS)]
+
+
 def fleet_cases(quick: bool) -> list[Row]:
     """Measure both at the same time, and then the keys."""
     warm_up, seconds, keys = (2.0, 4.0, 80) if quick else (6.0, 30.0, 600)
     with (
         tempfile.TemporaryDirectory(prefix="rgt-bench-") as home,
         program("dashboard", home) as ours,
+        program("table", home) as plain,
     ):
-        with program("table", home) as plain:
-            time.sleep(warm_up)
-            say(f"ui: {BOXES} boxes change for {seconds:.0f} s")
-            begin = time.monotonic()
-            before = [(cpu_seconds(one.pid), one.written) for one in (ours, plain)]
-            time.sleep(seconds)
-            took = time.monotonic() - begin
-            costs = [
-                100 * (cpu_seconds(one.pid) - cpu) / took
-                for one, (cpu, _) in zip((ours, plain), before, strict=True)
-            ]
-            # The table may be too busy to paint at all; the dashboard is not to be cheap because it shows nothing.
-            if ours.written - before[0][1] < 1000 * seconds or not plain.running:
-                raise BenchmarkError("the dashboard painted next to nothing, or the table ended")
-        say(f"ui: {keys} keys")
-        found = key_to_paint(ours, presses(keys))
-    say(f"ui: the slowest: {slowest(found)}")
+        time.sleep(warm_up)
+        say(f"ui: {BOXES} boxes change for {seconds:.0f} s")
+        begin = time.monotonic()
+        before = [(cpu_seconds(one.pid), one.written) for one in (ours, plain)]
+        time.sleep(seconds)
+        took = time.monotonic() - begin
+        costs = [
+            100 * (cpu_seconds(one.pid) - cpu) / took
+            for one, (cpu, _) in zip((ours, plain), before, strict=True)
+        ]
+        # The table may be too busy to paint at all; the dashboard is not to be cheap because it shows nothing.
+        if ours.written - before[0][1] < 1000 * seconds or not plain.running:
+            raise BenchmarkError("the dashboard painted next to nothing, or the table ended")
     return [
         Row(
             "fleet_200_over_datatable",
@@ -261,9 +279,12 @@ def fleet_cases(quick: bool) -> list[Row]:
         ),
         Row("fleet_200_cpu_percent", costs[0], "% of a core", goal=CPU_PERCENT),
         Row("fleet_200_datatable_cpu_percent", costs[1], "% of a core"),
-        *rows("key_to_paint", found, KEY_MS),
+        *key_rows(keys, warm_up),
     ]
 
 
 if __name__ == "__main__":
-    shown(sys.argv[1])
+    if sys.argv[1] == "keys":
+        print(table("keys", key_rows(int(sys.argv[2]), 6.0)))
+    else:
+        shown(sys.argv[1])

@@ -21,6 +21,7 @@ from benchmarks.fleet_client import host
 from benchmarks.product import last_words, rgt
 from benchmarks.report import BenchmarkError, Row, say
 from benchmarks.terminal import LINES, Terminal
+from benchmarks.ui_trace import SPLIT, Timeline
 
 LONGEST_S = 5.0
 SETTLE_S = 6.0
@@ -51,6 +52,16 @@ class Press(NamedTuple):
     keys: bytes
     painted: bytes
     """Pattern of what is painted then, and not with data."""
+
+
+class KeyWait(NamedTuple):
+    """One key that was painted."""
+
+    kind: str
+    ms: float
+    """From the key to the paint of what it does."""
+    start: float
+    """When it was sent, on the machine's monotonic clock."""
 
 
 TOP = Press("", b"g", b"")
@@ -113,15 +124,13 @@ def _painted(terminal: Terminal, before: int, pattern: re.Pattern[bytes]) -> boo
     return pattern.search(terminal.since(before)) is not None
 
 
-def key_to_paint(
-    terminal: Terminal, keys: Iterator[Press], seed: int = 1
-) -> list[tuple[str, float]]:
-    """Each key with its milliseconds from the key to the paint of what it does.
+def key_to_paint(terminal: Terminal, keys: Iterator[Press], seed: int = 1) -> list[KeyWait]:
+    """Each key with its time from the key to the paint of what it does.
 
     Raises:
         BenchmarkError: a key was not answered by what it should paint.
     """
-    found: list[tuple[str, float]] = []
+    found: list[KeyWait] = []
     pace = random.Random(seed)
     for press in keys:
         time.sleep(pace.uniform(*PAUSE_S))
@@ -142,7 +151,7 @@ def key_to_paint(
             raise BenchmarkError(
                 f"{press.kind}: nothing of it was painted within {LONGEST_S:g} s:\n{said}"
             )
-        found.append((press.kind, (time.perf_counter() - start) * 1000))
+        found.append(KeyWait(press.kind, (time.perf_counter() - start) * 1000, start))
     return found
 
 
@@ -151,15 +160,35 @@ def at_share(waits: list[float], share: float) -> float:
     return sorted(waits)[max(0, math.ceil(share * len(waits)) - 1)]
 
 
-def slowest(found: list[tuple[str, float]], count: int = 5) -> str:
+def slowest(found: list[KeyWait], count: int = 5) -> str:
     """The slowest keys, in words."""
-    worst = sorted(found, key=lambda one: -one[1])[:count]
-    return ", ".join(f"{kind} {wait:.0f} ms" for kind, wait in worst)
+    worst = sorted(found, key=lambda one: -one.ms)[:count]
+    return ", ".join(f"{one.kind} {one.ms:.0f} ms" for one in worst)
 
 
-def rows(name: str, found: list[tuple[str, float]], goal: float) -> list[Row]:
+def slowest_table(found: list[KeyWait], timeline: Timeline, share: float = 0.02) -> str:
+    """The slowest keys, a line each: milliseconds in all, and of each activity of the dashboard."""
+    count = max(1, round(share * len(found)))
+    worst = sorted(found, key=lambda one: -one.ms)[:count]
+    lines = [f"  {'key':<18}{'ms':>7}" + "".join(f"{name:>9}" for name in SPLIT)]
+    for one in worst:
+        spent = timeline.split(one.start, one.start + one.ms / 1000)
+        parts = "".join(f"{spent.get(name, 0.0):>9.1f}" for name in SPLIT)
+        lines.append(f"  {one.kind:<18}{one.ms:>7.1f}{parts}")
+    return "\n".join(lines)
+
+
+def without_others(found: list[KeyWait], timeline: Timeline) -> list[KeyWait]:
+    """The same keys without the time in which other programs had the processor."""
+    return [
+        one._replace(ms=one.ms - timeline.split(one.start, one.start + one.ms / 1000)["others"])
+        for one in found
+    ]
+
+
+def rows(name: str, found: list[KeyWait], goal: float) -> list[Row]:
     """The table of one case."""
-    waits = [wait for _, wait in found]
+    waits = [one.ms for one in found]
     return [
         Row(f"{name}_p50_ms", at_share(waits, 0.5), f"ms, {len(waits)} keys"),
         Row(f"{name}_p90_ms", at_share(waits, 0.9), "ms"),

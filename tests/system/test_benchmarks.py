@@ -14,6 +14,7 @@ from benchmarks import plain_table
 from benchmarks.product import HEADER, READING, read_trace
 from benchmarks.report import BenchmarkError, Row, main, table
 from benchmarks.terminal import COLUMNS, LINES, Terminal, cpu_seconds, text_of
+from benchmarks.ui_trace import ACTIVITIES, ENTRY, Timeline
 from rgt_tui.model import BoxSpec, BoxState
 from tests.system.tree import ROOT
 
@@ -127,6 +128,23 @@ def test_the_terminal_has_its_size_and_counts_what_is_written() -> None:
         assert terminal.wait_for(rf"columns={COLUMNS}, lines={LINES}\) xterm-256color", 60)
         terminal.send(b"\n")
         assert terminal.wait_until(lambda: terminal.written > 100_000, 60)
+
+
+def test_a_key_is_split_into_what_the_dashboard_did(tmp_path: Path) -> None:
+    names = ("wait", "draw", "handling", "wait", "render", "wait")
+    # Drawing has the processor for 2 of its 5 ms; what it was doing before and after are waits.
+    times, used = (0.0, 0.010, 0.015, 0.016, 0.020, 0.024), (0.0, 0.0, 0.002, 0.003, 0.003, 0.007)
+    trace = tmp_path / "trace"
+    trace.write_bytes(
+        b"".join(
+            ENTRY.pack(at, cpu, ACTIVITIES.index(name))
+            for at, cpu, name in zip(times, used, names, strict=True)
+        )
+    )
+    found = {name: round(ms, 6) for name, ms in Timeline(trace).split(0.008, 0.025).items() if ms}
+    assert found == {
+        "read": 2.0, "draw": 2.0, "others": 3.0, "handling": 1.0, "wait": 4.0, "render": 4.0, "terminal": 1.0,
+    }  # fmt: skip
 
 
 APP = """
