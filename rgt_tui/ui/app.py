@@ -43,6 +43,7 @@ from rgt_tui.ui.key_turns import (
     KEY_PACES,
     KeyTurns,
     QuietGarbage,
+    SpareScreens,
     SteadyStylesheet,
     Typed,
     warm_up,
@@ -181,6 +182,7 @@ class RgtApp(FaultTolerant, App[None]):
         self._garbage = QuietGarbage()
         self._thread_turn_before = sys.getswitchinterval()
         self._keys = KeyTurns(self, self._garbage)
+        self._spares = SpareScreens(self, self._keys)
         self.pulls = BoxPulls(self)
         self.last_look = LastActivity(self, visits_path(os.environ))
         self._met = met
@@ -267,6 +269,19 @@ class RgtApp(FaultTolerant, App[None]):
     async def _warm_up(self, done: asyncio.Event) -> None:
         await warm_up(self, self._keys)
         done.set()
+        self.theme_changed_signal.subscribe(self, self._renew_spares)
+        self.mount_spares()
+
+    @work(exclusive=True, group="spares", exit_on_error=False, description="mount spare screens")
+    async def mount_spares(self) -> None:
+        """Mount screens in advance, so that they open fast."""
+        if self.fleet is not None:
+            await self._spares.mount_missing(self.fleet)
+
+    def _renew_spares(self, theme: Theme) -> None:
+        """Mount the spare screens again: in the colours of the new theme."""
+        self._spares.drop_all()
+        self.mount_spares()
 
     @property
     def away_since(self) -> float | None:
@@ -614,8 +629,12 @@ class RgtApp(FaultTolerant, App[None]):
 
             self.push_screen(ReceiptScreen(source, box.spec.name))
             return
-        make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
-        screen = make(source, box_name)
+        screen: Screen[None] | None = self._spares.take_spare(place, source, box_name)
+        if screen is None:
+            make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
+            screen = make(source, box_name)
+        else:
+            self.mount_spares()
         if spot is not None and isinstance(screen, FleetAwareScreen):
             screen.spot = spot
         self.push_screen(screen)

@@ -219,6 +219,10 @@ class PlotSettings(FrozenStruct):
             return self.pinned
         return self.hover
 
+    def for_next_screen(self) -> PlotSettings:
+        """Drop what depends on the shown box: window, crosshair and hidden runs."""
+        return replace(self, view=AxisWindow(), pinned=None, hover=None, hidden=frozenset())
+
     def toggled_log(self) -> PlotSettings:
         """Switch the y axis of the shown metric."""
         return replace(self, flipped=self.flipped ^ {self.metric})

@@ -322,6 +322,11 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         self._replays = fleet is not None and fleet.plays_back
         self._is_past = fleet is not None and fleet.shows_past_moment
 
+    def show_for(self, fleet: FleetSource, box_name: str | None) -> None:
+        """Use a screen that was mounted in advance for this box; see `SpareScreens`."""
+        self.attach_fleet(fleet)
+        self.box_name = box_name
+
     @property
     def notice(self) -> tuple[str, str] | None:
         """A warning for the whole session, and what to do about it; None = none."""

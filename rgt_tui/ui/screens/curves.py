@@ -130,8 +130,17 @@ class CurvesScreen(FleetAwareScreen):
         return self._board
 
     def on_mount(self) -> None:
-        """Restore smoothing, y axes and pinned run of the last curves screen."""
+        """Restore the settings of the last curves screen."""
         super().on_mount()
+        self._restore_settings()
+
+    def show_for(self, fleet: FleetSource, box_name: str | None) -> None:
+        """Restore the settings again: since the screen was mounted, another one was closed."""
+        super().show_for(fleet, box_name)
+        self._restore_settings()
+
+    def _restore_settings(self) -> None:
+        """Restore smoothing, y axes and pinned run of the last curves screen."""
         kept: PlotSettings | None = getattr(self.app, KEPT, None)
         if kept is not None:
             here = self.settings
@@ -140,14 +149,8 @@ class CurvesScreen(FleetAwareScreen):
 
     def on_unmount(self) -> None:
         """Save the settings that do not depend on this box for the next screen."""
-        kept = replace(
-            self.settings,
-            view=type(self.settings.view)(),
-            pinned=None,
-            hover=None,
-            hidden=frozenset(),
-        )
-        setattr(self.app, KEPT, kept)
+        if self.box_name is not None:  # None = mounted in advance, and never shown
+            setattr(self.app, KEPT, self.settings.for_next_screen())
 
     def _is_box_shown(self, box: str) -> bool:
         return box == self.box_name or any(fnmatchcase(box, pattern) for pattern in self.scope)
