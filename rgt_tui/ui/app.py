@@ -56,7 +56,7 @@ from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.terminal_quirks import know_quirks
 from rgt_tui.ui.themes import DEFAULT, THEMES, themes_of
-from rgt_tui.ui.widgets.fleet_rows.since_lines import LastActivity, visits_path
+from rgt_tui.ui.widgets.fleet_rows.since_lines import AWAY_S, LastActivity, visits_path
 
 
 class AppPaces(FrozenStruct):
@@ -70,6 +70,8 @@ class AppPaces(FrozenStruct):
     """How long a failure message is shown; the same one is not repeated within that time."""
     screenshot_s: float = 15.0
     """How long the path of a screenshot is shown."""
+    presence_s: float = 30.0
+    """How often to check whether the person is away, so that boxes are sampled less often."""
     thread_turn_s: float = 0.0005
     """Python's switch interval while the app runs; its default is 5 ms. The thread that writes to
     the terminal waits that long for a screen that is busy with what follows its paint: with 200
@@ -182,6 +184,9 @@ class RgtApp(FaultTolerant, App[None]):
         self._garbage = QuietGarbage()
         self._thread_turn_before = sys.getswitchinterval()
         self._keys = KeyTurns(self, self._garbage)
+        self.active_at = time.monotonic()
+        """When the person last did something (monotonic clock)."""
+        self._is_watched = True
         self._spares = SpareScreens(self, self._keys)
         self.pulls = BoxPulls(self)
         self.last_look = LastActivity(self, visits_path(os.environ))
@@ -232,11 +237,29 @@ class RgtApp(FaultTolerant, App[None]):
         """Handle a key or a paste only after everything typed before it has had its effect."""
         if isinstance(event, LOOKS):
             self.last_look.record_activity()
+            self._record_presence()
             # Keys that must wait count, too: a collection now would delay them.
             self._garbage.note_input()
         # A forwarded event bubbles up from a widget; it had its turn on its way down.
         if event.is_forwarded or not isinstance(event, Typed) or self._keys.has_turn(event):
             await super().on_event(event)
+
+    def check_presence(self) -> None:
+        """Have the boxes sampled less often once the dashboard is not watched.
+
+        A terminal without the focus may still be watched, so the person must also have done nothing
+        for `AWAY_S`. A terminal that does not report its focus counts as watched.
+        """
+        away = not self.app_focus and time.monotonic() - self.active_at >= AWAY_S
+        if away and self._is_watched and self.fleet is not None:
+            self._is_watched = False
+            self.fleet.set_looking(False)
+
+    def _record_presence(self) -> None:
+        self.active_at = time.monotonic()
+        if not self._is_watched and self.fleet is not None:
+            self._is_watched = True
+            self.fleet.set_looking(True)
 
     def get_default_screen(self) -> Screen[None]:
         """Return the fleet screen, which can draw itself without a fleet."""
@@ -256,6 +279,7 @@ class RgtApp(FaultTolerant, App[None]):
             self.push_screen(cast("Screen[None]", screen_class("welcome")(None)))
         self.set_interval(APP_PACES.tick_s, self.redraw_in_steps)
         self.set_interval(GARBAGE_PACES.rest_s, self._garbage.collect_if_due)
+        self.set_interval(APP_PACES.presence_s, self.check_presence)
         self.set_timer(KEY_PACES.warm_up_s, self.begin_warm_up)
 
     def begin_warm_up(self) -> None:

@@ -201,7 +201,7 @@ class FakeFleet(FleetSource):
         self.focused.append(box)
 
     def set_looking(self, looking: bool) -> None:
-        pass
+        self.told.append(("looking", looking))
 
     def follow_log(self, box: str, path: str) -> None:
         self.followed.append((box, path))

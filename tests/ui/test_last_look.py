@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
+from textual import events
 
 from rgt_tui.model import EventFilter, FleetEvent, FleetSpend, FleetState, Happening, Happenings
 from rgt_tui.ui import (
@@ -249,3 +250,31 @@ def test_where_there_is_room_no_event_is_cut_off() -> None:
 
     assert told(100).count("the end") == 5 and "…" not in told(100)
     assert told(10).count("the end") == 0, "of many in a small pane each has three lines"
+
+
+async def test_boxes_are_sampled_less_often_while_nobody_watches() -> None:
+    def sent(fleet: FakeFleet) -> list[bool]:
+        return [bool(one[1]) for one in fleet.told if one[0] == "looking"]
+
+    async with running(FakeFleet(demo_state())) as (app, pilot, fleet):
+        # A terminal that never reports its focus is taken to have it, and then somebody watches.
+        app.active_at -= AWAY_S
+        app.check_presence()
+        assert sent(fleet) == []
+        app.post_message(events.AppBlur())
+        await settle(pilot)
+        app.check_presence()
+        app.check_presence()
+        assert sent(fleet) == [False], "sent once"
+        app.post_message(events.AppFocus())
+        await settle(pilot)
+        assert sent(fleet) == [False, True]
+        # A dashboard on another monitor has no focus either.
+        app.post_message(events.AppBlur())
+        await settle(pilot)
+        app.check_presence()
+        assert sent(fleet) == [False, True], "not away for long enough"
+        app.active_at -= AWAY_S
+        app.check_presence()
+        await pilot.press("j")
+        assert sent(fleet) == [False, True, False, True]
