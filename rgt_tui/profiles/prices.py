@@ -68,19 +68,22 @@ def sum_amounts(amounts: Iterable[MoneyAmount | None]) -> tuple[MoneyAmount, ...
     any currency, so it makes all sums lower bounds. If nothing is known there is no sum at all,
     never zero.
     """
-    # Read twice below: an iterator would be empty the second time.
-    given = list(amounts)
-    unknown = any(each is None for each in given)
-    sums: dict[str, MoneyAmount] = {}
-    for each in given:
-        if each is not None:
-            before = sums.get(each.currency, MoneyAmount(0.0, each.currency))
-            at_least = before.at_least or each.at_least or unknown
-            estimated = before.estimated or each.estimated
-            sums[each.currency] = MoneyAmount(
-                before.value + each.value, each.currency, at_least, estimated
-            )
-    return tuple(sums.values())
+    by_currency: dict[str, list[MoneyAmount]] = {}
+    unknown = False
+    for each in amounts:
+        if each is None:
+            unknown = True
+        else:
+            by_currency.setdefault(each.currency, []).append(each)
+    return tuple(
+        MoneyAmount(
+            sum(each.value for each in given),
+            currency,
+            unknown or any(each.at_least for each in given),
+            any(each.estimated for each in given),
+        )
+        for currency, given in by_currency.items()
+    )
 
 
 def thing_price(thing: UnlistedItem) -> str:

@@ -95,6 +95,11 @@ class KeyTurns:
         """
         if isinstance(event, events.Key) and event.key == LEAVE:
             return True
+        app = self._app
+        try:
+            target = app.focused or app.screen
+        except ScreenStackError:
+            return True  # the app is ending
         its_turn = event is self._next
         if its_turn:
             self._next = None
@@ -105,11 +110,8 @@ class KeyTurns:
             self._waiting.append(event)
         else:
             its_turn = True
-        app = self._app
         self._garbage.delay_small()
-        self._settling = asyncio.create_task(
-            self._wait_for_effect(app.focused or app.screen), name="keys in turn"
-        )
+        self._settling = asyncio.create_task(self._wait_for_effect(target), name="keys in turn")
         return its_turn
 
     async def _wait_for_effect(self, target: DOMNode) -> None:

@@ -23,7 +23,7 @@ from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens import BoxScreen, FleetScreen, LogScreen, QuestionScreen, TeardownScreen
 from rgt_tui.ui.widgets import Line, text_of
 from rgt_tui.ui.widgets.fleet_rows import FleetColumn, FleetRow, FleetTable, fleet_table, row_line
-from tests.ui.fakes import FakeFleet, many_boxes
+from tests.ui.fakes import FakeFleet, demo_state, many_boxes
 from tests.ui.snap import running, screen_text, settle
 
 PATIENCE_TURNS = 6000
@@ -391,3 +391,10 @@ async def test_alt_with_an_arrow_moves_by_words_in_an_entry_and_is_an_escape_and
         await pilot.press("escape")
         await settle(pilot)
         assert keys_of("\x1bd") == ["escape", "d"]
+
+
+async def test_a_key_that_is_left_when_the_app_has_ended_is_no_fault() -> None:
+    async with running(FakeFleet(demo_state())) as (app, _, _):
+        pass
+    assert not app.screen_stack
+    assert app._keys.has_turn(events.Key("j", "j"))

@@ -276,6 +276,8 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
         """Where to go first, if the screen was opened for a spot; cleared once it is reached."""
         self._hint_timer: Timer | None = None
         self._judged = StateAssessments()
+        self._summed: tuple[StateAssessments | None, Parts] = (None, [])
+        """The summary of all boxes, and the assessments that it counts."""
         self._ahead = StateAssessments()
         """Assessments of a state that is about to be drawn."""
 
@@ -503,7 +505,11 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     def build_summary(self, state: FleetState, now: float) -> Parts:
         """Return the summary of the screen's box or the fleet; screens may override it."""
         if self.box_name is None:
-            return fleet_parts(state, [self.verdict(box) for box in state.boxes])
+            # A key that filters, sorts or moves changes nothing in it.
+            if self._summed[0] is not self._judged:
+                parts = fleet_parts(state, [self.verdict(box) for box in state.boxes])
+                self._summed = (self._judged, parts)
+            return self._summed[1]
         box = self.box_state
         if box is None:
             return []
