@@ -46,6 +46,7 @@ protected = true
 asked = { spot = true }
 tunnels = ["6006"]
 idle_if = "no-progress"
+env = { WANDB_ENTITY = "lab" }
 [boxes.lab.provider]
 kind = "runpod"
 instance = "pod"
@@ -164,6 +165,7 @@ def test_an_edit_of_any_other_key_ends_the_trust_and_is_named(
         "ignore": FULL.replace('"/i"', '"/i", "/root"'),
         "protected": FULL.replace("protected = true", ""),
         "tunnels": FULL.replace("6006", "7007"),
+        "env": FULL.replace('"lab" }', '"other" }'),
         "idle_if": FULL.replace('"no-progress"', '"no-progress=1m"'),
         "provider": FULL.replace("evil.example", "other.example"),
     }
