@@ -79,6 +79,10 @@ def _place_by_rank(
         step = (5, "step", within[2], within[3])
     used = state.get("rank", 9)
     known = (state.get("at") or [None])[0]
+    # An evaluation counts its own batches: its values belong to the last training step.
+    if plan.split and step is not None and step[0] == 5 and state.get("at"):
+        at = state["at"]
+        return ConsoleRow(values, at[0], at[1], at[2])
     if step is not None and known is not None and step[2] < known:
         less_certain = used < step[0] and used < 4
         of_total = step[3] and step[0] < 5
@@ -86,10 +90,6 @@ def _place_by_rank(
             state["seen"] = -1
             state["at"] = None
             return None  # counts something else: the batches of an evaluation
-    # An evaluation counts its own batches: its values belong to the last training step.
-    if plan.split and step is not None and step[0] == 5 and state.get("at"):
-        at = state["at"]
-        return ConsoleRow(values, at[0], at[1], at[2])
     number: float | None = state.get("epoch")
     if epoch is not None:
         number = epoch[2]

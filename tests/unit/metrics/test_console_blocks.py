@@ -797,3 +797,24 @@ def test_the_title_of_a_bar_without_a_total_is_not_that_of_the_text_after_it(
     )
     found = read_curves(text, tmp_path / "out.log")
     assert found["loss"][:3] == ("epoch", [0, 1, 2, 3, 4], [9.5, 8.5, 7.5, 6.5, 5.5])
+
+
+def test_the_batches_of_an_evaluation_are_no_steps_of_the_training(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {n}00 loss {9 - n}.5\nval batch 5 loss {9 - n}.25\nval batch 900 loss {9 - n}.125\n"
+        for n in range(1, 5)
+    )
+    found = read_curves(text, tmp_path / "out.log")
+    assert found["loss"][:3] == ("step", [100, 200, 300, 400], [8.5, 7.5, 6.5, 5.5])
+    assert found["eval_loss"][:3] == ("step", [100, 200, 300, 400], [8.125, 7.125, 6.125, 5.125])
+
+
+def test_axes_are_never_mixed_in_one_curve(tmp_path: Path) -> None:
+    text = "".join(
+        f"step {n}00 loss {9 - n}.5\nsamples: {n}5000 loss: {9 - n}.25\n" for n in range(1, 5)
+    )
+    assert read_curves(text, tmp_path / "out.log")["loss"][:3] == (
+        "step",
+        [100, 200, 300, 400],
+        [8.5, 7.5, 6.5, 5.5],
+    )
