@@ -361,9 +361,10 @@ def list_disk_fixes(
         return inode_fixes(box, disk, goes_on)
     # Where room cannot be made, the person decides with the price in view.
     enlarging = describe_enlargement(load_profile(box.spec.profile), disk, box.spec.tiers)
+    *steps, wait = byte_fixes(disk, goes_on)
     if enlarging:
-        return (*byte_fixes(disk, goes_on), FixStep(enlarging))
-    return byte_fixes(disk, goes_on)
+        steps.append(FixStep(enlarging))
+    return (*steps, wait)
 
 
 def from_readings(
