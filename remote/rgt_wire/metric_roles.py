@@ -145,6 +145,8 @@ def position_of(name: str) -> "tuple[str, int] | None":
     *before, last = words.split("_")
     if before and last in ("num", "number", "idx", "index"):
         last = before.pop()  # "epoch_num"
+    if before and last == "epochs":
+        return None  # "num_epochs": planned, in a configuration that is printed
     if all(word in _QUALIFIER or word in EVALUATION for word in before):
         return _POSITIONS.get(last)
     return None

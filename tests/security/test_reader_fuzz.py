@@ -260,6 +260,13 @@ def json_document(rng: random.Random) -> bytes:
     return spoilt(rng, text.encode())
 
 
+def number_rows(rng: random.Random) -> bytes:
+    words = [each.strip('"') for each in NUMBERS]
+    width = rng.choice((1, 3, 900))
+    lines = [rng.choice(",; \t").join(rng.choices(words, k=width)) for _ in range(200)]
+    return spoilt(rng, "\n".join(lines).encode() + b"\n")
+
+
 FAMILIES: dict[str, Make] = {
     **dict.fromkeys(("rgt", "jsonl", "llamafactory", "mmengine", "detectron2", "verl"), json_lines),
     **dict.fromkeys(("csv", "lightning", "ultralytics", "keras", "deepspeed"), table),
@@ -269,6 +276,7 @@ FAMILIES: dict[str, Make] = {
     "tensorboard_dir": event_file,
     "hf_trainer": trainer_state,
     "json": json_document,
+    "numbers": number_rows,
     "wandb": wandb,
     "mlflow_files": metric_file,
     **{kind: database(kind) for kind in DATABASES},

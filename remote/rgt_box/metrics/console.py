@@ -204,6 +204,13 @@ class FormatChooser:
         last = held[-1]
         position = _row_position(rows[0])
         if position < _row_position(last):
+            firm = [row for row in held if not row.weak]
+            behind = bool(firm) and position <= _row_position(firm[-1])
+            if last.weak and not rows[0].weak and not behind:
+                # Another part of the program counts apart: DeepSpeed's engine is a step ahead of
+                # the loop that logs the loss.
+                held[:] = firm
+                return rows
             self._votes[key] = 0
             del held[:]
         elif position == _row_position(last) and len(rows) == 1:

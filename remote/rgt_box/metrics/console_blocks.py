@@ -91,6 +91,7 @@ _HINTS = (
     "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc", "learn",
     "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg", "nll",
     "sampl", "frame", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
+    " train ", " val ",
 )  # fmt: skip
 """Pieces of positions and measures: a line outside a block has one of them, or is text."""
 _PLANS: dict[str, LinePlan] = {}

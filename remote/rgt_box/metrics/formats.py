@@ -170,6 +170,8 @@ def _is_csv(path: str, name: str, head: bytes) -> bool:
     roles = list(map(role_of, names))
     if names[:1] and names[0] in ("checkpoint", "ckpt", "checkpoint_name"):
         return len(names) > 1
+    if names == ["wall time", "step", "value"]:
+        return True  # what TensorBoard's page downloads
     # Without a position, the rows are counted, if the names are those of a training.
     placed = any(map(position_of, names)) or (LOSS in roles and _has_figures(head, len(names)))
     return placed and any(role in MEASURES for role in roles)

@@ -300,6 +300,11 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             measured = True
             measures = measures or role_of(tag) in MEASURES
         slots.append(NumberSlot(tag, kind, rank))
+    word = texts[1].strip().lower() if len(slots) == 2 else ""
+    if word in ("train", *EVALUATION) and texts == ["", f" {texts[1].strip()} ", ""]:
+        # "250 val 3.2921": build-nanogpt's log.txt has a step, a word and a loss in each line.
+        slots = [NumberSlot("", "bare", 9), NumberSlot(texts[1].strip(), "", 9)]
+        split, measures = "", True
     first = next((place for place, slot in enumerate(slots) if slot.kind), 0)
     for place in range(first):
         # "olmo.train:908  INFO": where a logger was called

@@ -66,6 +66,10 @@ class Table(LineReader):
         text = self._header.decode("utf-8-sig", "replace").lstrip("# ")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
         self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
+        if [name.lower() for name in self._names] == ["wall time", "step", "value"]:
+            # TensorBoard's page writes one figure into "run-NAME-tag-TAG.csv".
+            stem = os.path.splitext(os.path.basename(self.path))[0]
+            self._names = ["timestamp", "step", stem.rpartition("-tag-")[2]]
         if rows.has_no_position(self._names):
             # pandas writes the index of its rows without a name.
             if self._names[0].lower() in ("", "unnamed: 0"):

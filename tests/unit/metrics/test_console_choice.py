@@ -109,3 +109,39 @@ def test_what_is_remembered_survives_json() -> None:
         parts = FormatChooser(json.loads(json.dumps(parts.pack_state(), allow_nan=False)))
         assert repr(parts.parse_piece("", line)) == repr(expected)
     assert parts.pack_state() == whole.pack_state()
+
+
+def test_a_counter_without_a_measure_beside_the_loops_own_is_no_fall() -> None:
+    """DeepSpeed's engine prints its own step, one ahead of the loop; two ranks print each loss."""
+    chooser = FormatChooser()
+    found = []
+    for number in range(6):
+        for line in (
+            f"[Rank 0] step={number + 1}, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]",
+            f"[Step {number}/100] Loss: 5.{number} | Tokens/s: 92.5",
+            f"[Step {number}/100] Loss: 5.{number} | Tokens/s: 93.1",
+        ):
+            found += [row for row in chooser.parse_piece("", line)[0] if "loss" in row.values]
+    assert {row.step for row in found} == {0, 1, 2, 3, 4, 5}
+    falling = FormatChooser()
+    assert steps(falling, PLAIN, 5) == []
+    falling.parse_piece("", "step=6, skipped=0")
+    assert steps(falling, PLAIN, 4, 5) == [], "the loss went back: the count begins again"
+
+
+def test_epochs_that_a_configuration_plans_are_no_position() -> None:
+    chooser = FormatChooser()
+    chooser.parse_piece("", "data ....... {'seed': 1234, 'sampling': {'num_epochs': 1000}}")
+    assert steps(chooser, "[Step {}/100] Loss: 5.1", 0, 1, 2) == [0, 1, 2]
+
+
+def test_a_step_a_word_and_a_loss() -> None:
+    """build-nanogpt's log.txt."""
+    chooser = FormatChooser()
+    rows = [
+        row
+        for line in ("0 val 10.9", "0 hella 0.24", "0 train 10.8", "1 train 10.5", "2 train 9.9")
+        for row in chooser.parse_piece("", line)[0]
+    ]
+    assert [row.step for row in rows] == [0, 1, 2]
+    assert (rows[0].values["val"], rows[0].values["train"], rows[2].values["train"]) == (10.9, 10.8, 9.9)  # fmt: skip

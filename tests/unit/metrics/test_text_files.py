@@ -288,3 +288,15 @@ def test_a_row_of_numbers_without_its_step_is_left_out(tmp_path: Path) -> None:
     path.write_text("1.5 0\n0.5 100\n" + "".join(f"0.4 {n}00\n" for n in range(2, 60)) + "0.3\n")
     axis, xs, ys = read_file(path, "numbers")["loss"]
     assert (axis, xs[:2], xs[-1], ys[-1]) == ("step", [0, 100], 5900, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"), [("reward.csv", "reward"), ("run-a-b-tag-Loss_train.csv", "Loss_train")]
+)
+def test_what_tensorboards_page_downloads_has_the_files_name(
+    name: str, tag: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text("Wall time,Step,Value\n1767107958.4,16384,260.5\n1767107979.7,32768,231.0\n")
+    assert identify_kind(str(path)) == "csv"
+    assert read_file(path, "csv") == {tag: ("step", [16384, 32768], [260.5, 231.0])}
