@@ -36,8 +36,7 @@ from rgt_tui.health import (
     update_alerts,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings
-from rgt_tui.profiles import format_duration
+from rgt_tui.model import AlertEvent, BoxSpec, SinkSettings, format_duration
 from rgt_tui.store import FLEET, BoxWrites, FleetHistory, history_path
 
 

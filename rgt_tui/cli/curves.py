@@ -19,8 +19,16 @@ from rgt_tui.cli.opening import open_box, open_boxes
 from rgt_tui.cli.printing import print_error, print_json, print_lines
 from rgt_tui.cli.watch_arguments import CurvesArguments, ScalarsArguments
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, BoxState, LinkState, RunState, Series, clean_text
-from rgt_tui.profiles import how_many, join_names
+from rgt_tui.model import (
+    BoxSpec,
+    BoxState,
+    LinkState,
+    RunState,
+    Series,
+    clean_text,
+    how_many,
+    join_names,
+)
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")

@@ -42,8 +42,8 @@ from rgt_tui.model import (
     LinkState,
     MeterKind,
     RunState,
+    how_many,
 )
-from rgt_tui.profiles import how_many
 from rgt_tui.ssh import HostKeyPolicy
 from rgt_tui.store import FleetHistory, history_path
 

@@ -58,8 +58,9 @@ from rgt_tui.model import (
     FrozenStruct,
     MoneyAmount,
     UnlistedItem,
+    format_money,
 )
-from rgt_tui.profiles import describe_unlisted_item, format_money, load_profile, thing_price
+from rgt_tui.profiles import describe_unlisted_item, load_profile, thing_price
 
 
 def run_status(arguments: StatusArguments) -> int:

@@ -22,8 +22,7 @@ from rgt_tui.files import note_written
 from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess_box
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth, BoxSpec, BoxState, FleetEvent, FleetState, clean_text
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BoxHealth, BoxSpec, BoxState, FleetEvent, FleetState, clean_text, how_many
 from rgt_tui.recordings import FleetRecorder, LineFile, RecordFailed
 
 # States are published more often than a person reads; several changes become one line.

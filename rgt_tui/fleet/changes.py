@@ -25,8 +25,9 @@ from rgt_tui.model import (
     MeterKind,
     QueueCell,
     clean_text,
+    format_duration,
 )
-from rgt_tui.profiles import copies_of, format_duration, stopped_by_person
+from rgt_tui.profiles import copies_of, stopped_by_person
 
 
 class EventText(NamedTuple):

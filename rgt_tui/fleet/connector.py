@@ -14,8 +14,16 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import Ask, BoxSpec, BoxState, FrozenStruct, LinkState, Meter, Profile
-from rgt_tui.profiles import format_duration
+from rgt_tui.model import (
+    Ask,
+    BoxSpec,
+    BoxState,
+    FrozenStruct,
+    LinkState,
+    Meter,
+    Profile,
+    format_duration,
+)
 from rgt_tui.ssh import (
     NO_FILES,
     NO_SFTP,

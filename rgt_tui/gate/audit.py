@@ -23,8 +23,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.files import state_directory, sync_folder
 from rgt_tui.language import record_text, translate
-from rgt_tui.model import BillingVerb, FrozenStruct
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BillingVerb, FrozenStruct, how_many
 
 ROOM = 64 * 1024
 """Free bytes required before an action: the provider's answer must fit as well."""

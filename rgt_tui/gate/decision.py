@@ -42,6 +42,8 @@ from rgt_tui.model import (
     Refusal,
     RiskLevel,
     StorageTier,
+    quote_name,
+    size,
 )
 from rgt_tui.profiles import (
     action_for,
@@ -49,8 +51,6 @@ from rgt_tui.profiles import (
     describe_check_months,
     format_month,
     list_old_facts,
-    quote_name,
-    size,
     tier_survives,
 )
 from rgt_tui.profiles import list_kept_charges as bills_by_profile

@@ -39,14 +39,14 @@ from rgt_tui.model import (
     Profile,
     QueueState,
     Seal,
+    how_many,
+    join_names,
+    quote_name,
 )
 from rgt_tui.profiles import (
     action_for,
     bilingual_verb,
     describe_missing_verb,
-    how_many,
-    join_names,
-    quote_name,
     restore_english,
     storage_of,
 )

@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 
 from rgt_tui.language import translate
-from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, LinkState, Meter
-from rgt_tui.profiles import load_profile, quote_name
+from rgt_tui.model import BY_HAND, BoxState, EvidenceItem, LinkState, Meter, quote_name
+from rgt_tui.profiles import load_profile
 
 IDENTITY = "identity"
 GENERIC = "generic-ssh"

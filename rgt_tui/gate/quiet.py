@@ -18,11 +18,15 @@ from rgt_tui.model import (
     RunState,
     Sample,
     TrainingProcess,
+    format_duration,
+    format_time_ago,
+    how_many,
+    join_names,
     memory,
     pct,
+    quote_name,
     short_command,
 )
-from rgt_tui.profiles import format_duration, format_time_ago, how_many, join_names, quote_name
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0

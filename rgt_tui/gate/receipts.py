@@ -29,20 +29,15 @@ from rgt_tui.model import (
     MoneyAmount,
     Profile,
     ResultGroup,
-    moment,
-    pct,
-)
-from rgt_tui.profiles import (
-    action_for,
-    compute_percent,
     format_duration,
     format_money,
-    how_ended,
+    format_sums,
     how_many,
-    list_kept_charges,
-    prices,
+    moment,
+    pct,
     size,
 )
+from rgt_tui.profiles import action_for, compute_percent, how_ended, list_kept_charges, prices
 
 RECEIPTS = "receipts"
 """Name of its directory, next to the audit log."""
@@ -555,8 +550,8 @@ def _describe_idle(receipt: Receipt) -> str:
         share = compute_percent(idle.get(amount.currency, 0.0), amount.value)
         if share is not None:
             shares.append(pct(share))
-    idle_sum = prices.format_sums(receipt.idle, none="0")
-    total = prices.format_sums(receipt.watched)
+    idle_sum = format_sums(receipt.idle, none="0")
+    total = format_sums(receipt.watched)
     return translate(
         "{shares}: {idle_sum} of {total} while rgt watched",
         shares=" + ".join(shares),

@@ -22,8 +22,8 @@ from rgt_tui.model import (
     RentalRequest,
     RentPermit,
     RentReview,
+    format_money,
 )
-from rgt_tui.profiles import format_money
 
 FRESH_S = 30.0
 """Seconds for which an offer that was read again is valid: prices and stock change by the minute.

@@ -18,16 +18,12 @@ from rgt_tui.model import (
     Profile,
     QueueCell,
     ResultGroup,
-)
-from rgt_tui.profiles import (
-    copy_survives,
     how_many,
     join_names,
-    path_survives,
     quote_name,
     size,
-    tiers_of,
 )
+from rgt_tui.profiles import copy_survives, path_survives, tiers_of
 
 RESULTS = "results"
 SHOWN = 60

@@ -26,9 +26,11 @@ from rgt_tui.model import (
     Lifecycle,
     LinkState,
     Profile,
+    format_duration,
+    how_many,
     pct,
 )
-from rgt_tui.profiles import collect_advice, format_duration, how_many
+from rgt_tui.profiles import collect_advice
 
 READING_SOURCES = frozenset(("sample", "scalars"))
 """Values of a finding's `where` if its evidence is a reading and not a line of a log."""

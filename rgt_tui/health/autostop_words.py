@@ -15,13 +15,14 @@ from rgt_tui.model import (
     SelfStopState,
     StopEvent,
     TrainingProcess,
+    format_duration,
+    format_money,
     memory,
     moment,
     pct,
     time_of_day,
     training_of,
 )
-from rgt_tui.profiles import format_duration, format_money
 
 POWER = "⏻"
 UNDONE = ("failed", "refused", "withdrawn")

@@ -28,15 +28,10 @@ from rgt_tui.model import (
     MeterKind,
     Profile,
     TrainingPause,
-)
-from rgt_tui.profiles import (
-    find_held_runs,
     format_duration,
     format_money,
-    format_month,
-    wait_left,
-    wait_text,
 )
+from rgt_tui.profiles import find_held_runs, format_month, wait_left, wait_text
 
 COUNTING = (ClockMode.COUNTDOWN, ClockMode.CHARGE)
 """The modes that have a reading."""

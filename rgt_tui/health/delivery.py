@@ -22,8 +22,7 @@ from rgt_tui.health.condition import AlertRung, Condition
 from rgt_tui.health.conditions import ALERTS, BY_ID, ended_text
 from rgt_tui.health.mutes import SentAlert
 from rgt_tui.language import translate
-from rgt_tui.model import AlertEvent, AlertSettings, KindSettings, SinkSettings
-from rgt_tui.profiles import how_many
+from rgt_tui.model import AlertEvent, AlertSettings, KindSettings, SinkSettings, how_many
 
 _TIMES = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)")
 DAY = 24 * 60

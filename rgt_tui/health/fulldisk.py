@@ -24,19 +24,19 @@ from rgt_tui.model import (
     FrozenStruct,
     InodeHog,
     Severity,
+    how_many,
     is_exact_path,
+    pct,
+    size,
 )
 from rgt_tui.profiles import (
     byte_pct,
     describe_enlargement,
     disk_of,
     find_held_runs,
-    how_many,
     inode_pct,
     load_profile,
-    pct,
     saved_point,
-    size,
 )
 
 REMAKEABLE = frozenset(

@@ -29,11 +29,11 @@ from rgt_tui.model import (
     FrozenStruct,
     Heartbeat,
     TrainingProcess,
+    format_duration,
     is_exact_path,
     noun,
     training_of,
 )
-from rgt_tui.profiles import format_duration
 
 
 class RankLimits(FrozenStruct):

@@ -9,14 +9,17 @@ import msgspec
 from rgt_tui.health.danger_clocks import ClockReading
 from rgt_tui.health.facts import LIMITS, contested, provider_word
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, ClockMode, FrozenStruct, Lifecycle, MeterKind, MoneyAmount
-from rgt_tui.profiles import (
-    find_hourly_cost,
+from rgt_tui.model import (
+    BoxState,
+    ClockMode,
+    FrozenStruct,
+    Lifecycle,
+    MeterKind,
+    MoneyAmount,
     format_duration,
     format_money,
-    project_cost,
-    sum_amounts,
 )
+from rgt_tui.profiles import find_hourly_cost, project_cost, sum_amounts
 
 
 class WorstCase(FrozenStruct, kw_only=True):

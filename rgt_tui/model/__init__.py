@@ -96,6 +96,26 @@ if TYPE_CHECKING:
         Timeline,
         UnwatchedSpan,
     )
+    from rgt_tui.model.formats import (
+        LEAST,
+        SYMBOLS,
+        format_amount,
+        format_duration,
+        format_money,
+        format_sums,
+        format_time_ago,
+        format_unit_price,
+        how_many,
+        join_names,
+        memory,
+        moment,
+        noun,
+        parse_seconds,
+        pct,
+        quote_name,
+        size,
+        time_of_day,
+    )
     from rgt_tui.model.kubernetes_pods import (
         CELLS,
         KUBECTL_CHECKS,
@@ -116,17 +136,9 @@ if TYPE_CHECKING:
         Secret,
         clean_decoded,
         clean_text,
-        how_many,
         is_exact_path,
         is_plain_json,
-        memory,
-        moment,
-        noun,
-        parse_seconds,
-        pct,
         short_command,
-        size,
-        time_of_day,
     )
     from rgt_tui.model.profile import (
         BillingAction,
@@ -220,12 +232,14 @@ __all__ = [
     "IGNORED_RULE",
     "INVISIBLE",
     "KUBECTL_CHECKS",
+    "LEAST",
     "LOOPBACK",
     "MACHINE",
     "MAX_FRAME_BYTES",
     "PLACES",
     "PROTOCOL_VERSION",
     "SSH_ONLY_KEYS",
+    "SYMBOLS",
     "TIME",
     "AccountBill",
     "ActionReview",
@@ -380,11 +394,18 @@ __all__ = [
     "choose_box_pod",
     "clean_decoded",
     "clean_text",
+    "format_amount",
+    "format_duration",
+    "format_money",
+    "format_sums",
+    "format_time_ago",
+    "format_unit_price",
     "how_many",
     "implied_pod_keys",
     "is_exact_path",
     "is_gone",
     "is_plain_json",
+    "join_names",
     "keep_named",
     "memory",
     "moment",
@@ -394,6 +415,7 @@ __all__ = [
     "parse_tunnel",
     "pasted_tunnel",
     "pct",
+    "quote_name",
     "read_index_ranges",
     "short_command",
     "size",
@@ -423,9 +445,11 @@ __getattr__ = imported_later(
         "kubernetes_pods": "CELLS KUBECTL_CHECKS SSH_ONLY_KEYS JobObject KubernetesPod ListedPods "
         "ObjectMetadata ObjectOwner choose_box_pod implied_pod_keys "
         "read_index_ranges",
-        "plain": "INVISIBLE Exact FrozenStruct Secret clean_decoded clean_text how_many "
-        "is_exact_path is_plain_json memory moment noun parse_seconds pct "
-        "short_command size time_of_day",
+        "formats": "LEAST SYMBOLS pct size memory noun how_many format_duration "
+        "format_time_ago moment time_of_day parse_seconds format_money "
+        "format_amount format_unit_price format_sums quote_name join_names",
+        "plain": "INVISIBLE Exact FrozenStruct Secret clean_decoded clean_text "
+        "is_exact_path is_plain_json short_command",
         "profile": "BillingAction ClockClaim ClockMode ClockStart DangerClock FactSource "
         "Gotcha Interruption NetworkFacts Overrides Profile StoragePrice "
         "StorageTier TrafficFacts",

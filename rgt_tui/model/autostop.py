@@ -10,7 +10,8 @@ from __future__ import annotations
 import enum
 
 from rgt_tui.language import translate
-from rgt_tui.model.plain import FrozenStruct, parse_seconds
+from rgt_tui.model.formats import parse_seconds
+from rgt_tui.model.plain import FrozenStruct
 
 
 def parse_idle_condition(text: str) -> float:

@@ -1,13 +1,11 @@
-"""Make text from a box safe to store and show, hide secret values from ``repr``, and format figures.
+"""Make text from a box safe to store and show, and hide secret values from ``repr``.
 
 Also the base of all values.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from functools import cache, lru_cache
 from operator import is_
 from typing import (
@@ -22,9 +20,6 @@ from typing import (
 )
 
 import msgspec
-from rgt_wire import memory_text, size_text
-
-from rgt_tui.language import translate, translate_noun
 
 T = TypeVar("T")
 
@@ -192,108 +187,3 @@ class Secret:
 
 
 # Percentages, sizes, counts and times, formatted the same everywhere.
-
-
-UNKNOWN = "?"
-
-
-def pct(value: float | None, *, none: str = UNKNOWN) -> str:
-    """Format a percentage, ``63%``, rounded down; a small positive value is ``<1%``.
-
-    So no limit appears reached before it is, and no small value appears as zero.
-
-    Args:
-        value: In percent.
-        none: Text for an unknown value.
-    """
-    if value is None or not math.isfinite(value):
-        return none
-    if 0 < value < 1:
-        return "<1%"
-    return f"{math.floor(value + 1e-9)}%"
-
-
-def size(count: float | None, *, none: str = UNKNOWN) -> str:
-    """Format bytes on a disk or in transfer, e.g. ``38.2 GB``: powers of 1,000."""
-    if count is None or not math.isfinite(count):
-        return none
-    return size_text(count)
-
-
-def memory(count: float | None, *, none: str = UNKNOWN) -> str:
-    """Format bytes of memory, e.g. ``62.0 GiB``: powers of 1,024."""
-    if count is None or not math.isfinite(count):
-        return none
-    return memory_text(count)
-
-
-def noun(count: int, one: str, many: str = "") -> str:
-    """Return the singular or plural of a noun; `many` for an irregular plural."""
-    if count == 1:
-        return one
-    return many or one + "s"
-
-
-def how_many(count: int, one: str, many: str = "") -> str:
-    """Return e.g. ``1 cell``, ``2,310 cells``, with the noun in the person's language."""
-    return f"{count:,} {translate_noun(noun(count, one, many))}"
-
-
-def moment(at: float) -> str:
-    """Format a time by the local clock, ``2026-11-24 14:02:11``; an invalid time as a number."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    except (ValueError, OverflowError, OSError):
-        return f"{at:g}"
-
-
-def time_of_day(at: float, now: float | None = None) -> str:
-    """Format a time briefly: ``14:02``, with the date before it unless it is today.
-
-    Args:
-        at: A time; an invalid one is returned as a number.
-        now: The time that defines "today"; None = the clock.
-    """
-    try:
-        then = time.localtime(at)
-    except (ValueError, OverflowError, OSError):
-        return f"{at:g}"
-    today = time.localtime(now)
-    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
-
-
-def parse_seconds(text: str) -> float:
-    """Return the seconds of a duration such as ``90s``, ``30m``, ``2h``, ``1d``, ``1h30``.
-
-    A bare number is seconds.
-
-    Raises:
-        ValueError: It is not a duration.
-    """
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    unit = units.get(text[-1:], 1.0)
-    number = text
-    if text[-1:] in units:
-        number = text[:-1]
-    # float() also reads 1.5h, which the pattern of parts does not.
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        seconds = 0.0
-    if not seconds:
-        # 1h30 means 1h30m; a bare number without hours before it stays seconds.
-        if re.fullmatch(r".*h\d+", text, re.ASCII):
-            text = f"{text}m"
-        parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text, re.ASCII)
-        if parts is not None:
-            sizes = (86400, 3600, 60, 1)
-            seconds = sum(
-                float(part) * size for part, size in zip(parts.groups("0"), sizes, strict=True)
-            )
-    # 115 days: longer ones are typing errors, and nan and inf fail the comparison, too.
-    longest_s = 1e7
-    if not 0 < seconds < longest_s:
-        raise ValueError(
-            translate("{words!r} is not a time such as 90s, 30m, 2h, 1h30 or 1d", words=text)
-        )
-    return seconds

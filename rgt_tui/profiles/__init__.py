@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     )
     from rgt_tui.profiles.prices import (
         HOURS,
-        SYMBOLS,
         TransferCost,
         describe_tier_prices,
         describe_unlisted_item,
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
         find_hourly_cost,
         fleet_rate,
         fleet_spent,
-        format_money,
-        format_sums,
         list_caveats,
         project_cost,
         storage_per_hour,
@@ -69,20 +66,13 @@ if TYPE_CHECKING:
         disk_of,
         find_held_runs,
         find_redone_cells,
-        format_duration,
-        format_time_ago,
         how_ended,
-        how_many,
         inode_pct,
         is_absent,
         is_of_card,
-        join_names,
         memory_pct,
         no_agent,
-        pct,
-        quote_name,
         saved_point,
-        size,
         stale_after,
         stall_after,
         step_time,
@@ -133,7 +123,6 @@ __all__ = [
     "LAST_BYTES",
     "LEAST_POINTS",
     "MOST_CARDS",
-    "SYMBOLS",
     "TEXT_FIELDS",
     "Advice",
     "ApiField",
@@ -175,19 +164,13 @@ __all__ = [
     "find_redone_cells",
     "fleet_rate",
     "fleet_spent",
-    "format_duration",
-    "format_money",
     "format_month",
-    "format_sums",
-    "format_time_ago",
     "how_ended",
-    "how_many",
     "inode_pct",
     "is_absent",
     "is_cluster",
     "is_of_card",
     "is_version_in_range",
-    "join_names",
     "list_caveats",
     "list_kept_charges",
     "list_manual_steps",
@@ -204,10 +187,8 @@ __all__ = [
     "parse_field",
     "parse_table",
     "path_survives",
-    "pct",
     "platform_sections",
     "project_cost",
-    "quote_name",
     "read_profile",
     "restore_english",
     "run_cost",
@@ -216,7 +197,6 @@ __all__ = [
     "seconds_per_step",
     "seen_at",
     "shown_path",
-    "size",
     "stale_after",
     "stall_after",
     "stalled_seconds",
@@ -240,21 +220,21 @@ __getattr__ = imported_later(
     {
         "log_advice": "HeadAndTail FIRST_BYTES LAST_BYTES",
         "prices": (
-            "HOURS SYMBOLS TransferCost list_caveats fleet_rate fleet_spent format_money "
+            "HOURS TransferCost list_caveats fleet_rate fleet_spent "
             "describe_tier_prices project_cost find_hourly_cost find_cost_so_far "
             "storage_per_hour thing_price describe_unlisted_item estimate_transfer_cost "
-            "sum_amounts format_sums"
+            "sum_amounts "
         ),
         "readings": (
-            "CARD_FIGURES MOST_CARDS format_duration format_time_ago byte_pct card_figures "
+            "CARD_FIGURES MOST_CARDS byte_pct card_figures "
             "find_redone_cells disk_of find_held_runs "
-            "how_ended how_many inode_pct is_absent is_of_card join_names memory_pct no_agent "
-            "pct compute_percent "
-            "quote_name saved_point size stale_after stall_after step_time stopped_by_person "
+            "how_ended inode_pct is_absent is_of_card _pct no_agent "
+            "compute_percent "
+            "saved_point stale_after stall_after step_time stopped_by_person "
             "wait_left "
             "wait_text"
         ),
-        "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
+        "run_advice": "Advice FAULTS _POINTS collect_advice compute_daly_interval faults_of "
         "run_cost seconds_left seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.language import translate
-from rgt_tui.model import memory
-from rgt_tui.profiles.readings import pct
+from rgt_tui.model import memory, pct
 from rgt_tui.profiles.run_advice import (
     LEAST_POINTS,
     LEAST_SAVES,

@@ -21,9 +21,10 @@ from rgt_tui.model import (
     Profile,
     StoragePrice,
     StorageTier,
+    format_duration,
+    format_unit_price,
 )
-from rgt_tui.profiles.prices import UNITS, describe_tier_prices, format_price, format_unit_price
-from rgt_tui.profiles.readings import format_duration
+from rgt_tui.profiles.prices import UNITS, describe_tier_prices, format_price
 
 
 class RowWeight(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""Money: prices and sums with currency and lower-bound flag; adding, projecting, formatting.
+"""Money: prices and sums with currency and lower-bound flag; adding and projecting.
 
 An amount that is not fully known is a lower bound and shown as one (``≥ $0.50``). Amounts of
 different currencies are never added.
@@ -22,8 +22,10 @@ from rgt_tui.model import (
     StorageTier,
     UnlistedItem,
     clean_text,
+    format_money,
+    format_unit_price,
+    size,
 )
-from rgt_tui.profiles.readings import size
 
 # A convention of rgt: vendors bill by the second and publish prices per month.
 HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
@@ -37,9 +39,6 @@ UNITS = {
 GIB = 1e9 / 2**30
 """GiB per GB."""
 STATES = ("running", "stopped", "always")
-# Others are written with their code: "$" could be any dollar.
-SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
-LEAST = "≥ "
 
 
 def find_hourly_cost(meter: Meter) -> MoneyAmount | None:
@@ -226,14 +225,6 @@ def format_price(price: StoragePrice) -> str:
     return format_unit_price(price.amount, price.currency)
 
 
-def format_unit_price(amount: float, currency: str) -> str:
-    """Return a unit price as text; see `format_price`."""
-    # Two decimals would show a price per GB as 0.00.
-    if 0 < amount < 0.01:
-        return _add_currency(f"{amount:.3g}", currency)
-    return format_amount(amount, currency)
-
-
 def list_caveats(meter: Meter) -> tuple[str, ...]:
     """Return what is uncertain about a meter, a line each: unpriced parts, doubts, the books."""
     said = []
@@ -274,61 +265,6 @@ def books_differ(by: float | None, since: float | None, currency: str) -> str | 
         amount=amount,
         begun=begun,
     )
-
-
-def format_money(
-    amount: float | None,
-    currency: str,
-    at_least: bool = False,
-    *,
-    estimated: bool = False,
-    none: str = "?",
-) -> str:
-    """Return an amount with its currency: ``$0.42``, ``7.00 PLN``, ``≥ $0.50``; `none` if unknown.
-
-    A small amount is written ``<$0.01``, as it is not free; a lower bound is rounded down, so that
-    it holds. An estimate is written ``~$0.42`` and is no lower bound: the real amount may be lower.
-    """
-    if amount is None or not math.isfinite(amount):
-        return none
-    # Before the lower bound: an estimate may be too high.
-    if estimated:
-        return f"~{format_amount(amount, currency)}"
-    if not at_least:
-        # Would be rounded to 0.00.
-        if 0 < amount < 0.005:
-            return f"<{_add_currency('0.01', currency)}"
-        return format_amount(amount, currency)
-    if 0 < amount < 0.01:
-        return f"> {_add_currency('0.00', currency)}"
-    # Rounded in the digits that are shown; 1e-9, because 0.29 * 100 is 28.999….
-    unit = 100.0 if abs(amount) < 1000 else 1.0
-    return LEAST + format_amount(math.floor(amount * unit + 1e-9) / unit, currency)
-
-
-def format_amount(amount: float, currency: str) -> str:
-    """Return an amount with two decimals, or none from a thousand on."""
-    if abs(amount) < 1000:
-        text = f"{amount:,.2f}"
-    else:
-        text = f"{amount:,.0f}"
-    return _add_currency(text, currency)
-
-
-def _add_currency(digits: str, currency: str) -> str:
-    symbol = SYMBOLS.get(currency)
-    if symbol:
-        return f"{symbol}{digits}"
-    return f"{digits} {clean_text(currency)[:3]}"
-
-
-def format_sums(amounts: Iterable[MoneyAmount], none: str = "?") -> str:
-    """Return sums joined, never added: ``$1.11 + ≥ ¥1.98``; `none` without one."""
-    texts = (
-        format_money(each.value, each.currency, each.at_least, estimated=each.estimated)
-        for each in amounts
-    )
-    return " + ".join(texts) or none
 
 
 class TransferCost(FrozenStruct, kw_only=True):

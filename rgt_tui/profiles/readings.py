@@ -1,10 +1,9 @@
-"""Formats a sample: percentages, ages, sizes, and the usual speed of a run."""
+"""Figures of a sample: percentages, how old it is, and the usual speed of a run."""
 
 from __future__ import annotations
 
 import errno
 import functools
-import math
 import os
 from collections.abc import Sequence
 
@@ -170,29 +169,6 @@ def how_ended(run: FoundRun) -> str:
     return ", ".join(known) or translate("exit status unknown")
 
 
-def format_duration(seconds: float | None) -> str:
-    """Return a duration as text: ``0s 42s 2m14 3h07 14d 6h``; ``?`` if unknown.
-
-    All screens, commands and alerts show durations and ages of whole seconds in this form.
-    """
-    if seconds is None or not math.isfinite(seconds):
-        return "?"
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    minutes, left = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}m{left:02d}"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours}h{minutes:02d}"
-    days, hours = divmod(hours, 24)
-    # Hours no longer matter then, and the text stays within its column.
-    if days < 1000:
-        return f"{days}d {hours}h"
-    return f"{days}d"
-
-
 STALL_MIN_S = 30.0
 
 
@@ -293,26 +269,3 @@ def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
         return f"{what}{unsaved}"
     at = time_of_day(wait.until - (skew or 0.0), now)
     return f"{what}{unsaved}" + translate(", gives up at {at}", at=at)
-
-
-def format_time_ago(then: float | None, now: float) -> str:
-    """Return e.g. ``3s ago``."""
-    if then is None:
-        return translate("at an unknown time")
-    return translate("{now} ago", now=format_duration(now - then))
-
-
-def quote_name(text: str, limit: int = 120) -> str:
-    """Return a name or path from a box without terminal control characters."""
-    # One character more than shown, to see whether it was cut.
-    shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
-    if len(shown) <= limit:
-        return shown
-    return shown[:limit] + "…"
-
-
-def join_names(names: list[str], limit: int = 4) -> str:
-    """Return e.g. ``gpt-a, gpt-b and 3 more``."""
-    shown = [quote_name(name, 60) for name in names[:limit]]
-    rest = len(names) - len(shown)
-    return ", ".join(shown) + (translate(" and {rest} more", rest=rest) if rest else "")

@@ -24,20 +24,17 @@ from rgt_tui.model import (
     MoneyAmount,
     QueueCell,
     RunState,
+    format_duration,
+    format_money,
+    how_many,
     is_exact_path,
     memory,
-)
-from rgt_tui.model.run import TIME
-from rgt_tui.profiles.prices import find_hourly_cost, format_money, project_cost
-from rgt_tui.profiles.readings import (
-    IN_MEMORY,
-    disk_of,
-    format_duration,
-    how_many,
     pct,
     size,
-    stall_after,
 )
+from rgt_tui.model.run import TIME
+from rgt_tui.profiles.prices import find_hourly_cost, project_cost
+from rgt_tui.profiles.readings import IN_MEMORY, disk_of, stall_after
 
 # Two gaps: with one, a pause in the training would count as the interval.
 LEAST_SAVES = 3

@@ -21,15 +21,13 @@ from rgt_tui.model import (
     Profile,
     QueueCell,
     StorageTier,
+    format_duration,
+    format_money,
+    quote_name,
 )
 from rgt_tui.profiles.loader import ProfileError, load_profile
-from rgt_tui.profiles.prices import (
-    describe_tier_prices,
-    format_money,
-    project_cost,
-    storage_per_hour,
-)
-from rgt_tui.profiles.readings import IN_MEMORY, format_duration, quote_name
+from rgt_tui.profiles.prices import describe_tier_prices, project_cost, storage_per_hour
+from rgt_tui.profiles.readings import IN_MEMORY
 
 OF_IMAGE = ("overlay", "aufs")
 NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.")

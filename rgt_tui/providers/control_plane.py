@@ -24,8 +24,8 @@ from rgt_tui.model import (
     ProviderRef,
     RentalRequest,
     RentPermit,
+    format_duration,
 )
-from rgt_tui.profiles import format_duration
 
 
 class ProviderError(Exception):

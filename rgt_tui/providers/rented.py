@@ -19,6 +19,7 @@ import msgspec
 
 from rgt_tui.language import translate
 from rgt_tui.model import (
+    SYMBOLS,
     BillingVerb,
     FrozenStruct,
     Leftover,
@@ -27,10 +28,10 @@ from rgt_tui.model import (
     MeterKind,
     Permit,
     ProviderRef,
+    format_amount,
     steady_time,
 )
-from rgt_tui.profiles import HOURS, SYMBOLS
-from rgt_tui.profiles.prices import format_amount
+from rgt_tui.profiles import HOURS
 from rgt_tui.providers.answers import Parts, sum_known_parts
 from rgt_tui.providers.control_plane import (
     BadAnswer,

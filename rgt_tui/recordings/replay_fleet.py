@@ -20,8 +20,7 @@ from rgt_tui.fleet import (
 )
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.fleet.reducers import replace
-from rgt_tui.model import BoxState, FleetState
-from rgt_tui.profiles import format_duration
+from rgt_tui.model import BoxState, FleetState, format_duration
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import (
     BATCH,

@@ -32,8 +32,7 @@ from asyncssh.public_key import (
 )
 
 from rgt_tui.language import translate
-from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.profiles import how_many
+from rgt_tui.model import FrozenStruct, clean_text, how_many
 from rgt_tui.ssh.box_transport import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.known_hosts import (
     HostKeyPolicy,

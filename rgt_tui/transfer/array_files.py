@@ -10,7 +10,7 @@ import ast
 import re
 from typing import Any, Literal, NamedTuple
 
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection
 from rgt_tui.transfer.zip_records import ZipRecord, read_records
 

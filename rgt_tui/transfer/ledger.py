@@ -22,8 +22,7 @@ import msgspec
 
 from rgt_tui.files import find_fault, open_regular, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import CopyProof, FrozenStruct, ResultGroup, steady_time
-from rgt_tui.profiles import how_many
+from rgt_tui.model import CopyProof, FrozenStruct, ResultGroup, how_many, steady_time
 
 BLOCK = 4 << 20
 CODED = "base64:"

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.logged_files import examine_json
 

@@ -12,7 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.transfer import safe_names
 from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileError, OpenFileSection
 from rgt_tui.transfer.pickle_values import (

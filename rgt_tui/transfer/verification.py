@@ -18,8 +18,7 @@ import msgspec
 
 import rgt_tui
 from rgt_tui.language import english_texts
-from rgt_tui.model import clean_text, moment
-from rgt_tui.profiles import how_many
+from rgt_tui.model import clean_text, how_many, moment
 from rgt_tui.transfer import directory_contents, torch_files, tracker_files, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
 from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob

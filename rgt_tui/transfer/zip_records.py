@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.transfer.file_stretch import PIECE, FileRefused, FileSection
 
 MAGIC = b"PK\x03\x04"

@@ -18,8 +18,10 @@ from rgt_tui.model import (
     QueueCell,
     RunState,
     Severity,
+    format_sums,
+    how_many,
 )
-from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.profiles import prices
 from rgt_tui.ui.enduring import describe_error
 from rgt_tui.ui.notation import DAY, NONE, amount_or_dash, compact_time, current_glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui.health import assess_box
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, training_of
-from rgt_tui.profiles import how_many, no_agent, stale_after
+from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, how_many, training_of
+from rgt_tui.profiles import no_agent, stale_after
 from rgt_tui.ui.box_status import old_mark, status_label
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import NONE, compact_time, current_glyphs, format_thousands, number_or_dash

@@ -18,7 +18,7 @@ from rgt_tui.fleet.box_logs import BoxLog, BoxSearch
 from rgt_tui.fleet.kept_lines import FilePlace, KeptLines, LineBlock, join_blocks
 from rgt_tui.handbook import HandbookPage, LogSearcher, compiled_by_re2
 from rgt_tui.language import translate
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.notation import compact_time, format_thousands, size_or_dash
 
 Spans = tuple[tuple[int, int], ...]

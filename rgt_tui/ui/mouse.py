@@ -15,7 +15,7 @@ from textual.actions import SkipAction
 from textual.screen import Screen
 from textual.strip import Strip
 
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.notation import current_glyphs, make_displayable
 from rgt_tui.ui.widgets.spans import Line, text_of

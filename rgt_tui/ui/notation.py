@@ -10,8 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rgt_tui import model
-from rgt_tui.model import MoneyAmount, clean_text
-from rgt_tui.profiles import format_duration, prices
+from rgt_tui.model import MoneyAmount, clean_text, format_duration, format_money
 
 NONE = "–"
 """Shown for a value that was not reported. Never zero."""
@@ -114,7 +113,7 @@ def money_or_dash(
     value: float | None, currency: str = "USD", at_least: bool = False, *, estimated: bool = False
 ) -> str:
     """Return an amount with its currency: ``$1.11``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``."""
-    return prices.format_money(value, currency, at_least, estimated=estimated, none=NONE)
+    return format_money(value, currency, at_least, estimated=estimated, none=NONE)
 
 
 def amount_or_dash(amount: MoneyAmount | None) -> str:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import MoneyAmount, clean_text
-from rgt_tui.profiles import format_duration, format_time_ago
+from rgt_tui.model import MoneyAmount, clean_text, format_duration, format_time_ago
 from rgt_tui.ui import ASCII, UNICODE, choose_glyphs
 from rgt_tui.ui import notation as f
 
@@ -173,5 +172,5 @@ def test_no_screen_writes_percents_or_plurals_in_its_own_way() -> None:
         for text in path.read_text(encoding="utf-8").splitlines()
         if own.search(text)
     }
-    assert not found, "notation.percent and readings.how_many write them"
+    assert not found, "notation.percent and model.how_many write them"
     assert own.search('f"{value:.0f} %"') and own.search('"3 box(s)"')

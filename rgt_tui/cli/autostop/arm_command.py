@@ -47,10 +47,13 @@ from rgt_tui.model import (
     IdleHolder,
     StopEvent,
     clean_text,
+    format_duration,
+    format_money,
     parse_idle_condition,
+    size,
     time_of_day,
 )
-from rgt_tui.profiles import format_duration, format_money, load_profile, size
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxError, Unreachable
 
 CANNOT_PROMPT = (

@@ -61,12 +61,12 @@ from rgt_tui.model import (
     RentReview,
     UnlistedItem,
     clean_text,
+    format_money,
 )
 from rgt_tui.profiles import (
     FIRST_CONTACT,
     ProfileError,
     before_renting,
-    format_money,
     load_profile,
     platform_sections,
 )

@@ -28,8 +28,8 @@ from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.fleet.config.editing import remove_box
 from rgt_tui.fleet.errands import RemovalResult, remove_agent
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec
-from rgt_tui.profiles import load_profile, size
+from rgt_tui.model import BoxSpec, size
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (
     DeployedTrainer,
     build_agent,

@@ -23,8 +23,9 @@ from rgt_tui.model import (
     Sample,
     clean_decoded,
     clean_text,
+    pct,
 )
-from rgt_tui.profiles import byte_pct, inode_pct, load_profile, pct, watched_mounts
+from rgt_tui.profiles import byte_pct, inode_pct, load_profile, watched_mounts
 from rgt_tui.ssh import (
     ASK_LOGIN_SHELL,
     GUARD,

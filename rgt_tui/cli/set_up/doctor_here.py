@@ -22,8 +22,7 @@ from rgt_tui.files import find_in_env_files
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, FleetFilePlace, open_place
 from rgt_tui.fleet.config.value_checks import usual_name
 from rgt_tui.language import translate
-from rgt_tui.model import FrozenStruct
-from rgt_tui.profiles import how_many
+from rgt_tui.model import FrozenStruct, how_many
 from rgt_tui.providers import ProviderError, Providers, UnknownProvider
 from rgt_tui.ssh import (
     NO_FILE,

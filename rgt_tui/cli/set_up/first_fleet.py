@@ -27,7 +27,8 @@ from rgt_tui.fleet.config import (
 from rgt_tui.fleet.config.editing import add_boxes
 from rgt_tui.fleet.config.loading import xdg_path
 from rgt_tui.language import translate
-from rgt_tui.profiles import all_profiles, how_many
+from rgt_tui.model import how_many
+from rgt_tui.profiles import all_profiles
 from rgt_tui.providers import USUAL_KEYS
 from rgt_tui.ssh import ConfigError
 

@@ -25,8 +25,8 @@ from rgt_tui.fleet.pushes import (
     versions_of,
 )
 from rgt_tui.language import show_recorded, translate
-from rgt_tui.model import BoxSpec, Profile
-from rgt_tui.profiles import format_duration, how_many, load_profile, size
+from rgt_tui.model import BoxSpec, Profile, format_duration, how_many, size
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import BoxTransport, DeployedAgent
 from rgt_tui.transfer import ExcludedPath, SourceError, SourceTree
 

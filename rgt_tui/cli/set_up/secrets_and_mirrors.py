@@ -28,8 +28,8 @@ from rgt_tui.fleet.errands import (
 )
 from rgt_tui.fleet.work.launching import job_directory
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, FrozenStruct, Profile, Secret
-from rgt_tui.profiles import how_many, load_profile
+from rgt_tui.model import BoxSpec, FrozenStruct, Profile, Secret, how_many
+from rgt_tui.profiles import load_profile
 
 MOST_SECRET_BYTES = 64 << 10
 VARIABLES = {

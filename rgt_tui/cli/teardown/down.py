@@ -37,17 +37,17 @@ from rgt_tui.model import (
     StopPhase,
     StopProgress,
     clean_text,
+    format_duration,
+    format_money,
+    size,
     steady_time,
 )
 from rgt_tui.profiles import (
     action_for,
     describe_check_months,
     describe_missing_verb,
-    format_duration,
-    format_money,
     list_manual_steps,
     list_old_facts,
-    size,
 )
 
 

@@ -20,8 +20,7 @@ from rgt_tui.fleet import noted_transfer
 from rgt_tui.fleet.pulls.pull_stream import UNCLAIMED_BYTES, PullFailed, PullRequest
 from rgt_tui.fleet.pulls.pulling import PullReport, pull_box
 from rgt_tui.language import show_recorded, translate
-from rgt_tui.model import BoxSpec, clean_text, pct
-from rgt_tui.profiles import format_duration, how_many, size
+from rgt_tui.model import BoxSpec, clean_text, format_duration, how_many, pct, size
 from rgt_tui.transfer.copying import BoxListing, PullPlan, PullProgress, RefusedFile
 
 if TYPE_CHECKING:

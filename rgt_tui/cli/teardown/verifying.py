@@ -15,8 +15,7 @@ from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
 from rgt_tui.fleet.work.queue_split import NoQueue, parse_lines
 from rgt_tui.language import show_recorded, translate
-from rgt_tui.model import clean_text, pct
-from rgt_tui.profiles import how_many
+from rgt_tui.model import clean_text, how_many, pct
 from rgt_tui.transfer import (
     CopiedFile,
     FolderRow,

@@ -42,9 +42,8 @@ from rgt_tui.fleet.work.agent_answers import (
     rows_of,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, memory
+from rgt_tui.model import BoxSpec, format_duration, memory, size
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
-from rgt_tui.profiles import format_duration, size
 
 
 class AgentTool(NamedTuple):

@@ -29,8 +29,8 @@ from rgt_tui.fleet.work.agent_answers import (
     stream_rows,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec
-from rgt_tui.profiles import estimate_transfer_cost, how_many, load_profile, size
+from rgt_tui.model import BoxSpec, how_many, size
+from rgt_tui.profiles import estimate_transfer_cost, load_profile
 from rgt_tui.ssh import BoxTransport, CommandFailed, find_python_with, quote_words
 from rgt_tui.transfer.copying import PullProgress, TransferRate, destination_path, time_to_go
 

@@ -40,8 +40,8 @@ from rgt_tui.fleet.work.queue_split import (
     same_job,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, QueueState, clean_decoded
-from rgt_tui.profiles import format_time_ago, how_many, size, wait_text
+from rgt_tui.model import BoxSpec, QueueState, clean_decoded, format_time_ago, how_many, size
+from rgt_tui.profiles import wait_text
 from rgt_tui.ssh import BoxError, CommandFailed, ConfigError, Unreachable
 
 SECONDS = 60.0

@@ -57,8 +57,8 @@ from rgt_tui.fleet.work.launching import (
     phase_of,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Secret
-from rgt_tui.profiles import format_duration, load_profile
+from rgt_tui.model import BoxSpec, Secret, format_duration
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.transfer import SourceError, SourceTree
 

@@ -53,8 +53,7 @@ from rgt_tui.fleet.work.queue_split import (
     split_queue,
 )
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Lifecycle, QueueState, Secret
-from rgt_tui.profiles import format_time_ago
+from rgt_tui.model import BoxSpec, Lifecycle, QueueState, Secret, format_time_ago
 from rgt_tui.ssh import BoxError, CommandFailed, Unreachable
 from rgt_tui.store import FleetHistory, HistoryError, history_path
 

@@ -38,9 +38,9 @@ from rgt_tui.model import (
     HolderId,
     Profile,
     StopMethod,
+    format_duration,
     short_command,
 )
-from rgt_tui.profiles import format_duration
 from rgt_tui.providers import own_stop
 
 NO_INSTANCE = "-"

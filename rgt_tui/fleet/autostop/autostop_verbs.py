@@ -29,8 +29,8 @@ from rgt_tui.model import (
     Secret,
     SelfStopState,
     StopEvent,
+    format_duration,
 )
-from rgt_tui.profiles import format_duration
 from rgt_tui.ssh import (
     BoxTransport,
     CommandFailed,

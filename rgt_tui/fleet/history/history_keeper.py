@@ -23,8 +23,8 @@ from rgt_tui.model import (
     FleetState,
     FrozenStruct,
     ReducedHistory,
+    how_many,
 )
-from rgt_tui.profiles import how_many
 from rgt_tui.store import (
     FLEET,
     OWN,

@@ -27,9 +27,10 @@ from rgt_tui.model import (
     Profile,
     ReducedHistory,
     Timeline,
+    format_duration,
     pct,
 )
-from rgt_tui.profiles import ProfileError, format_duration, is_of_card, load_profile
+from rgt_tui.profiles import ProfileError, is_of_card, load_profile
 from rgt_tui.store import MOST_EVENTS, SNAPSHOT
 
 SOON = 90.0

@@ -17,8 +17,18 @@ from rgt_tui.fleet.history.spoken_times import day_and_clock
 from rgt_tui.gate import Receipt, ReceiptBook
 from rgt_tui.health import ClockReading
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, CostTally, FrozenStruct, Happening, MoneyAmount, NightFacts
-from rgt_tui.profiles import format_duration, how_many, prices
+from rgt_tui.model import (
+    BoxState,
+    CostTally,
+    FrozenStruct,
+    Happening,
+    MoneyAmount,
+    NightFacts,
+    format_duration,
+    format_sums,
+    how_many,
+)
+from rgt_tui.profiles import prices
 from rgt_tui.store import HistoryError
 
 if TYPE_CHECKING:
@@ -283,5 +293,5 @@ def report_words(report: NightReport, now: float) -> tuple[ReportEntry, ...]:
 
 def _format_amounts(amounts: tuple[MoneyAmount, ...]) -> str:
     if amounts:
-        return prices.format_sums(amounts)
+        return format_sums(amounts)
     return translate("unknown")

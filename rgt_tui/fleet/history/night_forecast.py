@@ -27,12 +27,12 @@ from rgt_tui.model import (
     QueueState,
     ReducedHistory,
     RunState,
-)
-from rgt_tui.profiles import (
-    byte_pct,
     format_duration,
     format_sums,
     how_many,
+)
+from rgt_tui.profiles import (
+    byte_pct,
     inode_pct,
     list_quarter_paces,
     seconds_per_step,

@@ -31,15 +31,18 @@ from rgt_tui.fleet.pulls.box_pipe import BoxConnection
 from rgt_tui.fleet.pulls.pull_stream import OnProgress, PullFailed, PullRequest, fetch
 from rgt_tui.fleet.transfer_diary import noted_transfer
 from rgt_tui.language import show_recorded, translate
-from rgt_tui.model import BoxResults, BoxSpec, FrozenStruct, Meter, ResultGroup, SkippedFiles
-from rgt_tui.profiles import (
-    TransferCost,
-    estimate_transfer_cost,
+from rgt_tui.model import (
+    BoxResults,
+    BoxSpec,
+    FrozenStruct,
+    Meter,
+    ResultGroup,
+    SkippedFiles,
     how_many,
-    load_profile,
     quote_name,
     size,
 )
+from rgt_tui.profiles import TransferCost, estimate_transfer_cost, load_profile
 from rgt_tui.ssh import BoxError
 from rgt_tui.transfer import (
     CopiedFile,

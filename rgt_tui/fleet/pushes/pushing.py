@@ -16,8 +16,7 @@ import msgspec
 
 from rgt_tui.fleet.pushes.push_transport import PushAgentFailed, send_files
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, Exact, FrozenStruct, Profile, is_exact_path
-from rgt_tui.profiles import size
+from rgt_tui.model import BoxSpec, Exact, FrozenStruct, Profile, is_exact_path, size
 from rgt_tui.ssh import (
     BoxTransport,
     CommandFailed,

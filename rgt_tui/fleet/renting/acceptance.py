@@ -18,9 +18,9 @@ from rgt_tui import files
 from rgt_tui.fleet.errands import connected_agent, platform_settings
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, FrozenStruct, Profile, how_many
+from rgt_tui.model import BoxSpec, FrozenStruct, Profile, how_many, pct, size
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
-from rgt_tui.profiles import load_profile, pct, size
+from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import (
     CommandFailed,
     PausableDeadline,

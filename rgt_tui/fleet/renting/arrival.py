@@ -13,11 +13,12 @@ from rgt_tui.model import (
     Offer,
     RentalRequest,
     RentalTerms,
+    format_duration,
+    format_money,
     how_many,
     steady_time,
 )
 from rgt_tui.model.gpu_names import same_gpu
-from rgt_tui.profiles import format_duration, format_money
 from rgt_tui.providers import Instance, Market, ProviderError
 
 SSH_SECONDS = 600.0

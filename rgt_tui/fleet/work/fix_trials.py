@@ -10,8 +10,7 @@ from rgt_tui.fleet.work.agent_answers import AgentAnswer, Row, query_agent, row_
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditLog
 from rgt_tui.health import LookTrial, RemovalTrial, find_removal_objection, paths_to_keep
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, BoxState, FrozenStruct, clean_decoded, clean_text
-from rgt_tui.profiles import how_many, size
+from rgt_tui.model import BoxSpec, BoxState, FrozenStruct, clean_decoded, clean_text, how_many, size
 from rgt_tui.ssh import BoxTransport, CommandFailed, DeployedAgent
 
 Agent = tuple[BoxTransport, DeployedAgent]

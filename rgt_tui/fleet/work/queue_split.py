@@ -15,8 +15,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.fleet.work.agent_answers import Row, row_text
 from rgt_tui.language import translate
-from rgt_tui.model import FrozenStruct, QueueCell, QueueState
-from rgt_tui.profiles import format_duration, how_many
+from rgt_tui.model import FrozenStruct, QueueCell, QueueState, format_duration, how_many
 
 DEFAULT_EPOCHS = 20
 """Epochs of a cell if neither its line nor its ``job.json`` sets them (docs/jobs.md)."""

@@ -28,11 +28,14 @@ from rgt_tui.model import (
     RunState,
     Sample,
     Series,
+    format_duration,
+    how_many,
     memory,
+    pct,
     training_of,
 )
 from rgt_tui.model.gpu_names import describe_gpu_mismatch
-from rgt_tui.profiles import format_duration, how_many, pct, stall_after, step_time
+from rgt_tui.profiles import stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Throttle reasons that no healthy GPU reports under load; the same as in the agent's

@@ -26,8 +26,16 @@ from rgt_tui.health.condition import (
 from rgt_tui.health.danger_clocks import ClockReading, preemption_reading
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.language import translate
-from rgt_tui.model import AutostopMode, AutostopReading, Lifecycle, LinkState
-from rgt_tui.profiles import format_duration, how_many, join_names, quote_name
+from rgt_tui.model import (
+    AutostopMode,
+    AutostopReading,
+    Lifecycle,
+    LinkState,
+    format_duration,
+    how_many,
+    join_names,
+    quote_name,
+)
 
 DISARMED = "autostop-disarmed"
 """Kind of the event with which a box reports that it is no longer armed."""

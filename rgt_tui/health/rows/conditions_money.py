@@ -32,12 +32,12 @@ from rgt_tui.model import (
     Lifecycle,
     MeterKind,
     UnlistedItem,
+    format_duration,
+    format_money,
 )
 from rgt_tui.profiles import (
     ProfileError,
     describe_unlisted_item,
-    format_duration,
-    format_money,
     is_cluster,
     list_caveats,
     path_survives,

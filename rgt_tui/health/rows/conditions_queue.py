@@ -25,15 +25,15 @@ from rgt_tui.model import (
     QueueState,
     RunState,
     TrainingProcess,
+    format_duration,
+    how_many,
+    join_names,
     short_command,
 )
 from rgt_tui.profiles import (
     copy_survives,
     find_held_runs,
     find_redone_cells,
-    format_duration,
-    how_many,
-    join_names,
     stall_after,
     step_time,
     stopped_by_person,

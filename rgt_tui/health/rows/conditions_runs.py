@@ -19,8 +19,17 @@ from rgt_tui.health.condition import (
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.language import translate
-from rgt_tui.model import Alert, BoxState, Finding, FoundRun, FrozenStruct, RunState
-from rgt_tui.profiles import format_duration, how_ended, saved_point, size, stall_after, wait_text
+from rgt_tui.model import (
+    Alert,
+    BoxState,
+    Finding,
+    FoundRun,
+    FrozenStruct,
+    RunState,
+    format_duration,
+    size,
+)
+from rgt_tui.profiles import how_ended, saved_point, stall_after, wait_text
 
 
 class SpikeLimits(FrozenStruct):

@@ -20,18 +20,24 @@ from rgt_tui.health.condition import (
 )
 from rgt_tui.health.facts import LIMITS, BoxFacts
 from rgt_tui.language import translate
-from rgt_tui.model import BillingVerb, BoxState, DiskReading, Finding, memory
+from rgt_tui.model import (
+    BillingVerb,
+    BoxState,
+    DiskReading,
+    Finding,
+    format_duration,
+    memory,
+    pct,
+    size,
+)
 from rgt_tui.profiles import (
     byte_pct,
     disk_of,
-    format_duration,
     inode_pct,
     is_absent,
     memory_pct,
     path_survives,
-    pct,
     saved_point,
-    size,
     tier_of,
 )
 

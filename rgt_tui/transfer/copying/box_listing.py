@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from rgt_tui.model import FrozenStruct, clean_text
-from rgt_tui.profiles import how_many
+from rgt_tui.model import FrozenStruct, clean_text, how_many
 from rgt_tui.transfer.ledger import FileStamp
 
 MOST_FILES = 1_000_000

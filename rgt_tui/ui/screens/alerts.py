@@ -25,8 +25,8 @@ from rgt_tui.model import (
     FleetState,
     Happening,
     ScreenPosition,
+    how_many,
 )
-from rgt_tui.profiles import how_many
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import ALERTS, BOX_FIX, MOVE, Command, build_bindings, key_for

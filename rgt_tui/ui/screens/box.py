@@ -14,8 +14,7 @@ from textual.widget import Widget
 from rgt_tui.fleet import FleetSource
 from rgt_tui.health import Remedy, list_remedies
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, FleetState
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BoxState, FleetState, how_many
 from rgt_tui.ui.box_status import CALM, cells_of, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (

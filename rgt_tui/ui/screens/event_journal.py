@@ -33,9 +33,9 @@ from rgt_tui.model import (
     Happening,
     Happenings,
     ScreenPosition,
+    how_many,
     moment,
 )
-from rgt_tui.profiles import how_many
 from rgt_tui.store import HistoryError
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.clipboard import ClipboardText

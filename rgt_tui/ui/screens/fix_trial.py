@@ -22,8 +22,8 @@ from rgt_tui.fleet import (
 )
 from rgt_tui.health import CopiedOnly, LookTrial, RemovalTrial, Trial, plan_trial
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, FixStep
-from rgt_tui.profiles import compute_percent, how_many, pct, size
+from rgt_tui.model import BoxState, FixStep, how_many, pct, size
+from rgt_tui.profiles import compute_percent
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import Command, build_bindings, key_for
 from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable

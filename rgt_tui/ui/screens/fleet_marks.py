@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState
-from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.model import BoxState, format_sums, how_many
+from rgt_tui.profiles import prices
 from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import key_for

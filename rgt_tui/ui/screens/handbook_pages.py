@@ -25,8 +25,7 @@ from rgt_tui.handbook import (
 )
 from rgt_tui.health import ids_referring_to
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, Finding, FixStep, FleetState, Severity
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BoxState, Finding, FixStep, FleetState, Severity, how_many
 from rgt_tui.ui.box_status import SEVERITIES, old_mark
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import (

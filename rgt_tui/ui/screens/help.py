@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen
 
 from rgt_tui.language import translate
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant

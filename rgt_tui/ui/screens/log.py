@@ -27,9 +27,10 @@ from rgt_tui.model import (
     LinkState,
     LogView,
     ScreenPosition,
+    how_many,
     is_exact_path,
 )
-from rgt_tui.profiles import how_many, no_agent
+from rgt_tui.profiles import no_agent
 from rgt_tui.ui.box_status import cells_of, choose_log, current_cell
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import LOG, LOG_LINES, LOG_TARGET, MOVE, Command, build_bindings, key_for

@@ -13,8 +13,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import PullResult
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, FleetState, moment
-from rgt_tui.profiles import how_many
+from rgt_tui.model import BoxState, FleetState, how_many, moment
 from rgt_tui.ui.box_pulls import KEPT_FILES, BoxPull, BoxPulls
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import MOVE, TRANSFERS, Command, build_bindings, key_for

@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from rgt_tui.fleet import Beginnings, FirstSteps, FleetSource
 from rgt_tui.language import translate
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.clipboard import ClipboardText
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
 from rgt_tui.ui.enduring import describe_error

@@ -11,8 +11,7 @@ from textual.message import Message
 
 from rgt_tui.health import PHASES
 from rgt_tui.language import translate
-from rgt_tui.model import CheckResult, CheckStatus, noun
-from rgt_tui.profiles import how_many
+from rgt_tui.model import CheckResult, CheckStatus, how_many, noun
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import compact_time, current_glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from rgt_tui import health
 from rgt_tui.health import LIMITS
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, GpuReading, MigSlice, short_command
+from rgt_tui.model import BoxState, GpuReading, MigSlice, how_many, short_command
 from rgt_tui.profiles import compute_percent as ratio
-from rgt_tui.profiles import how_many
 from rgt_tui.ui.notation import (
     NONE,
     current_glyphs,

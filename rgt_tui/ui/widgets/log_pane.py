@@ -12,7 +12,7 @@ from textual import events
 from rgt_tui.fleet.kept_lines import KeptLines
 from rgt_tui.handbook import HandbookPage
 from rgt_tui.language import translate
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.line_finder import (
     ChosenFinder,

@@ -8,14 +8,17 @@ from urllib.parse import urlsplit
 
 from rgt_tui import health
 from rgt_tui.language import translate
-from rgt_tui.model import MACHINE, AccountBill, BoxState, FleetState, MoneyAmount, Profile
-from rgt_tui.profiles import (
-    describe_unlisted_item,
+from rgt_tui.model import (
+    MACHINE,
+    AccountBill,
+    BoxState,
+    FleetState,
+    MoneyAmount,
+    Profile,
     format_sums,
     how_many,
-    list_caveats,
-    thing_price,
 )
+from rgt_tui.profiles import describe_unlisted_item, list_caveats, thing_price
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.notation import compact_time, make_displayable
 from rgt_tui.ui.widgets.fixed_lines import Parts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from rgt_tui.language import translate
-from rgt_tui.model import BoxState, QueueCell, RunState
-from rgt_tui.profiles import collect_advice, copies_of, how_ended, how_many, no_agent, run_cost
+from rgt_tui.model import BoxState, QueueCell, RunState, how_many
+from rgt_tui.profiles import collect_advice, copies_of, how_ended, no_agent, run_cost
 from rgt_tui.profiles import compute_percent as ratio
 from rgt_tui.profiles.run_advice import from_its_start
 from rgt_tui.ui.box_status import cells_of

@@ -17,12 +17,12 @@ from rgt_tui.model import (
     Sample,
     TrainingProcess,
     WorkerSums,
+    how_many,
     short_command,
 )
 from rgt_tui.profiles import (
     JudgedStorage,
     byte_pct,
-    how_many,
     inode_pct,
     is_absent,
     memory_pct,

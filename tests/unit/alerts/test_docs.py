@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, SINKS, Condition
-from rgt_tui.model import SinkSettings
-from rgt_tui.profiles import format_duration
+from rgt_tui.model import SinkSettings, format_duration
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "alerts.md"

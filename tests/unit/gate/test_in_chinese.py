@@ -26,8 +26,16 @@ from rgt_tui.gate import (
     receipt_title,
 )
 from rgt_tui.language import record_text, show_recorded, translate
-from rgt_tui.model import BillingVerb, Evidence, LinkState, Meter, ProviderRef, TrainingProcess
-from rgt_tui.profiles import how_many, load_profile
+from rgt_tui.model import (
+    BillingVerb,
+    Evidence,
+    LinkState,
+    Meter,
+    ProviderRef,
+    TrainingProcess,
+    how_many,
+)
+from rgt_tui.profiles import load_profile
 from tests.unit.gate.builders import (
     METER,
     TICKS,

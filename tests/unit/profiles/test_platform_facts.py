@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.model import BillingVerb, ClockMode, ClockStart, Profile
+from rgt_tui.model import BillingVerb, ClockMode, ClockStart, Profile, format_duration
 from rgt_tui.profiles import (
     action_for,
     all_profiles,
     describe_missing_verb,
-    format_duration,
     list_kept_charges,
     list_manual_steps,
     load_profile,

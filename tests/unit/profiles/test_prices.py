@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import Meter, MeterKind, MoneyAmount, StoragePrice, StorageTier
+from rgt_tui.model import (
+    Meter,
+    MeterKind,
+    MoneyAmount,
+    StoragePrice,
+    StorageTier,
+    format_money,
+    format_sums,
+)
 from rgt_tui.profiles import (
     HOURS,
     all_profiles,
@@ -17,8 +25,6 @@ from rgt_tui.profiles import (
     find_hourly_cost,
     fleet_rate,
     fleet_spent,
-    format_money,
-    format_sums,
     list_caveats,
     load_profile,
     project_cost,

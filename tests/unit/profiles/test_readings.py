@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.model import DiskReading, MemoryReading
+from rgt_tui.model import DiskReading, MemoryReading, format_duration, pct, size
 from rgt_tui.profiles import (
     byte_pct,
     compute_percent,
     disk_of,
-    format_duration,
     inode_pct,
     memory_pct,
-    pct,
-    size,
     stale_after,
     stall_after,
     step_time,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rgt_tui.language import translate
-from rgt_tui.profiles import SYMBOLS
+from rgt_tui.model import SYMBOLS
 from rgt_tui.ui.box_status import status_label
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
 from rgt_tui.ui.widgets.fleet_rows.fleet_columns import FilterUnit, FilterValue, filter_values

@@ -14,8 +14,8 @@ from textual import events
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import BoxHealth, FrozenStruct
-from rgt_tui.profiles import format_sums, how_many, prices
+from rgt_tui.model import BoxHealth, FrozenStruct, format_sums, how_many
+from rgt_tui.profiles import prices
 from rgt_tui.ui.box_status import count_by_health, health_mark, is_limited
 from rgt_tui.ui.enduring import describe_error, report_fault_to_app
 from rgt_tui.ui.notation import current_glyphs, make_displayable

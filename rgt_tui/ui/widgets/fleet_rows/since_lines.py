@@ -17,8 +17,7 @@ import msgspec
 
 from rgt_tui.files import locked_file, replace_file, state_directory
 from rgt_tui.language import translate
-from rgt_tui.model import FleetEvent, FleetSpend, FleetState, FrozenStruct, MoneyAmount
-from rgt_tui.profiles import format_sums
+from rgt_tui.model import FleetEvent, FleetSpend, FleetState, FrozenStruct, MoneyAmount, format_sums
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import current_glyphs, make_displayable

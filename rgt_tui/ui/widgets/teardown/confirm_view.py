@@ -18,8 +18,9 @@ from rgt_tui.model import (
     RiskLevel,
     StopPhase,
     clean_text,
+    how_many,
 )
-from rgt_tui.profiles import bilingual_verb, how_many, list_manual_steps, prices
+from rgt_tui.profiles import bilingual_verb, list_manual_steps, prices
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import (
     amount_or_dash,

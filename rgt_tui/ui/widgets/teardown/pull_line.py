@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.language import translate
-from rgt_tui.profiles import how_many
+from rgt_tui.model import how_many
 from rgt_tui.ui.box_pulls import BoxPull
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import (

@@ -10,8 +10,7 @@ import pytest
 from rgt_box.sampling import rank_waits
 
 from rgt_tui.health import heartbeat_of
-from rgt_tui.model import Finding, Heartbeat
-from rgt_tui.profiles import format_duration
+from rgt_tui.model import Finding, Heartbeat, format_duration
 from tests.process.train.parallel import beat_worker
 from tests.process.train.parallel.launching import torchrun
 from tests.process.train.parallel.watched import Watched
