@@ -223,18 +223,18 @@ __getattr__ = imported_later(
             "HOURS TransferCost list_caveats fleet_rate fleet_spent "
             "describe_tier_prices project_cost find_hourly_cost find_cost_so_far "
             "storage_per_hour thing_price describe_unlisted_item estimate_transfer_cost "
-            "sum_amounts "
+            "sum_amounts"
         ),
         "readings": (
             "CARD_FIGURES MOST_CARDS byte_pct card_figures "
             "find_redone_cells disk_of find_held_runs "
-            "how_ended inode_pct is_absent is_of_card _pct no_agent "
+            "how_ended inode_pct is_absent is_of_card memory_pct no_agent "
             "compute_percent "
             "saved_point stale_after stall_after step_time stopped_by_person "
             "wait_left "
             "wait_text"
         ),
-        "run_advice": "Advice FAULTS _POINTS collect_advice compute_daly_interval faults_of "
+        "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
         "run_cost seconds_left seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
