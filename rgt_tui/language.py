@@ -148,16 +148,29 @@ class _Retelling:
         first, joint, rest = sentence.partition("; ")
         for text, pieces in self._templates:
             joined = not joint or any(joint in piece for piece in pieces)
+            # A value is never several lines, which would each match again within it.
+            joined = joined and ("\n" not in sentence or any("\n" in piece for piece in pieces))
             if joined and all(piece in sentence for piece in pieces):
                 match = _template_pattern(text).fullmatch(sentence)
                 if match is not None:
                     return self._fill_template(self._pairs[text], match.groupdict())
-        if not joint:
-            # What it is about often comes first: a box, a file.
-            first, joint, rest = sentence.partition(": ")
+        # Lines and parts beyond these limits quote a file or a program.
+        most_lines, most_joints = 50, 8
+        lines = sentence.split("\n")
+        if len(lines) > 1:
+            retold = [self.retell_text(line) for line in lines[:most_lines]]
+            return "\n".join([*retold, *lines[most_lines:]])
         if joint:
-            return f"{self.retell_text(first)}{joint}{self.retell_text(rest)}"
-        return sentence
+            first = self.retell_text(first)
+        else:
+            # What it is about often comes first: a box, a file. A single word is its name, even if
+            # it is also a word of ours.
+            first, joint, rest = sentence.partition(": ")
+            if joint and " " in first:
+                first = self.retell_text(first)
+        if joint and sentence.count(joint) <= most_joints:
+            rest = self.retell_text(rest)
+        return f"{first}{joint}{rest}"
 
     def _fill_template(self, text: str, values: Mapping[str, str]) -> str:
         # The values are texts by now: no format applies to them any more.

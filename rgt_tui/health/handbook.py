@@ -273,6 +273,8 @@ def _value_loss(figures: MetricFigures) -> str | None:
 def _update_ratio(figures: MetricFigures) -> str | None:
     if _is_early(figures, 200, 0.2):
         return None
+    if min(figures.values) < 0:
+        return None  # its logarithm
     # All of them: a schedule that ends at 0 makes the last updates small.
     if len(figures.values) >= 10 and max(figures.values) < 1e-5:
         return translate(
@@ -289,6 +291,8 @@ def _update_ratio(figures: MetricFigures) -> str | None:
 def _dead_units(figures: MetricFigures) -> str | None:
     if _is_early(figures, 100, 0.1):
         return None
+    if max(figures.values) > 1:
+        return None  # a number of units, or percent
     return _find_odd_newest(
         figures, lambda value: value >= 0.5, translate("the share of units that are always zero")
     )
@@ -318,7 +322,7 @@ RULES = (
     MetricRule("R3", _ADVANTAGE, _advantages),
     MetricRule("R3", ("value_loss", "vf_loss", "value_function_loss"), _value_loss),
     MetricRule("R4", _REWARD, _fallen_at_resume),
-    MetricRule("O22", ("update_ratio", "update_to_weight", "update_to_data"), _update_ratio),
+    MetricRule("O22", ("update_ratio", "update_to_weight"), _update_ratio),
     MetricRule("O25", ("dead_units", "dead_relu", "dead_neurons", "dead_fraction"), _dead_units),
 )
 

@@ -86,8 +86,8 @@ class TrainingDynamics:
     @torch.no_grad()
     def _measure_update(self, optimizer: Any, arguments: Any, named: Any) -> None:
         for weight, before in self._before:
-            size = float(torch.linalg.vector_norm(before, dtype=torch.float32))
-            change = float(torch.linalg.vector_norm(weight - before, dtype=torch.float32))
+            size = _norm(before)
+            change = _norm(weight - before)
             if size > 0:
                 self._ratios.append(change / size)
         self._before = []
@@ -96,6 +96,8 @@ class TrainingDynamics:
     def _count_silent(self, module: torch.nn.Module, given: Any, output: Any) -> None:
         if not module.training or not self._is_measured() or output.ndim < 2:
             return
+        if not output.numel():
+            return  # a detection head without proposals
         if self._silent_step != self._step_now():
             # The numbers of an earlier step were never logged.
             self._silent = {}
@@ -110,6 +112,13 @@ class TrainingDynamics:
         if known is not None and known.shape == silent.shape:
             silent = silent & known
         self._silent[id(module)] = silent
+
+
+def _norm(values: torch.Tensor) -> float:
+    """Return the norm; half precision is added up in float32, where it neither overflows nor stalls."""
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    return float(torch.linalg.vector_norm(values))
 
 
 def _local_part(weight: torch.Tensor) -> torch.Tensor:

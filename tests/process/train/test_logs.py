@@ -536,3 +536,23 @@ def test_the_result_is_named_by_the_model(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=message):
             Options(result_name=name).check()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_measuring_updates_ends_no_training_of_other_kinds(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4, dtype=dtype), torch.nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    options = Options(dynamics_every=1, log_every=1, save_every=100)
+    run = Run(tmp_path, model=model, optimizer=optimizer, samples=4, epochs=1, options=options)
+    with run:
+        for _ in run.epochs():
+            for _batch in run.batches():
+                model(torch.zeros(0, 3, dtype=dtype))  # a detection head without proposals
+                model(torch.ones(2, 3, dtype=dtype)).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(0.0)
+    points = [row for row in metrics(tmp_path) if "event" not in row]
+    assert all("update_ratio" in row and "dead_units" in row for row in points) and points

@@ -233,3 +233,17 @@ def test_a_receipt_of_an_english_rgt_is_shown_in_chinese(tmp_path: Path) -> None
     rows = dict(receipt_rows(ReceiptBook(tmp_path).list_receipts()[0]))
     assert rows["to end that"] == translate("destroy it: rgt down {box} --destroy", box="lab")
     assert translate("pulled and verified") in rows["runs"]
+
+
+@pytest.mark.parametrize("name", ["complete", "queue", "listing"])
+def test_a_name_that_is_also_a_word_stays(name: str) -> None:
+    english = f"{name}: the box is listing it"
+    shown = show_recorded(english)
+    assert shown.startswith(f"{name}: ") and shown != english
+    assert record_text(shown) == english
+
+
+@pytest.mark.parametrize("part", ["/a/b: cannot be read: x\n", "a: b: ", "a; b; "])
+def test_a_long_text_of_a_program_is_no_recursion_without_end(part: str) -> None:
+    assert record_text(part * 2000) == part * 2000
+    assert show_recorded(part * 2000).startswith(part[:2])

@@ -102,6 +102,10 @@ WELL: list[dict[str, list[float]]] = [
     {"value_loss": about(20.0), "reward": about(-900.0)},
     {"update_ratio": [2e-3 * 0.9**i for i in range(100)]},
     {"dead_units": [0.1, 0.2, 0.3]},
+    {"update_to_data": about(1.0)},
+    {"update_ratio": about(-3.0)},
+    {"dead_neurons": [3.0, 0.0, 1.0]},
+    {"dead_relu": [1.2, 1.7, 0.9]},
     {"reward_std": [*about(10.0, 300), *about(3.0, 30)], "roadmap": [0.0] * 9},
     {"reward": [*about(10.0, 300), *[math.nan] * 30]},
 ]
