@@ -50,8 +50,8 @@ NO_TESTS = 5
 NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """util-linux: the child is the first process of a namespace whose end is the end of all in it."""
 
-WORKERS = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 4)
-"""More than there are cores: a test computes for less than half of its time, and waits for its processes otherwise.
+WORKERS = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 6)
+"""More than there are cores: a test computes for less than a third of its time, and waits for its processes otherwise.
 
 Who wants another number says so by the variable that pytest-xdist has for it.
 """

@@ -86,8 +86,8 @@ class TrainingDynamics:
     @torch.no_grad()
     def _measure_update(self, optimizer: Any, arguments: Any, named: Any) -> None:
         for weight, before in self._before:
-            size = _norm(before)
-            change = _norm(weight - before)
+            size = _vector_norm(before)
+            change = _vector_norm(weight - before)
             if size > 0:
                 self._ratios.append(change / size)
         self._before = []
@@ -114,7 +114,7 @@ class TrainingDynamics:
         self._silent[id(module)] = silent
 
 
-def _norm(values: torch.Tensor) -> float:
+def _vector_norm(values: torch.Tensor) -> float:
     """Return the norm; half precision is added up in float32, where it neither overflows nor stalls."""
     if values.dtype in (torch.float16, torch.bfloat16):
         values = values.float()
