@@ -76,14 +76,17 @@ READ_ONLY = ExclusionRule("mounted read-only", proved=True)
 INPUTS = ExclusionRule("next to a training's log, and older than the training", hides=True)
 LARGEST_CODE = 1 << 20
 """Bytes up to which such a file may be the training's code or settings."""
-_INPUT_WORDS = frozenset(
-    (
-        "data", "dataset", "datasets", "token", "tokens", "vocab", "corpus", "shard", "shards", "images", "image",
-        "img", "label", "labels", "annotations", "raw", "processed", "train", "training", "val", "valid",
-        "validation", "test", "x", "y", "set", "split", "part",
-    )
-)  # fmt: skip
-"""A file in a format of results is an input if its name has no other words."""
+_DATA_STEM = re.compile(
+    r"[-_0-9]*(?:(?:data|datasets?|corpus|train|training|val|valid|validation|test|images?|labels?|tokens?"
+    r"|text|audio|raw|processed|x|y|set|split|part|shards?|of)(?:[-_0-9]+|$))+"
+)
+"""A name that has only words of data sets."""
+_DATA_ENDING = re.compile(
+    r"(?P<array>npy|npz|bin|arrow|parquet|lmdb|tfrecord)|tgz|zip|7z|(?:tar|jsonl)(?:\.(?:gz|bz2|xz|zst))?"
+)
+_NAMES_SPLIT = re.compile("train|val|test")
+# A training may generate images, but not under the name of a split.
+_NAMES_DATA = re.compile("data|corpus|(?:train|val|test).*(?:image|label|token|text|audio)")
 
 TABLE = (
     RuleScope(UNLISTED, names=("site-packages", "dist-packages")),
@@ -286,14 +289,15 @@ def file_rule(path: str) -> ExclusionRule | None:
 def is_input(name: str, size: int) -> bool:
     """Return whether a file that is older than the training next to it is an input of the training.
 
-    Checkpoints and measurements may be an earlier training's. Small files may be code.
+    Only a name that says so: anything else may be an earlier training's result, or code if small.
     """
-    if size <= LARGEST_CODE:
+    stem, _, suffix = name.lower().partition(".")
+    ending = _DATA_ENDING.fullmatch(suffix)
+    if size <= LARGEST_CODE or ending is None or not _DATA_STEM.fullmatch(stem):
         return False
-    words = checkpoint_names.read_name(name.partition(".")[0]).words
-    is_data = bool(words) and words <= _INPUT_WORDS
-    is_log = name.endswith((".log", ".out", ".err"))
-    return is_data or not (is_log or looks_like_result(name))
+    # `train.tar` may be what a training packed, and `train.jsonl` its curve.
+    is_split = ending.group("array") and _NAMES_SPLIT.search(stem)
+    return bool(is_split or _NAMES_DATA.search(stem))
 
 
 def looks_like_result(name: str) -> bool:

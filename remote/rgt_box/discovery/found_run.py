@@ -121,7 +121,9 @@ class FoundRun:
         ended = old.ended
         if ended is None:
             ended = old.seen
-        self.lives = [*old.lives, [old.started, ended]][-most_lives:]
+        lives = [*old.lives, [old.started, ended]]
+        # The oldest stays: files written since `first_start` are the training's own.
+        self.lives = lives[:1] + lives[1:][1 - most_lives :]
         self.files = list(old.files)
         self.world_before = old.world or old.world_before
 
@@ -251,11 +253,11 @@ def find_output_roots(pid: int) -> list[str]:
     inside = procstat.process_root_prefix(pid)
     found = []
     for name, value in (read_environment(pid) or {}).items():
-        if not _OUTPUT_VARIABLE.fullmatch(name) or _TOO_WIDE.match(value + "/"):
+        named = os.path.normpath(value)
+        if not _OUTPUT_VARIABLE.fullmatch(name) or _TOO_WIDE.match(named + "/"):
             continue
-        path = inside + os.path.normpath(value)
-        if value.startswith("/") and os.path.isdir(path):
-            found.append(path)
+        if named.startswith("/") and os.path.isdir(inside + named):
+            found.append(inside + named)
     most_roots = 4
     return sorted(set(found))[:most_roots]
 

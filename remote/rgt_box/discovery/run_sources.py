@@ -192,7 +192,10 @@ class RunSources:
                     path, kind[0], run_name(self._base_folder(path), path, kind[0]), kind[1]
                 )
         printed: list[MetricSource] = []
-        console_written = self._last_console_write()
+        # Not `consoles`: these hold the log of its own, too.
+        console_written = _last_write(run.logs)
+        if _last_write([self.own_log]) <= console_written:
+            self.own_log = ""
         # Python buffers what it prints into a file, hours of it where an epoch is a few lines.
         silent_s = 60.0
         is_silent = console_written < time.time() - silent_s
@@ -227,18 +230,6 @@ class RunSources:
                 sources.append(MetricSource(path, kind[0], "", kind[1]))
         self.paths = [source.path for source in sources]
         return sources
-
-    def _last_console_write(self) -> float:
-        """Return when console output was last written; 0 if all of it is empty."""
-        last = 0.0
-        for path in self.consoles:
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            if status.st_size > 0:
-                last = max(last, status.st_mtime)
-        return last
 
     def _base_folder(self, path: str) -> str:
         cwd = self._run.cwd
@@ -286,6 +277,19 @@ class RunSources:
         wait = min(WALK_MOST, max(WALK_EVERY, COST * (time.monotonic() - now)))
         self._walks[root] = finder, now + wait, found
         return found
+
+
+def _last_write(paths: list[str]) -> float:
+    """Return when one of some files was last written; 0 if all are empty or deleted."""
+    last = 0.0
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if status.st_size > 0:
+            last = max(last, status.st_mtime)
+    return last
 
 
 def search_roots(run: FoundRun) -> list[str]:

@@ -48,14 +48,6 @@ def add_lines(job: Job, data: bytes) -> JsonObject:
     try:
         present = {line.name: line for line in job.read_all_lines()[0]}
         path = job.path("queue.txt")
-        size = 0
-        if os.path.exists(path):
-            size = os.path.getsize(path)
-        if size + len(data) > MOST_BYTES:
-            raise NotEdited(
-                f"{path} would become larger than {MOST_BYTES >> 20} MiB, which no runner reads; "
-                "nothing was added: put these cells into another job"
-            )
         fresh: list[bytes] = []
         there: list[str] = []
         for line in wanted:
@@ -88,8 +80,14 @@ def _append_lines(path: str, rows: list[bytes]) -> None:
         glue = b""
         if size and os.pread(fd, 1, size - 1) != b"\n":
             glue = b"\n"
+        added = glue + b"\n".join(rows) + b"\n"
+        if size + len(added) > MOST_BYTES:
+            raise NotEdited(
+                f"{path} would become larger than {MOST_BYTES >> 20} MiB, which no runner reads; "
+                "nothing was added: put these cells into another job"
+            )
         try:
-            files.write_all(fd, glue + b"\n".join(rows) + b"\n")
+            files.write_all(fd, added)
         except OSError:
             os.ftruncate(fd, size)  # even half a line could be read as a cell
             raise

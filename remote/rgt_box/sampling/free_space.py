@@ -62,7 +62,8 @@ def explain_unwritable(path: str) -> str | None:
 
 
 def _try_directory(path: str) -> str | None:
-    existing = _nearest_existing(path)
+    # A link whose target is not mounted exists: nothing can be created below it.
+    existing = _nearest_existing(path, links=True)
     trial = os.path.join(existing, ".rgt-write-%s" % files.unique_suffix())
     try:
         os.mkdir(trial, 0o700)
@@ -81,9 +82,12 @@ def _is_local(path: str) -> bool:
     return disks.find_mount(target, table)[1] in disks.LOCAL
 
 
-def _nearest_existing(path: str) -> str:
+def _nearest_existing(path: str, links: bool = False) -> str:
     existing = os.path.abspath(path)
-    while not os.path.exists(existing) and existing != "/":
+    exists = os.path.exists
+    if links:
+        exists = os.path.lexists
+    while not exists(existing) and existing != "/":
         existing = os.path.dirname(existing)
     return existing
 

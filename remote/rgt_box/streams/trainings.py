@@ -169,7 +169,7 @@ class FoundTraining:
             self.pane = None
         if self.pane is not None and self.pane.path and not run.logs:
             self.logs = [TrainingLog(self.pane.path, "tmux:%s" % (run.place or run.pane))]
-        elif self._sources.own_log not in ("", *run.logs):
+        elif self._sources.own_log not in ("", *(log.path for log in self.logs)):
             self.logs.insert(0, TrainingLog(self._sources.own_log, None))
 
     def poll_frames(self) -> list[JsonObject]:

@@ -544,7 +544,8 @@ def test_what_lay_beside_a_log_before_the_training_began_is_no_result_if_it_is_d
     work, began = box / "work", time.time() + 100
     large = "x" * (2 << 20)
     inputs = [
-        put(work / name, large) for name in ("corpus.tar", "train.npy", "x_val.npz", "wiki.jsonl")
+        put(work / name, large)
+        for name in ("corpus.tar", "train.npy", "x_val.npz", "dataset.jsonl")
     ]
     # Code, and what an earlier training may have written.
     earlier = (
@@ -554,6 +555,8 @@ def test_what_lay_beside_a_log_before_the_training_began_is_no_result_if_it_is_d
         "train_loss.npy",
         "cifar10.npz",
         "old.log",
+        "train.tar",
+        "wiki.jsonl",
     )
     kept = [put(work / name, large) for name in earlier[1:]]
     kept.append(put(work / earlier[0], "pass"))

@@ -497,3 +497,22 @@ def test_a_runner_knows_that_a_person_asked_it_to_stop(tmp_path: Path) -> None:
     )
     queue_state.withdraw_stop(job)
     assert not queue_state.is_stopped_by_person(job)
+
+
+def test_lines_that_are_there_are_no_reason_to_refuse_and_each_byte_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_edit, "MOST_BYTES", 60)
+    queue = tmp_path / "queue.txt"
+    known = "a.toml lm 30\nb.toml lm 30\nc.toml lm 30"
+    queue.write_text(known)
+    again = queue_edit.add_lines(Job(str(tmp_path)), known.encode())
+    assert again == {"added": [], "there": ["a", "b", "c"]}
+    # 38 bytes are there; the line gets a newline before it and one behind it.
+    fits, exceeds = ("d" * size + ".toml lm 30" for size in (9, 10))
+    with pytest.raises(queue_edit.NotEdited, match="would become larger"):
+        queue_edit.add_lines(Job(str(tmp_path)), exceeds.encode())
+    assert queue.read_text() == known
+    queue_edit.add_lines(Job(str(tmp_path)), fits.encode())
+    assert queue.read_text() == known + "\n" + fits + "\n"
+    assert queue.stat().st_size == 60

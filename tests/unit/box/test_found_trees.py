@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from rgt_box.discovery import found_run, process_tree, run_sources
 from rgt_box.discovery.found_run import FoundRun, load_run
 from rgt_box.discovery.training_commands import parse_command
@@ -297,3 +298,75 @@ def test_what_tmux_and_slurm_print_is_parsed() -> None:
     )
     assert told == {"JobState": "FAILED", "ExitCode": "3:0", "StdOut": "/x/slurm-%j.out"}
     assert found_run.expand_slurm_log(told["StdOut"], "5") == "/x/slurm-5.out"
+
+
+def test_a_log_of_its_own_gives_way_when_it_is_deleted_or_output_comes_again(
+    tmp_path: Path,
+) -> None:
+    now = time.time()
+    printed = tmp_path / "console-of-7"
+    printed.write_text("loading data\n")
+    os.utime(printed, (now - 200, now - 200))
+    log = tmp_path / "results/fold_0/training_log_2024_5_1_10_10_10.txt"
+    log.parent.mkdir(parents=True)
+    line = "2024-05-01 10:10:10.123456: Epoch 3 \n"
+    log.write_text(line)
+    os.utime(log, (now - 30, now - 30))
+    one = run("one", now - 500, cwd=str(tmp_path), logs=[str(printed)])
+    whose = run_sources.FileClaims()
+    whose.replace_runs([one], [])
+    training = trainings.FoundTraining(one, whose, {})
+
+    def log_names() -> list[str]:
+        for _ in range(3):
+            training.update(one)
+            training._sources._walks.clear()
+            training._sources.scan()
+        training.update(one)
+        return [os.path.basename(log.path) for log in training.logs]
+
+    both = [log.name, printed.name]
+    assert log_names() == both
+    # A block of output comes, and the log goes on.
+    os.utime(printed, (now - 20, now - 20))
+    assert log_names() == [printed.name]
+    os.utime(printed, (now - 100, now - 100))
+    assert log_names() == both
+    os.utime(printed, (now - 20, now - 20))
+    os.utime(log, (now - 10, now - 10))
+    assert log_names() == both
+    log.unlink()
+    assert log_names() == [printed.name]
+    # Without any output of its own, and after its end: it is named once.
+    one.logs = []
+    log.write_text(line)
+    assert log_names() == [log.name]
+    one.ended = time.time()
+    assert log_names() == [log.name]
+    log.unlink()
+    assert log_names() == []
+
+
+def test_a_training_that_restarts_often_keeps_its_first_start() -> None:
+    made = run("one", 1000.0, ended=1010.0)
+    for restart in range(1, 26):
+        after = run("one", 1000.0 + 100 * restart, ended=1010.0 + 100 * restart)
+        after.copy_history(made)
+        made = after
+    assert made.first_start == 1000.0
+    assert len(made.lives) == 20
+    assert made.lives[-1] == [3400.0, 3410.0]
+    assert made.was_running_at(1005.0, 0.0, 0.0)
+
+
+def test_an_output_directory_is_judged_by_where_it_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = tmp_path / "deep/results"
+    good.mkdir(parents=True)
+    values = ["/workspace/..", "/home/me/.", "/home/me/x/..", "/a/../var/x", "//", ".", "", "x/.."]
+    given = {f"A{number}_OUTPUT_DIR": value for number, value in enumerate(values)}
+    given |= {"RESULT_DIR": f"{good}/../results/"}
+    monkeypatch.setattr(found_run, "read_environment", lambda pid: given)
+    monkeypatch.setattr(os.path, "isdir", lambda path: True)
+    assert found_run.find_output_roots(os.getpid()) == [str(good)]

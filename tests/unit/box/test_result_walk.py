@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -617,3 +618,45 @@ def test_a_date_that_cannot_be_is_refused(since: float) -> None:
         == results.find_option_error({"since": None})
         == ""
     )
+
+
+LARGE = 2 << 20
+INPUTS = (
+    "corpus.tar", "data.zip", "dataset.tar.gz", "train_data.jsonl", "Dataset.parquet",
+    "train.npy", "x_val.npz", "val.bin", "train-00000-of-00005.parquet", "test_images.tar",
+    "train_labels.zip", "raw_data.tgz", "data.lmdb", "train_tokens.bin",
+)  # fmt: skip
+OTHER_FILES = (
+    "train.log", "train_log.txt", "results.tar", "study.db", "submission.csv",
+    "generated.mp4", "checkpoint.tar.gz", "train.pt", "nohup.out", "train.out", "train.err",
+    "test.h5", "val_set.safetensors", "train_1.pth", "train.log.1", "data.log.gz", "log.txt",
+    "train.tar", "training.tar.gz", "train.jsonl", "test.csv", "images.zip", "samples.npy",
+    "x.npy", "tokens.npy", "labels.npy", "data.pt", "dataset.ckpt", "data_results.tar",
+    "test_preds.npy", "train.loss.npy", "data.db", "model_data.bin", "shard_0.bin",
+    "best.zip", "a.tar", "1.tar", "data", "train", "data.", ".data.tar",
+    "\u7ed3\u679c_data.tar", "\u6570\u636e.tar", "data.pth.tar",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_file_whose_name_says_data_is_an_input(name: str) -> None:
+    assert result_rules.is_input(name, LARGE)
+    assert not result_rules.is_input(name, 1 << 20)
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_any_other_file_may_be_a_result_of_an_earlier_training(name: str) -> None:
+    assert not result_rules.is_input(name, LARGE)
+
+
+def test_results_of_an_earlier_training_next_to_a_log_are_counted(tree: Tree) -> None:
+    earlier = (
+        "train.log", "train_log.txt", "results.tar", "study.db", "submission.csv",
+        "generated.mp4", "checkpoint.tar.gz", "train.pt", "nohup.out",
+    )  # fmt: skip
+    tree.put("run2.log", "corpus.tar", *earlier)
+    for name in ("corpus.tar", *earlier):
+        os.truncate(tree.root / name, LARGE)
+    tree.owners.claim_path(str(tree.root / "run2.log"), "run b", begun=time.time() + 100)
+    assert tree.look() == {".": ("run b", 10)}
+    assert tree.skipped() == {result_rules.INPUTS.name: (1, LARGE)}
