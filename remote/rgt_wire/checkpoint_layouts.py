@@ -503,10 +503,12 @@ def _apply_trackers(
 ) -> None:
     """Mark checkpoints of a directory that the trainer's files next to them call incomplete."""
     newest: dict[str, int] = {}
+    here = [one for one in found if one.path.rpartition("/")[0] == folder.path]
     for tracker in cut_saves.TRACKERS:
         if tracker in folder.files:
             text = content(_join_path(folder.path, tracker)).text
-            step = cut_saves.tracked_step(cut_saves.read_tracker(tracker, text))
+            named = cut_saves.read_tracker(tracker, text)
+            step = cut_saves.tracked_step(tracker, named, here)
             if step is not None:
                 newest[tracker] = step
     marked = {name for name in folder.files if name.endswith(cut_saves.UNFINISHED)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from rgt_wire import checkpoint_names
-from rgt_wire.checkpoint_names import read_name
+from rgt_wire.checkpoint_names import Name, read_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, NamedTuple
+    from typing import Iterable, NamedTuple, Sequence
 
     class Checkpoint(NamedTuple):
         """One checkpoint."""
@@ -50,6 +50,8 @@ _RANDOM_STATES = re.compile(r"random_states_\d+\.pkl")
 _TENSORFLOW = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"')
 _WORLD = re.compile(r"world_size_(\d{1,6})_rank_(\d{1,6})")
 _RANK = re.compile(r"rank[-_]?(\d{1,6})")
+_VERSION = re.compile(r"v?\d+\.\d+(?:\.\d+.*)?")
+_MEGATRON = TRACKERS[0]
 
 
 def read_tracker(tracker: str, text: str) -> str:
@@ -71,12 +73,35 @@ def unfinished_marker(path: str) -> str:
     return re.sub(r"\.ckpt$", "", path) + UNFINISHED
 
 
-def tracked_step(name: str) -> int | None:
-    """Return the step in a tracker's name: a number, or a name such as ``step-00002000-a1``."""
+def is_version(name: str) -> bool:
+    """Return whether a tracker's text is the version of a program, as in ``v1.7.2``."""
+    return _VERSION.fullmatch(name) is not None
+
+
+def tracked_step(tracker: str, named: str, here: Sequence[Checkpoint]) -> int | None:
+    """Return the step in a tracker's text; None if it has no step, or perhaps an epoch's number.
+
+    Args:
+        tracker: The tracker's name.
+        named: Its text: a name such as ``step-00002000-a1``, or a number.
+        here: The checkpoints next to it. For a number without a word, one of them must have
+            such a name or that step: 12 next to ``step_5000`` may be an epoch.
+    """
+    name = named.rpartition("/")[2]
+    if is_version(name):
+        return None
     read = read_name(name)
-    if read.step is None:
-        return read.number
-    return read.step
+    if read.step is not None or read.number is None:
+        return read.step
+    pattern = _kind_pattern(name)
+    like_it = [
+        one
+        for one in here
+        if one.step == read.number or _kind_pattern(one.path.rpartition("/")[2]) == pattern
+    ]
+    if here and not like_it and tracker != _MEGATRON:
+        return None
+    return read.number
 
 
 def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
@@ -91,7 +116,7 @@ def find_cut_saves(found: Iterable[Checkpoint]) -> dict[str, str]:
         series.setdefault((one.path.rpartition("/")[0], one.group), []).append(one)
     cut: dict[str, str] = {}
     for members in series.values():
-        members.sort(key=lambda one: one.step or 0)
+        members.sort(key=lambda one: (one.step or 0, one.epoch or 0, one.path))
         cut.update(_missing_optimizer(members))
         folders = [one for one in members if one.path not in one.files]
         cut.update(_missing_ends(folders))
@@ -102,6 +127,7 @@ def _missing_ends(members: list[Checkpoint]) -> dict[str, str]:
     """Return directories of a series without a file that is written last, and its name."""
     cut: dict[str, str] = {}
     own = {one.path: _direct_names(one) for one in members}
+    with_states = {path for path, names in own.items() if any(map(_RANDOM_STATES.match, names))}
     seen: set[str] = set()
     for one in members:
         files = own[one.path]
@@ -114,13 +140,13 @@ def _missing_ends(members: list[Checkpoint]) -> dict[str, str]:
         # Only accelerate gives both names; the Trainer's own checkpoints have other files, too.
         is_named = re.fullmatch(r"(?:.*/)?checkpoints/checkpoint_\d+", one.path)
         alone = is_named and "optimizer.bin" in files and "trainer_state.json" not in files
-        if any(map(_RANDOM_STATES.match, files)):
+        if one.path in with_states:
             gone = sorted(name for name in seen - files if name.startswith("custom_checkpoint_"))
             # What an older script did not register is not missing.
             if gone and one is members[-1]:
                 cut[one.path] = gone[0]
             seen |= files
-        elif alone or any(any(map(_RANDOM_STATES.match, other)) for other in others):
+        elif alone or with_states:
             cut[one.path] = "random_states_0.pkl"
     return cut
 
@@ -139,12 +165,19 @@ def _missing_optimizer(members: list[Checkpoint]) -> dict[str, str]:
     if len(members) < 2:
         return {}
     last = members[-1]
+    optimizers = [
+        name
+        for name in sorted(_relative_names(members[-2]))
+        if read_name(name.rpartition("/")[2]).words & {"optim", "optimizer"}
+    ]
+    if not optimizers:
+        return {}
     kinds = count_kinds(last)
-    for name in sorted(_relative_names(members[-2])):
+    # Counted once: a checkpoint may have a file for each of hundreds of ranks.
+    others = [count_kinds(other) for other in members[:-1]]
+    for name in optimizers:
         kind = _kind_pattern(name)
-        is_optimizer = read_name(name.rpartition("/")[2]).words & {"optim", "optimizer"}
-        others_have_it = all(kind in count_kinds(other) for other in members[:-1])
-        if is_optimizer and kind not in kinds and others_have_it:
+        if kind not in kinds and all(kind in other for other in others):
             return {last.path: _renumbered(name, members[-2].step, last.step)}
     return {}
 
@@ -200,12 +233,9 @@ def find_missing_part(files: Iterable[str]) -> str:
     # torch.distributed.checkpoint writes .metadata after all ranks have written their files.
     if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
         return "its .metadata, which is written last, is missing"
-    for name in names:
-        stem = name[: -len(".index")]
+    for stem in _tensorflow_stems(names):
         # TensorFlow writes the index after the data.
-        if name.endswith(".index") and not any(
-            other.startswith(f"{stem}.data-") for other in names
-        ):
+        if not any(name.startswith(f"{stem}.data-") for name in names):
             return f"it has no {stem}.data-…"
     parts: dict[tuple[str, int], set[int]] = {}
     ranks: dict[str, set[int]] = {}
@@ -220,13 +250,34 @@ def find_missing_part(files: Iterable[str]) -> str:
         elif world:
             key = (f"{folder}/{_WORLD.sub('', text)}", int(world.group(1)))
             parts.setdefault(key, set()).add(int(world.group(2)))
-        elif rank and read.ending:
+        elif rank and _is_state(read):
             ranks.setdefault(f"{folder}/{_RANK.sub('', text, 1)}", set()).add(int(rank.group(1)))
     for (_, total), numbers in parts.items():
         if len(numbers) < total:
             return "it has %d of %d files" % (len(numbers), total)
     for numbers in ranks.values():
         # A machine whose disk is not shared has the files of its own ranks only, without a gap.
-        if 0 in numbers and max(numbers) >= len(numbers):
+        # 0, 8 and 16 may be the first ranks of machines, or LoRA's ranks.
+        if 0 in numbers and max(numbers) >= len(numbers) and any(each % 4 for each in numbers):
             return "it has %d of at least %d files" % (len(numbers), max(numbers) + 1)
     return ""
+
+
+def _tensorflow_stems(names: set[str]) -> list[str]:
+    """Return the names of TensorFlow's checkpoints; faiss and others write an index, too."""
+    stems = [name[: -len(".index")] for name in sorted(names) if name.endswith(".index")]
+    if not stems or "saved_model.pb" in names:
+        return stems
+    others = [read_name(name) for name in names if not name.endswith(".index")]
+    if any(map(checkpoint_names.is_weights, others)):
+        return []
+    return [stem for stem in stems if read_name(stem).words & checkpoint_names.CHECKPOINTS]
+
+
+def _is_state(read: Name) -> bool:
+    """Return whether a file with a rank in its name is a part of a checkpoint's state."""
+    if read.ending not in checkpoint_names.WEIGHTS + checkpoint_names.PERHAPS:
+        return False
+    if checkpoint_names.is_data(read) or "lora" in read.words:
+        return False
+    return checkpoint_names.is_weights(read) or checkpoint_names.is_companion(read)

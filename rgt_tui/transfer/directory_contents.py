@@ -168,12 +168,12 @@ def _group_folder(
         taken = {name for name in names if _is_sharded(name)}
     jobs = {name: kind_of(name, head) for name, head in names.items() if name not in taken}
     weights = [
-        ExamineJob(kind, _join_path(folder, name))
+        ExamineJob(kind, join_path(folder, name))
         for name, kind in jobs.items()
         if kind in CHECKPOINT_KINDS
     ]
     others = [
-        ExamineJob(kind, _join_path(folder, name))
+        ExamineJob(kind, join_path(folder, name))
         for name, kind in jobs.items()
         if kind and kind not in CHECKPOINT_KINDS
     ]
@@ -200,10 +200,9 @@ def _is_sharded(name: str) -> bool:
     return name == torch_files.METADATA or name.endswith(torch_files.SUFFIX)
 
 
-def _join_path(folder: str, name: str) -> str:
-    if folder:
-        return f"{folder}/{name}"
-    return name
+def join_path(folder: str, name: str) -> str:
+    """Return the path of a file below a directory; "" and "." are the directory itself."""
+    return "/".join(part for part in (folder, name) if part not in ("", "."))
 
 
 def kind_of(name: str, head: str) -> str:

@@ -11,6 +11,7 @@ from rgt_wire import checkpoint_names, cut_saves
 from rgt_wire.checkpoint_layouts import Checkpoint
 
 from rgt_tui.files import open_regular
+from rgt_tui.transfer.directory_contents import join_path
 
 _TRACKERS = frozenset((*cut_saves.TRACKERS, *cut_saves.FILE_TRACKERS))
 _OF_RANK = re.compile(r"last_checkpoint\.rank_\d+")
@@ -49,7 +50,7 @@ def find_cut_checkpoints(found: Sequence[Checkpoint], paths: Iterable[str]) -> P
         folder = path
         if path in here:
             folder = path.rpartition("/")[0]
-        faults.append((_join_path(folder, name), "it is missing: the save was cut off"))
+        faults.append((join_path(folder, name), "it is missing: the save was cut off"))
     for one in found:
         missing = cut_saves.find_missing_part(one.files)
         # Its own examination reports what torch.distributed.checkpoint lacks.
@@ -86,8 +87,8 @@ def find_tracker_faults(
         here = [one for one in found if one.path.rpartition("/")[0] == folder]
         target = _find_target(named, tracker, children[folder])
         if target:
-            errors += _find_shorter_saves(here, _join_path(folder, target), tracker)
-        elif _names_checkpoint(named, path, bool(here)) and not _is_elsewhere(named, files):
+            errors += _find_shorter_saves(here, join_path(folder, target), tracker)
+        elif _names_checkpoint(named, path, here) and not _is_elsewhere(named, files):
             reason = f"it names {named[-200:]}, which is not in this copy"
             parent = folder.rpartition("/")[2] or root.name
             # An absolute path may lead to another directory than the tracker's own.
@@ -129,7 +130,7 @@ def _find_target(named: str, tracker: str, children: set[str]) -> str:
     return ""
 
 
-def _names_checkpoint(named: str, path: str, has_checkpoints: bool) -> bool:
+def _names_checkpoint(named: str, path: str, here: Sequence[Checkpoint]) -> bool:
     """Return whether a tracker's text is a checkpoint's name: other programs have a ``latest``, too."""
     *above, tracker = path.split("/")
     if tracker in ("latest_checkpointed_iteration.txt", "checkpoint"):
@@ -137,13 +138,14 @@ def _names_checkpoint(named: str, path: str, has_checkpoints: bool) -> bool:
     name = named.rpartition("/")[2]
     read = checkpoint_names.read_name(name)
     is_other_file = re.search(r"\.[a-z]+$", name) and read.ending not in checkpoint_names.WEIGHTS
-    if is_other_file or re.fullmatch(r"v?\d+(\.\d+)+", name):
+    if is_other_file or cut_saves.is_version(name):
         return False
     if read.step is not None or read.epoch is not None or read.words & checkpoint_names.CHECKPOINTS:
         return True
-    is_telling = read.number is not None or read.words & checkpoint_names.ALIASES
+    step = cut_saves.tracked_step(tracker, named, here)
+    is_telling = step is not None or read.words & checkpoint_names.ALIASES
     parent = checkpoint_names.read_name("".join(above[-1:]))
-    is_here = has_checkpoints or bool(parent.words & checkpoint_names.CHECKPOINTS)
+    is_here = bool(here) or bool(parent.words & checkpoint_names.CHECKPOINTS)
     return is_here and (bool(is_telling) or read.ending in checkpoint_names.WEIGHTS)
 
 
@@ -228,13 +230,9 @@ def find_missing_best(root: Path, sizes: Mapping[str, int]) -> PathFaults:
             newest[above] = (state.global_step, path, best)
     faults = []
     for above, (_, path, best) in newest.items():
-        wanted = _join_path(above, f"{best}/")
+        wanted = join_path(above, f"{best}/")
         if best and not any(other.startswith(wanted) for other in sizes):
             faults.append(
                 (path, f"it names {best} as the best checkpoint, which is not in this copy")
             )
     return faults
-
-
-def _join_path(folder: str, name: str) -> str:
-    return "/".join(part for part in (folder, name) if part not in ("", "."))

@@ -21,7 +21,7 @@ from rgt_tui.language import english_texts
 from rgt_tui.model import clean_text, how_many, moment
 from rgt_tui.transfer import directory_contents, torch_files, tracker_files, verified_record
 from rgt_tui.transfer.copying.box_listing import PARTS
-from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob
+from rgt_tui.transfer.directory_contents import CheckpointGroup, ExamineJob, join_path
 from rgt_tui.transfer.examining import (
     ChildEnded,
     ExamineProcess,
@@ -412,7 +412,7 @@ class _VerificationWork:
         for job, answer in answers.items():
             for name, reason in answer.get("trouble", ()):
                 if job.kind in ("trainer", "dcp"):
-                    path = _join_path(job.path, name)
+                    path = join_path(job.path, name)
                 else:
                     path = _sibling_path(job.path, name)
                 # A log may be torn on the box already, after a crash there: the copy is not at
@@ -423,7 +423,7 @@ class _VerificationWork:
                     self.add_error(path, reason)
             if answer.get("trouble"):
                 continue
-            covers = [_join_path(job.path, name) for name in answer.get("covers", ())]
+            covers = [join_path(job.path, name) for name in answer.get("covers", ())]
             for path in [
                 *covers,
                 *([job.path] if answer.get("checked") and job.path in self.files else []),
@@ -474,7 +474,7 @@ class _VerificationWork:
         elif answer.get("not_checked"):
             self.unproven[job.path] = f"not checked: {answer['not_checked']}"
         elif job.kind == "dcp":
-            path = _join_path(job.path, torch_files.METADATA)
+            path = join_path(job.path, torch_files.METADATA)
             if not self._is_proven(path):
                 self.unproven[path] = _WHY["metadata"]
         elif not answer.get("checked") and not self._is_proven(job.path):
@@ -590,11 +590,7 @@ def _parent_folder(path: str) -> str:
     return path.rpartition("/")[0] or "."
 
 
-def _join_path(folder: str, name: str) -> str:
-    return "/".join(part for part in (folder, name) if part not in ("", "."))
-
-
 def _sibling_path(path: str, name: str) -> str:
     if name:
-        return _join_path(_parent_folder(path), name)
+        return join_path(_parent_folder(path), name)
     return path

@@ -25,10 +25,11 @@ UV_LOCK = "uv.lock"
 PLAIN = "requirements.txt"
 
 # torch and the libraries around it belong to the image: another build may not fit its driver.
+# pip freeze gives no version of what came from a file, as in NVIDIA's images.
 _BEFORE = (
-    "python -m pip freeze "
-    "| grep -E '^(torch|torchvision|torchaudio|triton|flash[-_]attn|xformers|nvidia-[a-z0-9-]+)==' "
-    '> "$RGT_OUT/kept.txt"; export PIP_CONSTRAINT="$RGT_OUT/kept.txt"; '
+    "python -m pip list --format=freeze | grep -E "
+    "'^(torch|torchvision|torchaudio|(pytorch[-_])?triton|flash[-_]attn|xformers|nvidia-[a-z0-9-]+)==' "
+    '> "$RGT_OUT/kept.txt"; export PIP_CONSTRAINT="$RGT_OUT/kept.txt" UV_CONSTRAINT="$RGT_OUT/kept.txt"; '
 )
 _AFTER = ' && python -m pip freeze > "$RGT_OUT/packages.txt" && { python -m pip check || true; }'
 

@@ -70,9 +70,12 @@ GOOD = {
     # Of other programs, or of a person.
     "a date": ["runs/latest@text:2024-05-01", "runs/model.pt"],
     "a version": ["model.pt", "latest@text:v1.2.3"],
+    "an epoch": ["step_5000/w.pt", "step_6000/w.pt", "latest.txt@text:12"],
+    "a version, with steps": ["step_5/w.pt", "step_6/w.pt", "latest.txt@text:1.7.2"],
     "a sentence": ["model_5.pt", "latest.txt@text:all fine so far"],
     "a log": ["ckpt_5.pt", "latest@text:train.log"],
     # To save space.
+    "stripped epochs": ["epoch_10/model.pt", "epoch_10/optimizer.pt", "epoch_9/model.pt"],
     "stripped": ["checkpoint-1/model.pt", "checkpoint-2/model.pt", "checkpoint-2/optimizer.pt"],
 }
 BAD = {
@@ -106,6 +109,7 @@ BAD = {
         [*nanotron(10), *nanotron(20, whole=False), "ckpt/latest.txt@text:10"],
         "ckpt/20",
     ),
+    "nanotron, all gone": (["checkpoints/latest.txt@text:20", "x.pt"], "checkpoints/latest.txt"),
     "mmengine": (
         ["x/epoch_1.pth", "x/last_checkpoint@text:/root/work_dirs/x/epoch_2.pth"],
         "x/last_checkpoint",
