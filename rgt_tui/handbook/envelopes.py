@@ -232,8 +232,8 @@ def _time_of(record: dict[str, Any]) -> str | float | None:
         if _TIME_KEY.search(key) is not None:
             if isinstance(value, (int, float)):
                 return float(value)
-            if isinstance(value, str) and value[:4].isdigit():
-                if value.isdigit():
+            if isinstance(value, str) and value[:4].isdecimal():
+                if value.isdecimal():
                     return float(value)
                 return value
     return None
@@ -408,7 +408,7 @@ def _is_timed_line(item: Any) -> bool:
     """Return whether it is a pair of a time and a line, as Loki answers."""
     if not isinstance(item, list) or len(item) != 2:
         return False
-    return str(item[0]).isdigit() and isinstance(item[1], str)
+    return str(item[0]).isdecimal() and isinstance(item[1], str)
 
 
 def _texts_and_times(

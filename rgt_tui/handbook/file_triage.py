@@ -119,7 +119,8 @@ _NAN_SAID = re.compile(
     r"(?i)\bloss(?:es)?\b(?: value)?(?: is| was| became| has become| =|:| =>)? ?nan\b"
 )
 _SCALE_SET = re.compile(
-    r"(?i)\b(?:loss|grad(?:ient)?)[ _]?scale\w{0,2}\b[^\n]{0,40}?(?:\bto:?|[=:]) ?(\d[\d.]{0,24}(?:e[+-]?\d{1,3})?)\b"
+    r"(?i)\b(?:loss|grad(?:ient)?)[ _]?scale\w{0,2}\b[^\n]{0,40}?"
+    r"(?:\bto:?|[=:]) ?(\d{1,24}(?:\.\d{1,24})?(?:e[+-]?\d{1,3})?)(?!\d)"
 )
 _OF_THE_LOSS = re.compile(r"(?i)loss|kl|entropy|grad|nll|elbo|perplexity|ppl|objective|cost")
 """Names of figures that are computed from a loss or its gradient: NaN in one is NaN in the weights."""

@@ -9,6 +9,9 @@ from fnmatch import fnmatchcase, translate
 
 from rgt_wire.metric_roles import LOSS, MEASURES, position_of, role_of
 
+from rgt_box.metrics.reader_base import MAX_TAGS
+from rgt_box.metrics.rows import CHECKPOINT, IDENTIFIERS, flatten_row, has_no_position
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, NamedTuple
@@ -34,19 +37,24 @@ if TYPE_CHECKING:
         """Module of this package and its reader class; imported when first needed."""
         is_database: bool = False
         """It is read in a child process, see `sqlite_child`."""
+        counts: Sniff | None = None
+        """Whether the rows of such a file have no position of their own, so that they are counted."""
 else:
     from collections import namedtuple
 
     FileFormat = namedtuple(
-        "FileFormat", "kind names rank sniff reader is_database", defaults=(False,)
+        "FileFormat", "kind names rank sniff reader is_database counts", defaults=(False, None)
     )
 
+COUNTED, COUNTED_RANK = ":counted", 7
+"""End of the kind of a file whose rows are only counted, and its preference: they may be the samples
+of one evaluation, so every file with positions comes first, also what the console prints."""
 SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
 # A line of MLflow's file store: milliseconds and a value; all but old versions add the step.
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
-_PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W*(?:\r.*)?", re.S)
+_PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W{0,20}(?:\r.*)?", re.S)
 """A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame."""
 _NUMBER_CELL = re.compile(r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?")
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
@@ -116,16 +124,27 @@ def _is_jsonl(path: str, name: str, head: bytes) -> bool:
     row = _merged_row(head)
     keys = [key for part in (row, *row.values()) if isinstance(part, dict) for key in part]
     has_numbers = any(type(value) in (int, float, dict) for value in row.values())
-    placed = any(map(position_of, keys)) or any(
-        role_of(key) == LOSS and type(value) is float for key, value in row.items()
+    placed = any(map(position_of, keys)) or (
+        IDENTIFIERS.isdisjoint(map(str.lower, row))
+        and any(role_of(key) == LOSS and type(value) is float for key, value in row.items())
     )
     return placed and has_numbers
+
+
+def _counts_lines(path: str, name: str, head: bytes) -> bool:
+    return has_no_position(flatten_row(_merged_row(head), MAX_TAGS))
 
 
 def _is_json_document(path: str, name: str, head: bytes) -> bool:
     from rgt_box.metrics.json_documents import is_json_document
 
     return is_json_document(head)
+
+
+def _counts_lists(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.json_documents import counts_rows
+
+    return counts_rows(path, head)
 
 
 def _column_names(head: bytes) -> list[str]:
@@ -168,13 +187,20 @@ def _is_keras_csv(path: str, name: str, head: bytes) -> bool:
 def _is_csv(path: str, name: str, head: bytes) -> bool:
     names = _column_names(head)
     roles = list(map(role_of, names))
-    if names[:1] and names[0] in ("checkpoint", "ckpt", "checkpoint_name"):
+    if names[:1] and names[0] in CHECKPOINT:
         return len(names) > 1
     if names == ["wall time", "step", "value"]:
         return True  # what TensorBoard's page downloads
     # Without a position, the rows are counted, if the names are those of a training.
-    placed = any(map(position_of, names)) or (LOSS in roles and _has_figures(head, len(names)))
+    placed = any(map(position_of, names)) or (
+        LOSS in roles and IDENTIFIERS.isdisjoint(names) and _has_figures(head, len(names))
+    )
     return placed and any(role in MEASURES for role in roles)
+
+
+def _counts_cells(path: str, name: str, head: bytes) -> bool:
+    names = _column_names(head)
+    return names[0] not in CHECKPOINT and has_no_position(names)
 
 
 def _is_number_table(path: str, name: str, head: bytes) -> bool:
@@ -187,6 +213,13 @@ def _is_number_table(path: str, name: str, head: bytes) -> bool:
     widths = {len(row) for row in map(read_numbers, lines) if row}
     most_columns = 8
     return all(map(read_numbers, lines)) and len(widths) == 1 and max(widths) <= most_columns
+
+
+def _counts_numbers(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.tables import find_rising_column, read_numbers
+
+    lines = head.decode("utf-8", "replace").split("\n")[:-1][:50]
+    return find_rising_column([row for row in map(read_numbers, lines) if row]) is None
 
 
 def _has_figures(head: bytes, columns: int) -> bool:
@@ -248,15 +281,15 @@ FORMATS = (
     FileFormat("verl", ("*.jsonl",), 1, _is_verl, _LINES),
     FileFormat("mmengine", ("*.jsonl", "*.json"), 1, _row_with("iter", "step", "time"), _LINES),
     FileFormat("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
-    FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES),
+    FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES, counts=_counts_lines),
     FileFormat("hf_trainer", ("trainer_state.json",), 6, _is_hf_trainer, "jsonl.TrainerState"),
-    FileFormat("json", _DOCUMENTS, 1, _is_json_document, "json_documents.JsonDocument"),
+    FileFormat("json", _DOCUMENTS, 1, _is_json_document, "json_documents.JsonDocument", counts=_counts_lists),
     FileFormat("deepspeed", _TABLES, 1, _is_deepspeed, _TABLE),
     FileFormat("ultralytics", _TABLES, 1, _is_ultralytics, _TABLE),
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
     FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
-    FileFormat("csv", _TABLES, 1, _is_csv, _TABLE),
-    FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable"),
+    FileFormat("csv", _TABLES, 1, _is_csv, _TABLE, counts=_counts_cells),
+    FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable", counts=_counts_numbers),
     FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),
@@ -264,6 +297,7 @@ FORMATS = (
 """Formats with the most specific markers come first: the first match wins.
 
 Ranks: exact and small (0, 1), exact (2), late (3, 4), rounded (5), and stale between two saves (6).
+Files whose rows are counted come last, see `COUNTED`.
 """
 BY_KIND = {each.kind: each for each in FORMATS}
 _BY_NAME = {
@@ -305,7 +339,7 @@ def identify_kind(path: str, kinds: tuple[str, ...] | None = None) -> str | None
         kinds: Kinds to check; None checks all, and any other text counts as a console.
 
     Returns:
-        The kind; None for a file that is empty or has no known kind.
+        The kind, with `COUNTED` at its end if the rows are counted; None for a file that is empty or has no known kind.
 
     Raises:
         OSError: when the file cannot be read.
@@ -322,12 +356,16 @@ def identify_kind(path: str, kinds: tuple[str, ...] | None = None) -> str | None
     name = os.path.basename(path).lower()
     for each in FORMATS if kinds is None else [BY_KIND[kind] for kind in kinds]:
         if each.sniff is not None and each.sniff(path, name, head):
+            if each.counts is not None and each.counts(path, name, head):
+                return each.kind + COUNTED
             return each.kind
     return None
 
 
 def preference(kind: str) -> int:
     """Return the preference of a kind, 0 is best; ``console:FORMAT`` counts as a console."""
+    if kind.endswith(COUNTED):
+        return COUNTED_RANK
     found = BY_KIND.get(kind.partition(":")[0])
     if found is None:
         return max(each.rank for each in FORMATS)
@@ -344,6 +382,7 @@ def open_reader(kind: str, path: str) -> MetricReader:
     """
     from rgt_box.metrics.reader_base import new_reader
 
+    kind = kind.partition(":")[0]
     return new_reader(BY_KIND[kind].reader, path, kind)
 
 
@@ -356,7 +395,7 @@ def open_source(kind: str, path: str, ended: bool = False) -> MetricReader:
         ended: For a console: the program that writes it has ended, so rows that wait for a later
             line are returned.
     """
-    if BY_KIND[kind].is_database:
+    if BY_KIND[kind.partition(":")[0]].is_database:
         from rgt_box.metrics.sqlite_child import ConfinedReader
 
         return ConfinedReader(kind, path, BY_KIND[kind].reader)

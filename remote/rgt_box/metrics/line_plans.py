@@ -57,7 +57,7 @@ _ABBREVIATION = re.compile(r"[,|] ?[A-Z][\w-]{1,8}$")
 UNIT_END = re.compile(r"\s?\([^()]{1,12}\)$")
 _UNIT = re.compile(r"([A-Za-z][\w/]{0,15})| ([A-Za-z][\w/]{0,15})(?!\s*[\w:=])")
 """The word after a number: attached to it, or with nothing else before the next number."""
-_PHRASE = re.compile(r" ((?:[A-Za-z_]{1,20} ?){1,3})(?=[,;|)\]]|\s{2}|$)")
+_PHRASE = re.compile(r" ([A-Za-z_]{1,40}(?: [A-Za-z_]{1,40}){0,2} ?)(?=[,;|)\]]|\s{2}|$)")
 """A name that follows its number: ``2.31 avg loss,``."""
 _WORD = re.compile(r"(?:\d[a-z]_)?[^\W\d][\w./@%+\-]*$")
 _EDGE = re.compile(r"\]?\s?[|:]|\]\s")
@@ -150,14 +150,16 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
     return name, base[:start], marked
 
 
+_LISTED = r"[A-Za-z](?:[\w@.%+\-]| (?=[\w@.%+\-])){0,30}"
+"""A name in a list; it does not end with a blank, so a text is divided into names in one way only."""
 _LIST = re.compile(
-    r"(?P<names>[A-Za-z][\w@.%+\- ]{0,30}(?:\s?[,/|]\s?[A-Za-z][\w@.%+\- ]{0,30}){1,15})\s*[)\]}]?"
+    rf"(?P<names>{_LISTED}(?:\s{{0,2}}[,/|]\s?{_LISTED}){{1,15}})\s{{0,4}}[)\]}}]?"
     r"\s{0,4}(?:=+>|-+>|[=:/|]){1,2}\s{0,4}[(\[{]?\s?$"
 )
 """Several names before as many numbers: ``P/R/F1: ``, ``Loss:(pitch, yaw)/(``, ``loss, acc ===> ``."""
 _BETWEEN = re.compile(r"\s{0,3}[,/|;]?\s{0,3}$")
 _COMMA_NAME = re.compile(
-    r"(?:[^\n]{0,200}[\s({\[:;'\"])?\W*([A-Za-z_][\w/ .\-]{0,40}?)\s?[:=]?['\"]?\s?,\s{0,2}['\"(\[]?$"
+    r"(?:[^\n]{0,200}[\s({\[:;'\"])?\W{0,9}([A-Za-z_][\w/ .\-]{0,40}?)\s?[:=]?['\"]?\s?,\s{0,2}['\"(\[]?$"
 )
 """A name that a comma divides from its number, as ``print("loss", loss, sep=",")`` writes it."""
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from rgt_box.metrics.formats import COUNTED_RANK
 from rgt_box.metrics.metric_names import choose_tags
-from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP
+from rgt_box.metrics.reader_base import EPOCH, POINTS, SAMPLES, STEP, TOTAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -246,7 +247,11 @@ def merge_curves(offers: Sequence[SourceSeries]) -> dict[tuple[str, str], Curve]
         offers: All sources; those of equal preference in order of creation.
     """
     stacks: dict[tuple[str, str], list[tuple[int, str, CurvePart]]] = {}
+    placed = {offer.run for offer in offers if offer.rank < COUNTED_RANK and _has_curve(offer)}
     for offer in offers:
+        # If other rows have positions, rows that are only counted belong to something else.
+        if offer.rank == COUNTED_RANK and not placed.isdisjoint(("", offer.run)):
+            continue
         groups = sorted({group for group, _, _ in offer.series})
         for group in groups:
             # A database of one run keeps the name of its directory, so that its curve joins the
@@ -264,6 +269,11 @@ def merge_curves(offers: Sequence[SourceSeries]) -> dict[tuple[str, str], Curve]
         if curve is not None:
             curves[run, metric] = curve
     return curves
+
+
+def _has_curve(offer: SourceSeries) -> bool:
+    """Return whether a source has more than planned steps."""
+    return any(tag != TOTAL and one.xs for (_, tag, _), one in offer.series.items())
 
 
 def _metrics_of_group(offer: SourceSeries, group: str) -> dict[str, tuple[str, CurvePart]]:

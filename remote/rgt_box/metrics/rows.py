@@ -215,6 +215,14 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
     return where
 
 
+CHECKPOINT = ("checkpoint", "ckpt", "checkpoint_name")
+"""Names of a column whose cells end with a step: ``checkpoint-2000``."""
+IDENTIFIERS = frozenset((
+    "id", "index", "idx", "sample", "label", "image", "file", "filename", "sample_id", "image_id",
+))  # fmt: skip
+"""Names of a column that identifies a sample."""
+
+
 def has_no_position(names: Iterable[str]) -> bool:
     """Return whether the rows of a file have to be counted: they have a loss, but no position."""
     known = set(names)

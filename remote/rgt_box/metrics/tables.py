@@ -18,7 +18,7 @@ import re
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
-from rgt_box.metrics.rows import RowLayout, to_number, to_position
+from rgt_box.metrics.rows import CHECKPOINT, RowLayout, to_number, to_position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -130,8 +130,6 @@ def add_sum(row: JsonObject, name: str, prefix: str) -> None:
         row[name] = math.fsum(known)
 
 
-CHECKPOINT = ("checkpoint", "ckpt", "checkpoint_name")
-"""Names of a column whose cells end with a step: ``checkpoint-2000``."""
 _END_NUMBER = re.compile(r"\D(\d{1,12})(?:\.\w{1,12}|/)?$")
 
 

@@ -16,7 +16,13 @@ from itertools import chain, islice
 
 from rgt_box import jsonline
 from rgt_box.metrics.discover import MetricSource, SourceFinder
-from rgt_box.metrics.formats import candidates, identify_kind, open_source, preference
+from rgt_box.metrics.formats import (
+    COUNTED_RANK,
+    candidates,
+    identify_kind,
+    open_source,
+    preference,
+)
 from rgt_box.metrics.jsonl import RunMetrics
 from rgt_box.metrics.merging import (
     MAX_SERIES,
@@ -131,9 +137,12 @@ class FoundSource:
                 if not group or (one.ats and (one.ats[-1] or since) >= since)
             }
             series = {key: one for key, one in series.items() if key[0] in new}
+        kind = self._reader.source
+        if rank == COUNTED_RANK:
+            kind = source.kind
         return SourceSeries(
             source.path,
-            self._reader.source,
+            kind,
             source.run,
             rank,
             series,
@@ -390,6 +399,9 @@ class FoundScalars:
                 self._only_total(offer) if offer.kind.startswith("console") else offer
                 for offer in offers
             ]
+        for place, offer in enumerate(offers):
+            if offer.run == base:
+                offers[place] = offer._replace(run="")
         runs: dict[str, dict[str, Curve]] = {}
         for (run, metric), curve in merge_curves(offers).items():
             runs.setdefault("" if run == base else run, {})[metric] = curve

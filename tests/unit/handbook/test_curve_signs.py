@@ -46,6 +46,8 @@ def told(lines: Sequence[str]) -> list[tuple[str, int]]:
         (SCALES[:4], []),
         ([f"Gradient overflow. Reducing loss scale to {2**n}.0" for n in range(16, 6, -1)], []),
         ([*SCALES, "loss scale: 2.0"], []),
+        (["Setting loss scale to 1024...done", "loss_scale: 1.2.3", "loss scale: 2."], []),
+        ([f"{line}...done" for line in SCALES], [("P10", 4)]),
         ([line.replace("2.3030", "0.693") for line in FLAT], [("O2", 19)]),
         ([line.replace("2.3030", "0.50") for line in FLAT], []),
         ([line.replace("2.3030", "0.0000") for line in FLAT], []),
