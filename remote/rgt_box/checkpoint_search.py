@@ -382,7 +382,7 @@ class ContentReader:
             return known[1]
         try:
             content = read_content(full)
-        except (OSError, ValueError, struct.error):
+        except (OSError, ValueError, struct.error, RecursionError):
             content = NOTHING
         self._known[path] = (seen, content)
         return content

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 def _read_stages(text: str) -> list[list[str]] | None:
     try:
         stages = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(stages, list) or not stages:
         return None

@@ -247,7 +247,7 @@ def parse_object(line: str) -> Found | None:
         return None
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(found, dict):
         return found

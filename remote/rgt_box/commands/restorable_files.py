@@ -409,7 +409,7 @@ def conda_files(text: bytes) -> list[bytes]:
     while match is not None and (end := text.find(b"]", end + 1)) >= 0:
         try:
             found = json.loads(text[match.start(1) : end + 1])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the bracket is part of a file name
         return [os.fsencode(path) for path in found if isinstance(path, str) and "\0" not in path]
     return []

@@ -133,7 +133,7 @@ class BoxDisk:
         changed, written = self.times.get(where, (self.made + 1.0, self.made + 1.0))
         return SimpleNamespace(
             st_size=real.st_size, st_mode=stat.S_IFREG, st_ino=real.st_ino,
-            st_ctime_ns=int(changed * 1e9), st_mtime_ns=int(written * 1e9),
+            st_ctime=changed, st_mtime=written, st_ctime_ns=int(changed * 1e9), st_mtime_ns=int(written * 1e9),
         )  # fmt: skip
 
 

@@ -310,3 +310,12 @@ def test_the_real_torch_says_its_step(tmp_path: Path) -> None:
         "outputs/ckpt_2000.pt": (2000, True),
         "step-40": (40, False),
     }
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"global_step": ' + "[" * 100_000])
+def test_a_file_of_brackets_beside_a_checkpoint_ends_no_search(tmp_path: Path, text: str) -> None:
+    """One such file in a results directory would keep the whole box from being listed and pulled."""
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "checkpoint-5" / "trainer_state.json").write_text(text)
+    reader = checkpoint_search.ContentReader(str(tmp_path))
+    assert reader("checkpoint-5/trainer_state.json") == checkpoint_search.NOTHING
