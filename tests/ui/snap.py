@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 import rgt_tui.ui.plot.frame  # noqa: F401  (or the small plot would come up some time later: numpy is imported aside)
 from rgt_tui.model import FleetState
@@ -37,7 +39,10 @@ async def settle(pilot: Pilot[None]) -> None:
     """Wait until the fleet is there and everything that was asked for is drawn."""
     app = pilot.app
     assert isinstance(app, RgtApp)
-    await app.workers.wait_for_complete()
+    # One that was cancelled belongs to a screen that was removed meanwhile.
+    while any(not worker.is_finished for worker in app.workers):
+        with contextlib.suppress(WorkerCancelled):
+            await app.workers.wait_for_complete()
     await pilot.pause()
     app.tick(force=True)
     await pilot.pause()

@@ -318,4 +318,4 @@ def test_a_file_of_brackets_beside_a_checkpoint_ends_no_search(tmp_path: Path, t
     (tmp_path / "checkpoint-5").mkdir()
     (tmp_path / "checkpoint-5" / "trainer_state.json").write_text(text)
     reader = checkpoint_search.ContentReader(str(tmp_path))
-    assert reader("checkpoint-5/trainer_state.json") == checkpoint_search.NOTHING
+    assert reader("checkpoint-5/trainer_state.json") == checkpoint_search.FileContent()
