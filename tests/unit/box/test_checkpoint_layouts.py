@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rgt_box import checkpoint_search
 from rgt_wire import cut_saves
-from rgt_wire.checkpoint_layouts import Checkpoint, FileContent, find_checkpoints
+from rgt_wire.checkpoint_layouts import Checkpoint, find_checkpoints
 
 from tests.unit.box.checkpoint_files import Expected, Layout, layouts, write
 
@@ -318,4 +318,4 @@ def test_a_file_of_brackets_beside_a_checkpoint_ends_no_search(tmp_path: Path, t
     (tmp_path / "checkpoint-5").mkdir()
     (tmp_path / "checkpoint-5" / "trainer_state.json").write_text(text)
     reader = checkpoint_search.ContentReader(str(tmp_path))
-    assert reader("checkpoint-5/trainer_state.json") == FileContent()
+    assert reader("checkpoint-5/trainer_state.json") == reader("checkpoint-5/absent.json")
