@@ -50,7 +50,10 @@ else:
     NumberSlot = namedtuple("NumberSlot", "tag kind rank")
     LinePlan = namedtuple("LinePlan", "slots split measures is_row is_pair", defaults=(False,))
 
-_OPENS = re.compile(r"(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$")
+# Not from within such a run: it would be tried from each of its characters.
+_OPENS = re.compile(
+    r"(?<![#\[({'\"+\s-])(?:#|\[|\(|\{|'|\"|tensor\(|array\(|np\.\w{1,20}\(|[-+]|\s)+$"
+)
 _CUT = re.compile(r"[,;|{}\[\]\t<>!?()\"':=]|\s{2,}|\s[-–—•*>#]+\s|[-=*]{4,99}|(?<=\w)\.\s")
 _ABBREVIATION = re.compile(r"[,|] ?[A-Z][\w-]{1,8}$")
 """Before the point in ``, Mel-Spec. Error : 0.4``."""
