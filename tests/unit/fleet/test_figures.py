@@ -58,7 +58,7 @@ def test_a_disk_counts_in_thousands_and_a_memory_as_the_kernel_does() -> None:
 
 
 def test_nobody_writes_a_percent_or_a_plural_by_hand() -> None:
-    own = {HOME / "model" / "plain.py", HOME / "ui" / "notation.py"}
+    own = {HOME / "model" / "formats.py", HOME / "ui" / "notation.py"}
     found = [
         f"{path.relative_to(HOME)}:{number}: {text.strip()}"
         for path in sorted(HOME.rglob("*.py"))
