@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rgt_box.streams.curve_followers import FoundScalars
 
+from tests.process.box.harness import until
 from tests.process.metrics.test_databases import TRACKIO, make
 
 ALERTS = """CREATE TABLE alerts (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp TEXT NOT NULL,
  run_name TEXT NOT NULL, title TEXT NOT NULL, text TEXT, level TEXT NOT NULL DEFAULT 'warn', step INTEGER,
  alert_id TEXT)"""
 """As trackio 0.43 makes it."""
+METRICS = "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)"
+
+
+def frames_until(scalars: FoundScalars, kind: str) -> list[Any]:
+    """Return the frames of a database up to the first of this kind; both kinds come from one reading."""
+    frames: list[Any] = []
+
+    def has_come() -> bool:
+        frames.extend(scalars.poll())
+        return any(frame["t"] == kind for frame in frames)
+
+    until(has_come, kind, 20)
+    return frames
 
 
 @pytest.mark.parametrize("since", [None, 1780000000.0, 1900000000.0])
@@ -28,13 +41,11 @@ def test_what_a_run_raised_at_trackio_is_an_event(tmp_path: Path, since: float |
     error = ("4ce8", stamp, "run-a", "Loss divergence", "loss 5.2", "error", 3)
     db.execute(rows, error)
     db.execute(rows, ("4ce8", stamp, "run-a", "Milestone", None, "info", 3))
+    db.execute(METRICS, ("2031-01-01T00:00:00+00:00", "run-a", 3, '{"loss": 5.2}'))
     each = FoundScalars("birds", str(tmp_path), None, {}, since=since)
     db.close()
-    found: list[Any] = []
-    deadline = time.monotonic() + (1 if since == 1900000000.0 else 20)
-    while not found and time.monotonic() < deadline:
-        found += [frame for frame in each.poll() if frame["t"] == "event"]
-        time.sleep(0.1)
+    seen = frames_until(each, "scalar" if since == 1900000000.0 else "event")
+    found = [frame for frame in seen if frame["t"] == "event"]
     if since == 1900000000.0:
         assert found == [], "those of an earlier training"
         return
@@ -46,9 +57,5 @@ def test_what_a_run_raised_at_trackio_is_an_event(tmp_path: Path, since: float |
     db = sqlite3.connect(tmp_path / "birds.db", isolation_level=None)
     db.execute(rows, ("4ce8", stamp, "run-a", "Again", None, "warn", 4))
     db.close()
-    again: list[Any] = []
-    deadline = time.monotonic() + 15
-    while not again and time.monotonic() < deadline:
-        again += [frame for frame in each.poll() if frame["t"] == "event"]
-        time.sleep(0.1)
+    again = [frame for frame in frames_until(each, "event") if frame["t"] == "event"]
     assert [one["text"] for one in again] == ["run-a: Again (step 4)"]
