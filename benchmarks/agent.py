@@ -1,7 +1,7 @@
 """What the agent costs the box and the wire: CPU, memory, bytes, time to the first sample, lines of logs.
 
-Each figure stands beside one tick of the usual way: a subprocess per reading, as who polls nvidia-smi does it. The
-stand-in program does nothing at all, so the real one costs more.
+Each figure stands beside one tick of the usual way: a subprocess per reading, as who polls
+nvidia-smi does it. The stand-in program does nothing at all, so the real one costs more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ FIND_SETTLED = 25.0
 """Seconds after which the finder has looked at every process as often as it does at first."""
 
 TRAINING = "rgt_bench_train"
-"""On the command line of the one process that is taken for training, whatever else runs on this machine."""
+"""On the command line of the one process that is taken for training, whatever else runs on this
+machine.
+"""
 
 WORK = """
 import time

@@ -1,7 +1,7 @@
 """A day of the recorder in a minute: `python -m benchmarks.agent_day FOLDER TRACE HOURS` prints memory along the way.
 
-The clock that the samplers see is moved on by a second per sample, so that all that happens every few seconds or
-minutes happens as often as in a real day.
+The clock that the samplers see is moved on by a second per sample, so that all that happens every
+few seconds or minutes happens as often as in a real day.
 """
 
 from __future__ import annotations

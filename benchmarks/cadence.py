@@ -1,8 +1,8 @@
 """Is the checkpoint interval that the trainer chooses a good one? On simulated machines that are taken away.
 
-Up-times are drawn from heavy-tailed (lognormal) distributions like those of public spot traces. The trainer's own
-`SaveCadence` and ledger decide, knowing only the up-times they have seen; the oracle is the best fixed interval,
-found afterwards on the very same up-times.
+Up-times are drawn from heavy-tailed (lognormal) distributions like those of public spot traces. The
+trainer's own `SaveCadence` and ledger decide, knowing only the up-times they have seen; the oracle
+is the best fixed interval, found afterwards on the very same up-times.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rgt_train.tracking.run_log import AttemptHistory
 NAME = "cadence"
 HOUR = 3600.0
 ZONES = ((1.4, 0.34), (1.8, 0.45), (2.3, 0.70), (3.2, 1.04))
-"""Mean and median hours that a machine stays up. The means are those of V100 spot machines in four zones; their medians
-lay between 0.34 and 1.04 h."""
+"""Mean and median hours that a machine stays up. The means are those of V100 spot machines in four
+zones; their medians lay between 0.34 and 1.04 h."""
 STEP = 0.355
 """Seconds of a training step."""
 RESTART = 60.0
@@ -63,7 +63,8 @@ def goodput(lives: Sequence[float], cost: Cost, interval: Interval) -> float:
         past = AttemptHistory(attempts=failures, cause="killed", up_s=up, failures=failures)
         period = interval(past)
         working = max(0.0, life - RESTART)
-        # The n-th save begins after n periods and counts once it is written; the work goes on meanwhile.
+        # The n-th save begins after n periods and counts once it is written; the work goes on
+        # meanwhile.
         saves = max(0, int((working - cost.write) // (period + cost.felt)))
         kept += saves * period
         total += life

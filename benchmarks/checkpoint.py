@@ -1,11 +1,14 @@
 """What a checkpoint costs the training, how soon it is safe, and what it takes to know that it is whole.
 
-Every method saves the same 500 MB state (a language model with AdamW) inside the same training loop, in a process of
-its own; the methods take turns, forwards and backwards, and before each turn the disk finishes what was written before.
-A ratio is that of two turns of one round, and the median over the rounds: whatever else the machine does meets both.
-*Read back* is the same guarantee for both sides: fsynced, checksums, and every byte read again. Stall: the
-training thread stood still. Total: all the time the steps from the save until it was on the disk took longer than
-usual, the stall included. Durable: from the call until the last fsync. All is measured from outside the saving.
+Every method saves the same 500 MB state (a language model with AdamW) inside the same training
+loop, in a process of its own; the methods take turns, forwards and backwards, and before each turn
+the disk finishes what was written before. A ratio is that of two turns of one round, and the median
+over the rounds: whatever else the machine does meets both. *Read back* is the same guarantee for
+    both sides: fsynced, checksums, and every byte read again. Stall: the
+training thread stood still. Total: all the time the steps from the save until it was on the disk
+    took longer than
+usual, the stall included. Durable: from the call until the last fsync. All is measured from outside
+    the saving.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from benchmarks.report import BenchmarkError, Row, main, say
 NAME = "checkpoint"
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = (
-    "naive", "atomic", "dcp", "dcp_async", "dcp_async_reused", "dcp_async_staging", "dcp_async_process",
+    "naive", "atomic", "dcp", "dcp_async", "dcp_async_reused", "dcp_async_staging",
+    "dcp_async_process",
     "dcp_async_read_back", "ours", "ours_read_back",
 )  # fmt: skip
 WATCHED = ("ours", "dcp_async_reused")
@@ -87,10 +91,11 @@ def measure(rounds: int, saves: int, size: tuple[int, int], folder: Path) -> dic
             stall, total, durable, watched.get("memory", 0) / turns[0]["bytes"], tuple(medians)
         )
         say(
-            f"{method}: stall {1000 * cost.stall:.1f} ms, total {1000 * cost.total:.0f} ms, durable "
-            f"{1000 * cost.durable:.0f} ms (medians of {rounds} rounds of {saves} saves; totals of the rounds "
-            f"{', '.join(f'{1000 * one[TOTAL]:.0f}' for one in medians)}; step {1000 * turns[0]['step']:.0f} ms, "
-            f"state {turns[0]['bytes'] / 1e6:.0f} MB, load {os.getloadavg()[0]:.1f})"
+            f"{method}: stall {1000 * cost.stall:.1f} ms, total {1000 * cost.total:.0f} ms, "
+            f"durable {1000 * cost.durable:.0f} ms (medians of {rounds} rounds of {saves} saves; "
+            f"totals of the rounds {', '.join(f'{1000 * one[TOTAL]:.0f}' for one in medians)}; "
+            f"step {1000 * turns[0]['step']:.0f} ms, state {turns[0]['bytes'] / 1e6:.0f} MB, load "
+            f"{os.getloadavg()[0]:.1f})"
         )
     return found
 
@@ -158,8 +163,9 @@ print(time.perf_counter() - begin)
 def time_loads(paths: dict[str, Path], times: int) -> dict[str, list[float]]:
     """Seconds of each way to load, in rounds that they take turns in, after one to warm up the page cache.
 
-    Each is the first load of a process, as after a kill. In one process the memory of an earlier load is sometimes
-    used again, for which the kernel need not give pages, and sometimes not: the same load then differs severalfold.
+    Each is the first load of a process, as after a kill. In one process the memory of an earlier
+    load is sometimes used again, for which the kernel need not give pages, and sometimes not: the
+    same load then differs severalfold.
     """
     taken: dict[str, list[float]] = {name: [] for name in paths}
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}

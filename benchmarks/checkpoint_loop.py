@@ -211,7 +211,8 @@ def dcp_async(
 ) -> Callable[[int], Save]:
     """``torch.distributed.checkpoint.async_save``, by a thread; `mode` names other ways to call it.
 
-    With `read_back` a save is over once its files are read back and their checksums are on the disk, too.
+    With `read_back` a save is over once its files are read back and their checksums are on the
+    disk, too.
     """
     dist: Any = importlib.import_module("torch.distributed")
     library: Any = importlib.import_module("torch.distributed.checkpoint")
@@ -301,7 +302,8 @@ def ours(loop: Loop, saves: int, *, read_back: bool = False) -> dict[str, Any]:
         loop.optimizer
     )  # around whatever the run itself does before an optimizer step
     run = Run(
-        loop.place / "run", model=loop.model, optimizer=loop.optimizer, samples=steps, batch_size=1, epochs=1,
+        loop.place / "run", model=loop.model, optimizer=loop.optimizer, samples=steps, batch_size=1,
+        epochs=1,
         options=Options(save_every=every, log_every=0, loggers=()),
     )  # fmt: skip
     waiting.close_after()
@@ -332,11 +334,13 @@ def ours(loop: Loop, saves: int, *, read_back: bool = False) -> dict[str, Any]:
                         int(latest.read_text().split("-")[1]), latest.stat().st_mtime
                     )
     published.update(verified)
-    # The first save warms up, and by the third a run also searches all objects of the process (80 ms; next by the
-    # seventh): the saves after it are measured. The last is that of the end, which nothing overlaps.
+    # The first save warms up, and by the third a run also searches all objects of the process (80
+    # ms; next by the seventh): the saves after it are measured. The last is that of the end, which
+    # nothing overlaps.
     saved = list(range(4 * every, (4 + saves) * every, every))
     assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
-    # As with the others: the step that begins the save, and those that begin before it is on the disk.
+    # As with the others: the step that begins the save, and those that begin before it is on the
+    # disk.
     ends = {step: begun[step] + calls[step] for step in times}
     during = {step: [step] for step in saved}
     for step, steps_of in during.items():

@@ -1,7 +1,8 @@
 """What watching 500 boxes costs the client: CPU, memory, lag of its loop, time to connect; and what others cost.
 
-The boxes are simulated by asyncssh servers in other processes (`benchmarks.fleet_boxes` says what of them is real);
-the client is the real engine. CPU counts, not the clock: servers and client share the machine.
+The boxes are simulated by asyncssh servers in other processes (`benchmarks.fleet_boxes` says what
+of them is real); the client is the real engine. CPU counts, not the clock: servers and client share
+the machine.
 """
 
 from __future__ import annotations

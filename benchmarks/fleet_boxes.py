@@ -1,8 +1,11 @@
 """A process full of simulated boxes: one SSH server at many loopback addresses, each client connection a box.
 
-What is real: the SSH server side, the commands by which rgt puts its agent on a box (each is run by a real shell until
-the same input has given the same output twice, then remembered), and the frames, which a real agent has sent. What is
-not: sampling, recorder and log files behind them. Like OpenSSH's ``MaxStartups 10:30:100`` it refuses connections at
+What is real: the SSH server side, the commands by which rgt puts its agent on a box (each is run by
+    a real shell until
+the same input has given the same output twice, then remembered), and the frames, which a real agent
+has sent. What is
+not: sampling, recorder and log files behind them. Like OpenSSH's ``MaxStartups 10:30:100`` it
+    refuses connections at
 random while more than ten others have not logged in.
 """
 
@@ -31,8 +34,8 @@ from benchmarks.fleet_recording import Recording
 START_FREE, START_RATE, START_FULL = 10, 0.3, 100
 """sshd's default MaxStartups."""
 BACKLOG, TAIL = 120, 200
-"""What the real agent sends of the past to a client that knows nothing of the box: samples, and lines of a log
-unless it is asked for another number of them."""
+"""What the real agent sends of the past to a client that knows nothing of the box: samples, and
+lines of a log unless it is asked for another number of them."""
 NEWS_EVERY = 5
 """A line of the log and a point of the metrics come with one sample in so many."""
 
@@ -55,7 +58,8 @@ class Host:
             return before[-1]
         child = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", command,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / ".cache")},
         )  # fmt: skip
         output, _ = await child.communicate(data)

@@ -228,7 +228,8 @@ async def ssh_per_tick(options: argparse.Namespace, audit: Path) -> dict[str, fl
     """An ``ssh`` process per tick, as it comes, against a real sshd that prints a recorded sample."""
     decode = msgspec.json.Decoder(Sample).decode
     command = [
-        "ssh", "-F", "none", "-p", str(options.ports[0]), "-i", str(options.keys / "id"), "-o", "BatchMode=yes",
+        "ssh", "-F", "none", "-p", str(options.ports[0]), "-i", str(options.keys / "id"), "-o",
+        "BatchMode=yes",
         "-o", f"UserKnownHostsFile={options.keys / 'known_hosts'}", "-o", "IdentitiesOnly=yes",
         f"{options.user}@127.0.0.1", f"cat {options.keys / 'sample.json'}",
     ]  # fmt: skip

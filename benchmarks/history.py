@@ -1,6 +1,7 @@
 """How long a minute of the past takes to open, and the size of the history: 50 boxes, watched for a month.
 
-Also how long a replay of the demo's recording (3 boxes, 4 minutes) takes to go to a position that it has played.
+Also how long a replay of the demo's recording (3 boxes, 4 minutes) takes to go to a position that
+it has played.
 """
 
 from __future__ import annotations

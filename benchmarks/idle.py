@@ -1,7 +1,7 @@
 """What the dashboard costs while a person only looks: CPU and bytes to the terminal, three boxes at 1 Hz.
 
-The demo's fleet runs in a process of its own, so that only the dashboard is measured. The same engine
-drawn with a plain DataTable watches the same fleet at the same time.
+The demo's fleet runs in a process of its own, so that only the dashboard is measured. The same
+engine drawn with a plain DataTable watches the same fleet at the same time.
 """
 
 from __future__ import annotations

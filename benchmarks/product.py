@@ -14,7 +14,9 @@ from typing import Any
 from benchmarks.report import BenchmarkError
 
 TRACE = "RGT_TRACE_FILE"
-"""Environment variable: the program appends a line of JSON to it at its first frame and first sample."""
+"""Environment variable: the program appends a line of JSON to it at its first frame and first
+sample.
+"""
 
 HEADER = r"\bfleet\b"
 """Painted by the first frame: the header line of the fleet screen."""

@@ -46,7 +46,8 @@ class Row:
             told.append(f"≥ {self.least:g} {'met' if self.value >= self.least else 'MISSED'}")
         if self.ratio_least is not None and self.ratio is not None:
             told.append(
-                f"ratio ≥ {self.ratio_least:g} {'met' if self.ratio >= self.ratio_least else 'MISSED'}"
+                f"ratio ≥ {self.ratio_least:g} "
+                f"{'met' if self.ratio >= self.ratio_least else 'MISSED'}"
             )
         return ", ".join(told)
 

@@ -34,7 +34,9 @@ class Start:
     frame: float
     sample: float | None
     early: tuple[str, ...] | None
-    """The late libraries that were loaded before the first frame; None when the program did not say."""
+    """The late libraries that were loaded before the first frame; None when the program did not
+    say.
+    """
 
 
 def base_seconds() -> float:
@@ -124,7 +126,8 @@ def run(quick: bool) -> list[Row]:
     if told:
         early = sorted({name for names in told for name in names})
         say(
-            f"{NAME}: loaded before the first frame: {', '.join(early) or 'none'} of {', '.join(LATE)}"
+            f"{NAME}: loaded before the first frame: {', '.join(early) or 'none'} of "
+            f"{', '.join(LATE)}"
         )
         rows.append(Row("late_libraries_before_first_frame", len(early), "modules"))
     else:

@@ -1,7 +1,8 @@
 """A program in a pseudo-terminal of a known size, with a reader that behaves like a terminal.
 
-What the program writes is drained at once and counted, and the queries that a terminal answers are answered.
-So the program never waits for its screen, and its output is what a real terminal would get.
+What the program writes is drained at once and counted, and the queries that a terminal answers are
+answered. So the program never waits for its screen, and its output is what a real terminal would
+get.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def text_of(output: bytes) -> str:
 
 
 NOT_INHERITED = ("LINES", "COLUMNS", "NO_COLOR", "PYTHONDONTWRITEBYTECODE")
-"""The last is set in many containers: the program would be compiled at each start, as no installed one is."""
+"""The last is set in many containers: the program would be compiled at each start, as no installed
+one is.
+"""
 
 
 class Terminal:
@@ -55,7 +58,8 @@ class Terminal:
     Args:
         command: What to run.
         environment: What it has besides the environment of this process.
-        patience: Seconds in which it may end at its own quit key before it is killed; 0 for one that has none.
+        patience: Seconds in which it may end at its own quit key before it is killed; 0 for one
+            that has none.
     """
 
     def __init__(
@@ -172,7 +176,8 @@ class Terminal:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        # A child that outlives the program may hold the terminal: the reader must not wait for that.
+        # A child that outlives the program may hold the terminal: the reader must not wait for
+        # that.
         self._reader.join(timeout=1)
         with contextlib.suppress(OSError):
             os.close(self._main)
@@ -201,7 +206,8 @@ class Terminal:
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, all its threads, none of its children."""
     try:
-        # Linux names the CPU clock of a whole process so (clock_getcpuclockid); it counts nanoseconds.
+        # Linux names the CPU clock of a whole process so (clock_getcpuclockid); it counts
+        # nanoseconds.
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

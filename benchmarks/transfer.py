@@ -1,18 +1,22 @@
 """How fast results come off a box, hashes and fsync included, beside ``rsync -W`` over the same sshd.
 
-All begin with their connection and end with the last file in place; the files are in memory on the box. The runs take
-turns, and the median of the ratios of neighbours counts: whatever else the machine does slows all. The first ratio is
-that to plain ``rsync -W``, which neither hashes nor syncs. A second one is that to what gives the same proof with it:
-``rsync -W --fsync``, then ``openssl dgst`` on both sides at once, compared (``sha256sum`` may do without the chip's
-instructions for it). The `ssh` of both is told to take the cipher that rgt takes; a third ratio is that to plain
-``rsync -W`` with the one that `ssh` prefers by itself, which is what people have. Another is that to the least that
-standard parts need for the same proof, ``ssh``, ``tar`` and ``openssl dgst`` on both sides: what it costs beyond plain
-rsync is the price of the proof, whoever gives it. The last is rgt with the other SSH client: its own for the big file,
-the system's for the small ones. Processor time is that of all processes of both sides; what the kernel writes to the
+All begin with their connection and end with the last file in place; the files are in memory on the
+box. The runs take turns, and the median of the ratios of neighbours counts: whatever else the
+machine does slows all. The first ratio is that to plain ``rsync -W``, which neither hashes nor
+syncs. A second one is that to what gives the same proof with it: ``rsync -W --fsync``, then
+``openssl dgst`` on both sides at once, compared (``sha256sum`` may do without the chip's
+instructions for it). The `ssh` of both is told to take the cipher that rgt takes; a third ratio is
+that to plain ``rsync -W`` with the one that `ssh` prefers by itself, which is what people have.
+Another is that to the least that standard parts need for the same proof, ``ssh``, ``tar`` and
+``openssl dgst`` on both sides: what it costs beyond plain rsync is the price of the proof, whoever
+    gives it. The last is rgt with the other SSH client: its own for the big file, the system's for
+    the small ones. Processor time is that of all processes of both sides; what the kernel writes to
+    the
 disk later is nobody's.
 
-``pull_…_bound`` is what nothing that goes through SSH and hashes on both sides can beat on this machine: the processor
-time of ``ssh box cat > FILE`` and of two SHA-256 over bytes in memory, spread over all cores without a moment's pause.
+``pull_…_bound`` is what nothing that goes through SSH and hashes on both sides can beat on this
+machine: the processor time of ``ssh box cat > FILE`` and of two SHA-256 over bytes in memory,
+    spread over all cores without a moment's pause.
 """
 
 from __future__ import annotations
@@ -50,8 +54,8 @@ NAME = "transfer"
 LEAST = 1.2
 SSH_FROM = PullRequest(destination=Path("/")).ssh_from
 CIPHER = ("-c", "aes128-gcm@openssh.com")
-"""What rgt agrees on with any OpenSSH, and the cheapest where the chip has instructions for it; `ssh` by itself prefers
-ChaCha20 (https://man.openbsd.org/ssh_config#Ciphers)."""
+"""What rgt agrees on with any OpenSSH, and the cheapest where the chip has instructions for it;
+`ssh` by itself prefers ChaCha20 (https://man.openbsd.org/ssh_config#Ciphers)."""
 FEW = 100
 PATIENCE_S = 5.0
 HASHED_BYTES, HASHED_BLOCKS = 1 << 20, 128
@@ -93,8 +97,8 @@ def ours(spec: BoxSpec, source: Path, target: Path, env: dict[str, str], ssh_fro
 def ssh(spec: BoxSpec, *options: str) -> str:
     """Return the command line of a login."""
     return (
-        f"ssh -F none -i {spec.identity} -o UserKnownHostsFile={spec.known_hosts} -o IdentitiesOnly=yes "
-        f"-o BatchMode=yes {shlex.join(options)} -p {spec.port}"
+        f"ssh -F none -i {spec.identity} -o UserKnownHostsFile={spec.known_hosts} -o "
+        f"IdentitiesOnly=yes -o BatchMode=yes {shlex.join(options)} -p {spec.port}"
     )
 
 
@@ -198,8 +202,9 @@ class Took(NamedTuple):
 def took(work: Callable[[Path], None], folder: Path, sshd: int) -> Took:
     """Return what a copy into a new directory takes; the disk is at rest before and after it.
 
-    A single file is removed at once. Many stay until all is measured: ext4 steps over each inode that was freed a few
-    seconds ago whenever it looks for a new one, which costs both sides more than the copying does.
+    A single file is removed at once. Many stay until all is measured: ext4 steps over each inode
+    that was freed a few seconds ago whenever it looks for a new one, which costs both sides more
+    than the copying does.
     """
     target = Path(tempfile.mkdtemp(prefix="target-", dir=folder))
     os.sync()
@@ -243,10 +248,10 @@ def side_by_side(
             ]
             load = os.getloadavg()[0]
             found_out = (
-                f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself {rates[3]}, "
-                f"standard parts {rates[4]}, rgt {other} {rates[6]}, the bytes alone {rates[5]}, "
-                f"with two hashes on {cores} cores "
-                f"{size / least_walls[-1] / 1e6:.0f} MB/s at the most"
+                f"rgt {rates[0]}, rsync {rates[1]}, rsync and hashes {rates[2]}, rsync by itself "
+                f"{rates[3]}, standard parts {rates[4]}, rgt {other} {rates[6]}, the bytes alone "
+                f"{rates[5]}, with two hashes on {cores} cores {size / least_walls[-1] / 1e6:.0f} "
+                "MB/s at the most"
             )
             say(f"{name}: {found_out}; load {load:.1f}")
     mine, rsync, proven, default, parts, bare, client = (

@@ -19,7 +19,9 @@ NAME = "triage"
 GOAL_MB_S = 150.0
 QUICK_MIB, FULL_MIB = 64, 1024
 QUICK_STEP = 4
-"""One pattern of so many is given to ``grep -E`` where it must be quick: all of them take it minutes."""
+"""One pattern of so many is given to ``grep -E`` where it must be quick: all of them take it
+minutes.
+"""
 FAILURES = (
     "OSError: [Errno 28] No space left on device: '/data/x'",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
@@ -35,16 +37,19 @@ def write_log(path: Path, mebibytes: int) -> None:
         kind = rng.random()
         if kind < 0.9:
             lines.append(
-                f"2026-11-22 12:00:{step % 60:02d} | INFO | step {step} epoch 3 loss={rng.random():.4f} "
-                f"lr=3.0e-4 grad_norm={rng.random():.3f} tok/s=51234 mem=23.4GB eta 3:21:10"
+                f"2026-11-22 12:00:{step % 60:02d} | INFO | step {step} epoch 3 "
+                f"loss={rng.random():.4f} lr=3.0e-4 grad_norm={rng.random():.3f} tok/s=51234 "
+                "mem=23.4GB eta 3:21:10"
             )
         elif kind < 0.98:
             lines.append(
-                f"[rank{step % 8}] INFO: bucket {step} ready, shard {step} written, reader at {step * 7}"
+                f"[rank{step % 8}] INFO: bucket {step} ready, shard {step} written, reader at "
+                f"{step * 7}"
             )
         else:
             lines.append(
-                f"WARNING: worker {step % 16} is slow: {rng.random():.2f} s a batch; going on, code 0"
+                f"WARNING: worker {step % 16} is slow: {rng.random():.2f} s a batch; going on, "
+                "code 0"
             )
     block = ("\n".join(lines) + "\n").encode()
     with path.open("wb") as file:
@@ -57,7 +62,8 @@ def write_log(path: Path, mebibytes: int) -> None:
 def as_ere(pattern: str) -> str | None:
     """Return a pattern as ``grep -E`` knows it, which looks at one line at a time; None where little of it is left.
 
-    Lookarounds, flags and laziness are left out, and what stands behind a line end: it may match a little more.
+    Lookarounds, flags and laziness are left out, and what stands behind a line end: it may match a
+    little more.
     """
     text = re.sub(r"\(\?[aimsx]+\)", "", pattern)
     text = re.sub(r"\(\?<?[=!](?:[^()\\]|\\.|\([^()]*\))*\)", "", text)

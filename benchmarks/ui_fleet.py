@@ -1,7 +1,7 @@
 """The fleet screen at 200 boxes whose every cell changes once a second: CPU beside a DataTable, and how fast keys act.
 
-`python -m benchmarks.ui_fleet dashboard|table` shows either in this terminal, on the same made-up boxes;
-`python -m benchmarks.ui_fleet keys 600` measures only the keys.
+`python -m benchmarks.ui_fleet dashboard|table` shows either in this terminal, on the same made-up
+boxes; `python -m benchmarks.ui_fleet keys 600` measures only the keys.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class Wave(ReadOnlyFleet):
             await asyncio.sleep(1.0)
             self.tick += 1
             boxes: list[BoxState] = []
-            # Real frames come one by one: making all boxes at once would stop the keys for 5 to 10 ms
-            # that the product never spends.
+            # Real frames come one by one: making all boxes at once would stop the keys for 5 to 10
+            # ms that the product never spends.
             for number in range(BOXES):
                 boxes.append(self._box(number, time.time()))
                 if number % 10 == 0:
@@ -265,7 +265,8 @@ def fleet_cases(quick: bool) -> list[Row]:
             100 * (cpu_seconds(one.pid) - cpu) / took
             for one, (cpu, _) in zip((ours, plain), before, strict=True)
         ]
-        # The table may be too busy to paint at all; the dashboard is not to be cheap because it shows nothing.
+        # The table may be too busy to paint at all; the dashboard is not to be cheap because it
+        # shows nothing.
         if ours.written - before[0][1] < 1000 * seconds or not plain.running:
             raise BenchmarkError("the dashboard painted next to nothing, or the table ended")
     return [

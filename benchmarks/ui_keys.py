@@ -1,7 +1,8 @@
 """From a key to the paint of what it does, at random times, over the keys that a person presses on the fleet screen.
 
-`far_cases` measures the whole product beside 200 boxes over real SSH connections (what of the boxes is simulated,
-`benchmarks.fleet_boxes` says), on the same machine and with half a second of round trip to each.
+`far_cases` measures the whole product beside 200 boxes over real SSH connections (what of the boxes
+is simulated, `benchmarks.fleet_boxes` says), on the same machine and with half a second of round
+trip to each.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ from benchmarks.ui_trace import SPLIT, Timeline
 LONGEST_S = 5.0
 SETTLE_S = 6.0
 PAUSE_S = (0.02, 0.13)
-"""Between the paint of one key and the next key: not in step with the boxes, and faster than most people type."""
+"""Between the paint of one key and the next key: not in step with the boxes, and faster than most
+people type.
+"""
 
 STYLED = rb"(?:\x1b\[[\d;]*m)*"
 CURSOR = rb"\x1b\[\d+;1H" + STYLED + "▌".encode() + rb"|\x1b\[2;\d+H"
-"""The mark of the selected row, in the first column (bars that data draw may hold the same sign elsewhere); or, where
-it stays in its line and the rows move, which ones are in sight, beside the titles."""
+"""The mark of the selected row, in the first column (bars that data draw may hold the same sign
+elsewhere); or, where it stays in its line and the rows move, which ones are in sight, beside the
+titles."""
 EVENT_LINE = rb"\x1b\[%d;\d+H" % (LINES - 1)
 """Where hints and entries stand, and no data."""
 TITLES = rb"inode|cgroup"
-"""Titles of the table: they are painted when the screen comes up, and not with the data; the one that the rows are
-sorted by is cut for its arrow.
+"""Titles of the table: they are painted when the screen comes up, and not with the data; the one
+that the rows are sorted by is cut for its arrow.
 """
 CRUMBS = "›".encode()
 """In the header of every screen but the fleet's."""
@@ -67,12 +71,13 @@ class KeyWait(NamedTuple):
 TOP = Press("", b"g", b"")
 """Not measured: where the cursor stands already, nothing is painted."""
 STILL = Press("", b"", b"")
-"""Waits. A key that takes back the one before may come while that is not painted: then neither is."""
+"""Waits. A key that takes back the one before may come while that is not painted: then neither is.
+"""
 DOWN, UP = Press("down", b"j", CURSOR), Press("up", b"k", CURSOR)
 NEXT_PAGE, LAST_PAGE = Press("page", b"\x1b[6~", CURSOR), Press("page", b"\x1b[5~", CURSOR)
 SORT = Press("sort", b"O", EVENT_LINE)
-"""Turns the order round, twice. By a column whose values change, the selected row may jump to the end of the list, and
-a key that goes on from there paints nothing.
+"""Turns the order round, twice. By a column whose values change, the selected row may jump to the
+end of the list, and a key that goes on from there paints nothing.
 """
 OPEN, BACK = Press("open a box", b"\r", CRUMBS), Press("back", b"q", TITLES)
 FILTER = Press("filter", b"/", rb"filter")
@@ -98,7 +103,8 @@ ROUND: tuple[tuple[Press, ...], ...] = (
 )
 """What somebody does on the fleet screen; the order of these is another one each time.
 
-Not escape: a terminal sends it as the beginning of other keys, too, so Textual waits a tenth of a second for more.
+Not escape: a terminal sends it as the beginning of other keys, too, so Textual waits a tenth of a
+    second for more.
 """
 ASKING: tuple[tuple[Press, ...], ...] = (*ROUND, (OPEN, BACK), (LOGS, BACK))
 """With keys whose screens ask the box for something."""
@@ -246,7 +252,8 @@ def far_cases(count: int, keys: int, goal: float) -> list[Row]:
                 boxes.move(FAR_S)
                 time.sleep(SETTLE_S)
                 say(
-                    f"ui: the same, {FAR_S:g} s of round trip away; the slowest before: {slowest(near)}"
+                    f"ui: the same, {FAR_S:g} s of round trip away; the slowest before: "
+                    f"{slowest(near)}"
                 )
                 far = key_to_paint(terminal, presses(keys, ASKING))
                 say(f"ui: the slowest: {slowest(far)}")

@@ -27,7 +27,10 @@ from rgt_tui.recordings import recording_lines
 
 LINES_A_SECOND = 5000
 FRAMES_A_SECOND = 10
-LINE = "2026-03-01 12:00:{:02d} | INFO | step {} epoch 3 loss={:.4f} lr=3.0e-4 grad_norm=0.812 tok/s=51234 mem=23.4GB"
+LINE = (
+    "2026-03-01 12:00:{:02d} | INFO | step {} epoch 3 loss={:.4f} lr=3.0e-4 grad_norm=0.812 "
+    "tok/s=51234 mem=23.4GB"
+)
 ERROR = "OSError: [Errno 28] No space left on device: '/data/x'"
 WANTED = "no space left"
 PATH = "/jobs/demo/train.log"
@@ -252,7 +255,8 @@ def search_over_grep(quick: bool) -> Row:
                 raise BenchmarkError(f"found {len(marks)}, grep {told.stdout!r}")
     mine, beside = statistics.median(ours), statistics.median(theirs)
     say(
-        f"log: searching {len(kept):,} lines {1000 * mine:.0f} ms, grep -i -F {1000 * beside:.0f} ms"
+        f"log: searching {len(kept):,} lines {1000 * mine:.0f} ms, grep -i -F {1000 * beside:.0f} "
+        "ms"
     )
     return Row(
         "log_search_over_grep",

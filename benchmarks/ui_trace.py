@@ -1,6 +1,7 @@
 """What the dashboard's main thread did between a key and its paint, for the table of the slowest keys.
 
-`record` runs in the dashboard: it notes each change from one activity to another, in a file. `Timeline` reads
+`record` runs in the dashboard: it notes each change from one activity to another, in a file.
+    `Timeline` reads
 the file in the benchmark; both use the monotonic clock of the machine, so the times of keys fit.
 """
 
@@ -23,11 +24,14 @@ ACTIVITIES = (
     *("wait", "handling", "mount", "styles", "layout", "data", "draw", "render", "write"),
     "garbage",
 )
-"""`wait`: the event loop has nothing to do; before the first other activity the key is being read, after the
-last one the bytes are on their way to the terminal. `handling`: messages and handlers. `data`: the boxes change.
+"""`wait`: the event loop has nothing to do; before the first other activity the key is being read,
+after the last one the bytes are on their way to the terminal. `handling`: messages and handlers.
+`data`: the boxes change.
 `draw`: a screen makes its lines from a state. `render`: cells and their escape sequences."""
 SPLIT = ("read", *ACTIVITIES[1:], "wait", "terminal", "others")
-"""What is printed of a key: its activities in CPU time, and the time in which other threads or programs ran."""
+"""What is printed of a key: its activities in CPU time, and the time in which other threads or
+programs ran.
+"""
 ENTRY = struct.Struct("=ddB")
 
 

@@ -1,13 +1,17 @@
 """Chooses by evidence which tests `make test` leaves to `make test-all`, and writes their list, tests/rest.txt.
 
-    .venv/bin/python scripts/choose_tests.py measure FOLDER      runs the suite twice, some 40 minutes on two cores
-    .venv/bin/python scripts/choose_tests.py choose FOLDER
-    .venv/bin/python scripts/choose_tests.py prove FOLDER rgt_tui/gate rgt_tui/store/history.py --most 40
+    .venv/bin/python scripts/choose_tests.py measure FOLDER      runs the suite twice, some 40
+    minutes on two cores .venv/bin/python scripts/choose_tests.py choose FOLDER
+    .venv/bin/python scripts/choose_tests.py prove FOLDER rgt_tui/gate rgt_tui/store/history.py
+    --most 40
 
-`measure` notes what each test costs and which arcs of the product it runs, in the test's process and in all that it
-starts: agent, trainer and commands as well. `choose` keeps every cheap test, and of the others those that run arcs
-which fewer than `WITNESSES` kept tests run, the most arcs for a second first, until each arc has its witnesses or the
-seconds are spent. `prove` makes one small fault at a time in the modules that are named, and runs the tests that run
+`measure` notes what each test costs and which arcs of the product it runs, in the test's process
+and in all that it
+starts: agent, trainer and commands as well. `choose` keeps every cheap test, and of the others
+    those that run arcs
+which fewer than `WITNESSES` kept tests run, the most arcs for a second first, until each arc has
+its witnesses or the seconds are spent. `prove` makes one small fault at a time in the modules that
+are named, and runs the tests that run
 its line: first those of `make test`, then, if none of them fails, the others.
 """
 
@@ -44,16 +48,22 @@ CRITICAL = (
     "rgt_box/queue/",
     "rgt_train/checkpoint/",
 )
-"""Modules in which a fault loses results or money: each of their arcs gets three times as many tests."""
+"""Modules in which a fault loses results or money: each of their arcs gets three times as many
+tests.
+"""
 
 UNSEEN = 0.08
-"""CPU seconds for each second that a test takes: servers and agents are not counted as its children."""
+"""CPU seconds for each second that a test takes: servers and agents are not counted as its
+children.
+"""
 
 CORES_OF_A_TEST = 2
 """Cores that one test can keep busy at most."""
 
 ALWAYS = "tests/system/test_"
-"""How the names of tests begin that stay whatever they run: they look at the tree, its documents and its packages."""
+"""How the names of tests begin that stay whatever they run: they look at the tree, its documents
+and its packages.
+"""
 
 TRACED = ("remote/rgt_box/__init__.py", "remote/rgt_train/__init__.py")
 """Files that load the tracer while it measures: the agent runs without site-packages."""
@@ -84,7 +94,8 @@ def tracer_installed(folder: Path) -> Iterator[None]:
     try:
         plugin.write_text(text)
         hook.write_text(
-            f"import os; any('popen-gw' in v or k == 'PYTEST_XDIST_WORKER' for k, v in os.environ.items()) and {load}\n"
+            "import os; any('popen-gw' in v or k == 'PYTEST_XDIST_WORKER' for k, v in "
+            f"os.environ.items()) and {load}\n"
         )
         for name in TRACED:
             with (ROOT / name).open("a") as file:
@@ -109,7 +120,8 @@ def measure(folder: Path, tests: Sequence[Path] = ()) -> None:
     for kind in ("costs", "arcs"):
         with tracer_installed(folder):
             environment = os.environ | {"PYTEST_ADDOPTS": f"-p {PLUGIN}", "RGT_TRACE": kind}
-            # Tests of the tree and of the packed agent fail beside the tracer: what they ran counts all the same.
+            # Tests of the tree and of the packed agent fail beside the tracer: what they ran counts
+            # all the same.
             subprocess.run(runner, env=environment, check=False)
 
 
@@ -119,7 +131,8 @@ def read_costs(folder: Path) -> dict[str, float]:
     for path in folder.glob("costs-*"):
         for line in path.read_text().splitlines():
             test, cpu, took = json.loads(line)
-            # The children of a server that forks for many tests are counted when it ends, in one of them.
+            # The children of a server that forks for many tests are counted when it ends, in one of
+            # them.
             costs[test] = min(cpu, CORES_OF_A_TEST * took) + UNSEEN * took
     return costs
 
@@ -127,7 +140,8 @@ def read_costs(folder: Path) -> dict[str, float]:
 def read_arcs(folder: Path, costs: Mapping[str, float]) -> tuple[Counter[int], dict[str, set[int]]]:
     """Return arc → how many cheap tests run it, and for each other test its arcs.
 
-    Arcs of `CRITICAL` modules have negative numbers. A test that was not in the run for the costs is cheap: it stays.
+    Arcs of `CRITICAL` modules have negative numbers. A test that was not in the run for the costs
+    is cheap: it stays.
     """
     numbers: dict[str, int] = {}
     cheap: dict[str, set[int]] = defaultdict(set)
@@ -180,8 +194,10 @@ def make_faults(path: Path) -> list[tuple[int, str]]:
     text = path.read_text()
     faults: list[tuple[int, str]] = []
     swaps: dict[type[ast.cmpop], ast.cmpop] = {
-        ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(), ast.Eq: ast.NotEq(),
-        ast.NotEq: ast.Eq(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(), ast.In: ast.NotIn(), ast.NotIn: ast.In(),
+        ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE(), ast.GtE: ast.Gt(),
+        ast.Eq: ast.NotEq(),
+        ast.NotEq: ast.Eq(), ast.Is: ast.IsNot(), ast.IsNot: ast.Is(), ast.In: ast.NotIn(),
+        ast.NotIn: ast.In(),
     }  # fmt: skip
     for node in ast.walk(ast.parse(text)):
         new: ast.AST
@@ -295,7 +311,8 @@ def main() -> int:
     still = set(run_by).union(*(arcs[test] for test in kept))
     spent = sum(costs[test] for test in kept)
     print(
-        f"{len(costs) - len(arcs)} cheap tests and {len(kept)} of {len(arcs)} others stay ({spent:.0f} CPU seconds)"
+        f"{len(costs) - len(arcs)} cheap tests and {len(kept)} of {len(arcs)} others stay "
+        f"({spent:.0f} CPU seconds)"
     )
     share = f"{len(still)} of {len(all_arcs)} arcs ({len(still) / len(all_arcs):.1%})"
     print(f"{len(left)} wait for make test-all; {share} are run")

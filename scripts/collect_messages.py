@@ -69,7 +69,9 @@ MESSAGES = {
         The repository '%s' does not have a Release file.|The repository '%s' is not signed.""",
     "wget": "Unable to establish SSL connection.|Read error (%s) in headers.",
 }  # fmt: skip
-"""Domain of gettext → English messages that the handbook's patterns know, alone or as part of a line."""
+"""Domain of gettext → English messages that the handbook's patterns know, alone or as part of a
+line.
+"""
 
 
 ORDINARY_WORDS = ("Terminated", "Interrupt", "Stopped", "Aborted")

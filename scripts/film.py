@@ -1,7 +1,7 @@
 """Join SVG screenshots of the app into one SVG that plays them, without a script: for a page that shows pictures alone.
 
-What is the same in all of them (fonts, clip paths, the window) is kept once. Who asked for less motion sees the first
-picture. ``python -m scripts.film OUT.svg SECONDS FRAME.svg [FRAME.svg …]``
+What is the same in all of them (fonts, clip paths, the window) is kept once. Who asked for less
+motion sees the first picture. ``python -m scripts.film OUT.svg SECONDS FRAME.svg [FRAME.svg …]``
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ def film(frames: Sequence[Frame]) -> str:
     total = sum(frame.seconds for frame in frames)
     rules = [f".film-{name} {{{rule}}}" for rule, name in colours.items()]
     rules += [
-        f".frame {{ visibility: hidden; animation-duration: {total:g}s; animation-iteration-count: infinite; }}"
+        (
+            f".frame {{ visibility: hidden; animation-duration: {total:g}s; "
+            "animation-iteration-count: infinite; }"
+        )
     ]
     rules += [".frame { animation-timing-function: step-end; }", ".first { visibility: visible; }"]
     at = 0.0
@@ -116,7 +119,8 @@ def main(arguments: Sequence[str]) -> int:
         Path(out).write_text(made, encoding="utf-8")
     except (ValueError, OSError, FilmError) as error:
         sys.stderr.write(
-            f"film: {error}\nusage: python -m scripts.film OUT.svg SECONDS FRAME.svg [FRAME.svg …]\n"
+            f"film: {error}\nusage: python -m scripts.film OUT.svg SECONDS FRAME.svg [FRAME.svg "
+            "…]\n"
         )
         return 2
     return 0

@@ -2,8 +2,9 @@
 
 Usage: python -m scripts.forecast_backtest [RECORDING.jsonl.gz ...]
 
-Replays each recording (`rgt record` writes them; by default the demo's and the test's) and asks for the end of each
-run at every tenth of its steps. A forecast counts as right if the time left was right within 15 %.
+Replays each recording (`rgt record` writes them; by default the demo's and the test's) and asks for
+the end of each run at every tenth of its steps. A forecast counts as right if the time left was
+right within 15 %.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def report_forecasts(found: list[Forecast]) -> str:
         good = sum((one.error or 0.0) <= most_off for one in known)
         inside = sum(one.in_spread for one in known)
         lines.append(
-            f"{label:>6} {len(rows):>10} {len(rows) - len(known):>8} {f'{good} of {len(known)}':>12} "
-            f"{f'{inside} of {len(known)}':>10}"
+            f"{label:>6} {len(rows):>10} {len(rows) - len(known):>8} "
+            f"{f'{good} of {len(known)}':>12} {f'{inside} of {len(known)}':>10}"
         )
     return "\n".join(lines)
 

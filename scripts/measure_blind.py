@@ -1,9 +1,10 @@
 """Measures ``rgt triage`` and ``rgt scalars`` on the blind sets, by the labels in ``tests/fixtures/blind``.
 
-``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the second set, whose
-kept-back cases are counted on their own and not listed, and the third. ``--fourth seen`` and ``--fourth kept_back``
-measure the two halves of the fourth set; ``--fifth seen``, ``--fifth kept_back`` and ``--sixth`` those of metric files
-only; ``--seventh seen`` and ``--seventh kept_back`` that of logs alone.
+``--misses`` also lists each case that is not right, with what was found; ``--later`` measures the
+second set, whose kept-back cases are counted on their own and not listed, and the third.
+``--fourth seen`` and ``--fourth kept_back`` measure the two halves of the fourth set;
+``--fifth seen``, ``--fifth kept_back`` and ``--sixth`` those of metric files only;
+``--seventh seen`` and ``--seventh kept_back`` that of logs alone.
 """
 
 from __future__ import annotations

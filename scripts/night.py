@@ -2,8 +2,9 @@
 
 Usage: python -m scripts.night [--out FILE]
 
-Trouble, its fix run on the box by ``ssh``, the curve, the journal, the time machine, the results pulled, the meter off.
-It takes two to three minutes. `tests/torture/demo/test_night.py` walks the same way with keys in a terminal.
+Trouble, its fix run on the box by ``ssh``, the curve, the journal, the time machine, the results
+pulled, the meter off. It takes two to three minutes. `tests/torture/demo/test_night.py` walks the
+same way with keys in a terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a build adds to the package's metadata: the description, and the project's pages where their address is known.
 
-The links of README.md are relative, as a clone needs them. On the package index no relative link works: a build with
-``RGT_HOMEPAGE``, the address of the repository, makes them absolute and names the pages.
+The links of README.md are relative, as a clone needs them. On the package index no relative link
+works: a build with ``RGT_HOMEPAGE``, the address of the repository, makes them absolute and names
+    the pages.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Usage: python -m scripts.record_demo [--out FILE]
 
-The boxes of `rgt demo --fleet-only` train; `rgt record` watches them as it would watch any. Afterwards the names of
-this machine's directories are replaced in every line.
+The boxes of `rgt demo --fleet-only` train; `rgt record` watches them as it would watch any.
+Afterwards the names of this machine's directories are replaced in every line.
 """
 
 from __future__ import annotations

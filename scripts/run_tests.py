@@ -1,22 +1,25 @@
 """Runs the tests in two passes: those that may share the machine, and the serial ones, one after the other.
 
-Where the right is there (root on Linux), each pass runs in a process namespace of its own: the agent looks for
-trainings in all of /proc and must find those of the tests alone, not another's on this machine, and nothing that a
-test has started outlives the run. The passes then run at the same time, since most serial tests wait most of the time;
-elsewhere, and when arguments choose tests, the serial ones come last. Both run even when one fails, and the last line
-is one total for a person and for CI. Arguments go to pytest in both passes.
+Where the right is there (root on Linux), each pass runs in a process namespace of its own: the
+agent looks for trainings in all of /proc and must find those of the tests alone, not another's on
+this machine, and nothing that a test has started outlives the run. The passes then run at the same
+time, since most serial tests wait most of the time; elsewhere, and when arguments choose tests, the
+serial ones come last. Both run even when one fails, and the last line is one total for a person and
+for CI. Arguments go to pytest in both passes.
 
-Tests that are marked `full` repeat, with other values, what a test without that mark proves as well. A run without
-arguments leaves them out; `--full` runs all tests, and `--rest` only those with the mark, each of which begins before
-RGT_TESTS_UNTIL (seconds since 1970) or is counted as not run. Arguments that choose tests choose among all of them.
-RGT_TESTS_PART says to the tests which of these runs it is: without `--full` those that try values at random try fewer.
+Tests that are marked `full` repeat, with other values, what a test without that mark proves as
+well. A run without arguments leaves them out; `--full` runs all tests, and `--rest` only those with
+the mark, each of which begins before RGT_TESTS_UNTIL (seconds since 1970) or is counted as not run.
+Arguments that choose tests choose among all of them. RGT_TESTS_PART says to the tests which of
+these runs it is: without `--full` those that try values at random try fewer.
 
-Without other arguments, tests that failed run once more, one at a time and with nothing else running. A test that
-passes only then is listed as flaky and does not fail the run: its cause is a bug to find, but no reason to hold up
-other work.
+Without other arguments, tests that failed run once more, one at a time and with nothing else
+running. A test that passes only then is listed as flaky and does not fail the run: its cause is a
+bug to find, but no reason to hold up other work.
 
-Most of the time goes into processes that start, so that every module is compiled once: bytecode is kept in the tree's
-`__pycache__` even where PYTHONDONTWRITEBYTECODE is set, as it is in many containers.
+Most of the time goes into processes that start, so that every module is compiled once: bytecode is
+kept in the tree's `__pycache__` even where PYTHONDONTWRITEBYTECODE is set, as it is in many
+containers.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ from typing import IO
 ROOT = Path(__file__).resolve().parent.parent
 
 INTERRUPTED = (2, 128 + signal.SIGINT)
-"""pytest's exit statuses after Ctrl-C, taken in by it or not: the second pass is then not wanted either."""
+"""pytest's exit statuses after Ctrl-C, taken in by it or not: the second pass is then not wanted
+either.
+"""
 
 FAILED = 1
 """pytest's exit status when tests failed and nothing worse happened."""
@@ -51,22 +56,29 @@ NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 """util-linux: the child is the first process of a namespace whose end is the end of all in it."""
 
 WORKERS = int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 6)
-"""More than there are cores: a test computes for less than a third of its time, and waits for its processes otherwise.
+"""More than there are cores: a test computes for less than a third of its time, and waits for its
+processes otherwise.
 
 Who wants another number says so by the variable that pytest-xdist has for it.
 """
 
 NICE = 5
-"""Of the tests that share the machine: where both passes want a core the serial one has it, whose demos keep time."""
+"""Of the tests that share the machine: where both passes want a core the serial one has it, whose
+demos keep time.
+"""
 
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
-"""With it, each `rgt` that a test starts compiles the whole program anew, and so does each worker with the tests."""
+"""With it, each `rgt` that a test starts compiles the whole program anew, and so does each worker
+with the tests.
+"""
 
 PACKAGES = ("rgt_tui", "remote", "benchmarks", "scripts")
 """What the workers import in the same seconds: each of them would compile all of it."""
 
 TESTS = ROOT / "tests"
-"""Each worker looks at all of them; pytest compiles them in a way of its own, in a fresh clone once and before."""
+"""Each worker looks at all of them; pytest compiles them in a way of its own, in a fresh clone once
+and before.
+"""
 
 ONE_PASS = "--pass"
 """The first argument of the runner when it runs a single pass inside of a namespace."""
@@ -87,10 +99,14 @@ SLOWEST = 10
 """Tests that are named at the end of a run."""
 
 RETRIED_AT_MOST = 40
-"""Failed tests: with more, something is broken that a second run would only show again, after many minutes."""
+"""Failed tests: with more, something is broken that a second run would only show again, after many
+minutes.
+"""
 
 FAILED_TESTS = Path("v/cache/lastfailed")
-"""Where pytest keeps the node ids of failed tests below its `cache_dir`: a JSON object whose keys are the ids."""
+"""Where pytest keeps the node ids of failed tests below its `cache_dir`: a JSON object whose keys
+are the ids.
+"""
 
 
 @dataclass(frozen=True)
@@ -119,7 +135,8 @@ def options_of(number: int, part: str) -> tuple[str, ...]:
     if number == SERIAL:
         return ("-n", "0", "-m", " and ".join(("serial", *PARTS[part])))
     marks = " and ".join(("not serial", *PARTS[part]))
-    # Each worker begins with a third in the order of the files: it makes fewer fixtures of sessions and modules.
+    # Each worker begins with a third in the order of the files: it makes fewer fixtures of sessions
+    # and modules.
     return ("-n", str(WORKERS), "--dist", "worksteal", "-m", marks)
 
 
@@ -187,11 +204,12 @@ def run_pass(options: Sequence[str], extra: Sequence[str], report: Path) -> int:
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
     while True:
         try:
-            # The first process of a namespace inherits every orphan: one that is never waited for stays a zombie,
-            # which a test that waits for its end would see for ever.
+            # The first process of a namespace inherits every orphan: one that is never waited for
+            # stays a zombie, which a test that waits for its end would see for ever.
             pid, status = os.wait()
         except KeyboardInterrupt:
-            # pytest got the same Ctrl-C from the terminal and tears its fixtures down: wait for that.
+            # pytest got the same Ctrl-C from the terminal and tears its fixtures down: wait for
+            # that.
             continue
         if pid == process.pid:
             code = process.returncode = os.waitstatus_to_exitcode(status)
@@ -296,8 +314,9 @@ def retry_failed_tests(
     """Runs the failed tests once more, alone.
 
     Returns:
-        The exit statuses, in which those of passes whose failures were all flaky are 0; the counts of all passes, in
-        which each test counts by its last result; and the node ids of flaky tests.
+        The exit statuses, in which those of passes whose failures were all flaky are 0; the counts
+        of all passes, in which each test counts by its last result; and the node ids of flaky
+        tests.
     """
     reports = [report_of(folder, number) for number in range(len(codes))]
     total = sum((read_counts(report) for report in reports), Counts())
@@ -316,7 +335,8 @@ def retry_failed_tests(
     again = read_counts(retry)
     still_failed = read_failed_tests(retry)
     if again.passed + again.failed + again.skipped < len(tests):
-        # A failed id that names no test (a file that cannot be imported) is not proved flaky by not running.
+        # A failed id that names no test (a file that cannot be imported) is not proved flaky by not
+        # running.
         return list(codes), total, set()
     total = Counts(total.passed + again.passed, again.failed, total.skipped + again.skipped)
     corrected = [

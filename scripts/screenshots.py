@@ -2,7 +2,8 @@
 
 Usage: python -m scripts.screenshots [--out DIR] [--no-png]
 
-Nothing is staged: the boxes train, one is preempted, one runs out of inodes, and each picture is taken when rgt
+Nothing is staged: the boxes train, one is preempted, one runs out of inodes, and each picture is
+    taken when rgt
 itself has seen what it is to show. It takes about two minutes.
 """
 

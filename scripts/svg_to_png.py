@@ -23,7 +23,9 @@ CHINESE = (
     "DroidSansFallbackFull.ttf",
     "wqy-zenhei.ttc",
 )
-"""Any of these draws the labels of Chinese platforms; without one they are boxes, and a warning says so."""
+"""Any of these draws the labels of Chinese platforms; without one they are boxes, and a warning
+says so.
+"""
 DIRECTORIES = (
     "/usr/share/fonts/truetype/dejavu",
     "/usr/share/fonts/dejavu",

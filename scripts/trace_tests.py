@@ -1,7 +1,8 @@
 """Notes which arcs of the product each test runs and what it costs, as a plugin of pytest: see choose_tests.py.
 
-The same file runs in every other process of a test, by ``exec`` of its text: the agent's Python knows no packages. An
-arc is a step from one line to the next in one function; module level is left out. Standard library, Python 3.8.
+The same file runs in every other process of a test, by ``exec`` of its text: the agent's Python
+knows no packages. An arc is a step from one line to the next in one function; module level is left
+out. Standard library, Python 3.8.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ FOLDER = ""
 PACKAGES = ("rgt_tui/", "rgt_box/", "rgt_train/", "rgt_wire/")
 
 QUIET = 25
-"""Calls of a function without a new arc after which it is followed no longer in this process or test."""
+"""Calls of a function without a new arc after which it is followed no longer in this process or
+test.
+"""
 
 
 class Tracer:
     """Follows all threads of this process.
 
     Attributes:
-        test: Node id of the running test in one of pytest's workers; None elsewhere, where the worker's file says it.
+        test: Node id of the running test in one of pytest's workers; None elsewhere, where the
+            worker's file says it.
     """
 
     def __init__(self, worker: str) -> None:

@@ -299,7 +299,8 @@ def list_sentences(tree: ast.Module, least_words: int = 3) -> Iterator[tuple[int
 
 
 RECORDED_IN = ("transfer",)
-"""Packages whose sentences, f-strings included, are kept in English and shown by `show_recorded`."""
+"""Packages whose sentences, f-strings included, are kept in English and shown by `show_recorded`.
+"""
 NOT_SHOWN_IN = ("transfer/safe_names.py",)
 
 
@@ -320,7 +321,8 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
     for path in sorted((ROOT / "rgt_tui").rglob("*.py")):
         name = str(path.relative_to(ROOT))
         for line, text in read_module(path.read_text("utf-8")):
-            # A column's title has blanks before it, and a name without a letter needs no translation.
+            # A column's title has blanks before it, and a name without a letter needs no
+            # translation.
             if any(one.isalpha() for one in text):
                 found.setdefault(text.strip(" "), []).append((name, line))
     for name, line, text in read_recorded():
@@ -377,7 +379,8 @@ def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
         try:
             same = fields_of(text) == fields_of(str(message.string))
         except ValueError:
-            # A text with a brace that is no field, such as a command of a shell: it is never filled in.
+            # A text with a brace that is no field, such as a command of a shell: it is never filled
+            # in.
             same = True
         if not same:
             faults.append(f"other names in braces than the English: {message.string!r}")

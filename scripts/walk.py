@@ -2,7 +2,8 @@
 
 Usage: python -m scripts.walk [--png DIR] [--only STEP,STEP]
 
-Nothing is staged: each step presses its keys in the real app on the real demo, and the picture shows what came of
+Nothing is staged: each step presses its keys in the real app on the real demo, and the picture
+    shows what came of
 them. It takes about five minutes.
 """
 
@@ -45,7 +46,9 @@ class WalkStep(NamedTuple):
     shows: str
     """What to see, in a sentence or two."""
     wait: str = ""
-    """The demo's story that must have happened before the keys are pressed, or the box whose queue must be done."""
+    """The demo's story that must have happened before the keys are pressed, or the box whose queue
+    must be done.
+    """
     until: str = ""
     """A regular expression that the screen must match before the picture."""
     all_sizes: bool = False
@@ -56,47 +59,71 @@ class WalkStep(NamedTuple):
 
 
 STEPS = (
-    WalkStep("opening", "The first minute", (), "Three boxes train on this computer. The first line says what they "
+    WalkStep("opening", "The first minute", (),
+             "Three boxes train on this computer. The first line says what they "
              "cost; the pane below is about the selected box; the last line has the next keys.",
              until="loss", all_sizes=True),
-    WalkStep("help", "What can I press?", ("question_mark",), "`?` lists the keys that work now, the important ones "
+    WalkStep("help", "What can I press?", ("question_mark",),
+             "`?` lists the keys that work now, the important ones "
              "first. `/` searches."),
-    WalkStep("mark-moment", "Remember this moment", ("apostrophe",), "`'` marks a moment of the selected box, "
+    WalkStep("mark-moment", "Remember this moment", ("apostrophe",),
+             "`'` marks a moment of the selected box, "
              "to compare a later one with.", box="vast"),
-    WalkStep("sort", "Sort by a letter", ("o",), "`o` names the columns with their letters; `i` sorts by inodes.",
+    WalkStep("sort", "Sort by a letter", ("o",),
+             "`o` names the columns with their letters; `i` sorts by inodes.",
              wait="inodes", all_sizes=True),
-    WalkStep("marks", "Mark several boxes", ("space", "space"), "`space` marks, `v` begins and ends a range, `*` marks "
+    WalkStep("marks", "Mark several boxes", ("space", "space"),
+             "`space` marks, `v` begins and ends a range, `*` marks "
              "all. The first line counts the marked boxes and what they cost."),
-    WalkStep("marked-choices", "Act on all of them", ("m",), "`m` offers what can be done for all marked boxes; `w` "
-             "starts a pull, push, run or queue on them, and `D` here opens one tear-down after the other.",
+    WalkStep("marked-choices", "Act on all of them", ("m",),
+             "`m` offers what can be done for all marked boxes; `w` "
+             "starts a pull, push, run or queue on them, and `D` here opens one tear-down after "
+             "the other.",
              close=False),
-    WalkStep("pull-preview", "Pull, with its dry run", ("w", "p", "enter"), "`w` `p` writes the command, `enter` shows "
-             "its dry run. `enter` again would run it; `esc` closes.", until="enter again", box="runpod",
+    WalkStep("pull-preview", "Pull, with its dry run", ("w", "p", "enter"),
+             "`w` `p` writes the command, `enter` shows "
+             "its dry run. `enter` again would run it; `esc` closes.", until="enter again",
+             box="runpod",
              all_sizes=True),
-    WalkStep("editor", "Open it in an editor", ("E",), "`E` prints what VS Code, Cursor and JetBrains need.",
+    WalkStep("editor", "Open it in an editor", ("E",),
+             "`E` prints what VS Code, Cursor and JetBrains need.",
              until="JetBrains", box="runpod"),
-    WalkStep("forward", "Forward a port", ("f",), "`f` asks for a port: `6006` for TensorBoard. `s` opens a shell, `S` "
+    WalkStep("forward", "Forward a port", ("f",),
+             "`f` asks for a port: `6006` for TensorBoard. `s` opens a shell, `S` "
              "one in the directory of the run.", box="runpod"),
-    WalkStep("log", "The line in the log", ("l", "e"), "`l` opens the log, `e` goes to the next error. `S` here opens "
+    WalkStep("log", "The line in the log", ("l", "e"),
+             "`l` opens the log, `e` goes to the next error. `S` here opens "
              "the file at this line in the box's pager; `q` comes back.", box="vast"),
-    WalkStep("what-changed", "What changed?", ("apostrophe",), "The second `'` compares now with the marked moment, "
-             "likeliest cause first.", box="vast", wait="inodes", until="what changed", all_sizes=True),
-    WalkStep("fix-trial", "Try the fix", ("exclamation_mark",), "`!` runs the steps that only look, and says what the "
-             "removal would free. You type its name to remove it.", box="vast", wait="inodes", until="type viz",
+    WalkStep("what-changed", "What changed?", ("apostrophe",),
+             "The second `'` compares now with the marked moment, "
+             "likeliest cause first.", box="vast", wait="inodes", until="what changed",
              all_sizes=True),
-    WalkStep("fix-done", "Remove the files", ("type:viz", "enter"), "The files are gone, the run saves and "
+    WalkStep("fix-trial", "Try the fix", ("exclamation_mark",),
+             "`!` runs the steps that only look, and says what the "
+             "removal would free. You type its name to remove it.", box="vast", wait="inodes",
+             until="type viz",
+             all_sizes=True),
+    WalkStep("fix-done", "Remove the files", ("type:viz", "enter"),
+             "The files are gone, the run saves and "
              "continues.", until="removed", close=False),
-    WalkStep("difference", "Where do two runs part?", ("c", "j", "R", "j", "d"), "In the curves, `R` pins a run; `d` "
-             "goes to the first step where it and the selected one differ.", box="autodl", wait="queue",
+    WalkStep("difference", "Where do two runs part?", ("c", "j", "R", "j", "d"),
+             "In the curves, `R` pins a run; `d` "
+             "goes to the first step where it and the selected one differ.", box="autodl",
+             wait="queue",
              all_sizes=True),
-    WalkStep("night", "The night ahead", ("N",), "`N` forecasts what each box does until noon, what that costs, and "
+    WalkStep("night", "The night ahead", ("N",),
+             "`N` forecasts what each box does until noon, what that costs, and "
              "what is worth doing before sleep.", wait="runpod-demo", all_sizes=True),
-    WalkStep("night-do", "Do one of them", ("2", "enter"), "`2` opens the second proposed command; `enter` shows its "
+    WalkStep("night-do", "Do one of them", ("2", "enter"),
+             "`2` opens the second proposed command; `enter` shows its "
              "dry run.", until="enter again|exit status", close=False),
-    WalkStep("teardown", "Stop paying", ("D",), "`D` says what stopping saves, loses and needs; the last line has "
+    WalkStep("teardown", "Stop paying", ("D",),
+             "`D` says what stopping saves, loses and needs; the last line has "
              "the keys.", box="runpod", wait="runpod-demo", until="type exactly", all_sizes=True),
-    WalkStep("receipt", "The receipt", ("type:runpod-demo", "enter", "enter"), "The box is parked, and this is what "
-             "remains of it: what was saved where, what it cost, what still bills.", until="still bills",
+    WalkStep("receipt", "The receipt", ("type:runpod-demo", "enter", "enter"),
+             "The box is parked, and this is what "
+             "remains of it: what was saved where, what it cost, what still bills.",
+             until="still bills",
              all_sizes=True, close=False),
 )  # fmt: skip
 

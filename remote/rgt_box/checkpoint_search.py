@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 STEP_KEYS = (
-    "global_step", "step", "iter_num", "iteration", "iter", "num_updates", "current_step", "global_steps", "steps",
+    "global_step", "step", "iter_num", "iteration", "iter", "num_updates", "current_step",
+    "global_steps", "steps",
     "ss_steps", "train_step", "training_step", "num_timesteps", "cur_nimg",
 )  # fmt: skip
 """Top-level keys under which trainers save the step."""
@@ -39,10 +40,12 @@ MOST_PICKLE = 1 << 20
 MOST_TEXT = 1 << 20
 _ENDS_ZIP = b"PK\x05\x06"
 _OF_WEIGHTS = re.compile(
-    r"(?:^|[._/])(?:weight|bias|kernel|gamma|lora_[abAB]|lora_down|lora_up|embedding)s?$|state_dict|_module\.|\.weight\b"
+    r"(?:^|[._/])(?:weight|bias|kernel|gamma|lora_[abAB]|lora_down|lora_up|embedding)s?$|state_dict"
+    r"|_module\.|\.weight\b"
 )
 _WEIGHTS_IN_PICKLE = re.compile(
-    rb"(?:[._/](?:weight|bias|kernel|lora_[abAB])|(?:model|net|module|ema|generator|network)?_?state_dict|_rebuild_parameter)"
+    rb"(?:[._/](?:weight|bias|kernel|lora_[abAB])|(?:model|net|module|ema|generator"
+    rb"|network)?_?state_dict|_rebuild_parameter)"
 )
 
 

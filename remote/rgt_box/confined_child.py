@@ -40,7 +40,10 @@ LONGEST = 64 << 20
 KEPT = 64
 """Number of answers kept for callers that return for them."""
 
-CODE = "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; serve(*sys.argv[2:])"
+CODE = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; from rgt_box.confined_child import serve; "
+    "serve(*sys.argv[2:])"
+)
 
 
 class AnswerPending(Exception):
@@ -75,8 +78,8 @@ class ConfinedChild:
         """Return the answer to a request.
 
         Raises:
-            AnswerPending: It takes longer, or the child is busy with another one; send the same request
-                again.
+            AnswerPending: It takes longer, or the child is busy with another one; send the same
+                request again.
             ChildDied: The child died on it.
             OSError: No child can be started.
         """

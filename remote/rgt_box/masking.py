@@ -17,9 +17,12 @@ HIDDEN = "***"
 LONGEST_NAME = 100
 PLAIN_KEYS = frozenset(
     (
-        "audio", "batch", "cache", "caption", "chosen", "column", "data", "dataset", "feature", "foreign", "group",
-        "image", "input", "label", "lookup", "map", "messages", "metric", "monitor", "output", "partition", "primary",
-        "prompt", "public", "rejected", "response", "reward", "sort", "step", "target", "text", "video",
+        "audio", "batch", "cache", "caption", "chosen", "column", "data", "dataset", "feature",
+        "foreign", "group",
+        "image", "input", "label", "lookup", "map", "messages", "metric", "monitor", "output",
+        "partition", "primary",
+        "prompt", "public", "rejected", "response", "reward", "sort", "step", "target", "text",
+        "video",
     )
 )  # fmt: skip
 """``--image-key jpg`` names a column of the data: after these words, ``key`` does not mean a
@@ -27,7 +30,8 @@ secret.
 """
 
 _WORD = (
-    r"((?:api|access|auth|hf|hub|wandb|refresh|session|bot|deploy)[-_]?(?:key|token)|secret|token|passw(?:or)?d|pass"
+    r"((?:api|access|auth|hf|hub|wandb|refresh|session|bot|deploy)[-_]?(?:key|token)|secret|token"
+    r"|passw(?:or)?d|pass"
     r"|passphrase|passcode|pwd|credentials?|auth|authorization|cookies?|signature|sig|dsn|key)"
     r"(?:[-_](?:id|key|access[-_]?key|token|secret))?"
 )
@@ -40,9 +44,12 @@ _HEADER = re.compile(r"((?:authorization|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[
 _BEARER = re.compile(r"\b(bearer|basic)\s+\S+", re.I)
 _LOGIN = re.compile(r"\b(wandb\s+login(?:\s+--?\w+)*\s+)[^\s\-]\S*")
 _SHAPES = re.compile(
-    r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-|nvapi-|r8_|dckr_pat_|npm_"
-    r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\.|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
+    r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-"
+    r"|nvapi-|r8_|dckr_pat_|npm_"
+    r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\."
+    r"|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}"
+    r"|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
     r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
 """Prefixes by which the vendors' own scanners recognise their keys."""

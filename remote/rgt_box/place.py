@@ -140,8 +140,8 @@ def boot_id() -> str:
     """Return an ID of this boot: the kernel's boot id joined with the start time of pid 1.
 
     A container that is restarted on a running kernel keeps the kernel's id but gets a new pid 1.
-    Two containers that start in the same tick (a hundredth of a second) have the same ID; `boot_and_namespace`
-    distinguishes them. ``RGT_BOOT_ID`` overrides it to simulate a reboot.
+    Two containers that start in the same tick (a hundredth of a second) have the same ID;
+    `boot_and_namespace` distinguishes them. ``RGT_BOOT_ID`` overrides it to simulate a reboot.
     """
     forced = os.environ.get("RGT_BOOT_ID")
     if forced:

@@ -77,7 +77,10 @@ def why_unsuitable(folder: str, durable: list[str]) -> str:
     mount, kind = disks.find_mount(path, table)
     # A list of known local file systems: an unknown one may be a network's.
     if kind not in disks.LOCAL:
-        return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other machines may read"
+        return (
+            f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other "
+            "machines may read"
+        )
     for above in durable:
         real = disks.resolve_links(os.path.abspath(os.path.expanduser(above)), table)
         if files.is_below(path, real):

@@ -47,8 +47,9 @@ class BatchEstimate:
             return f"not even a batch of 1 fits into {size_text(self.budget_bytes)}"
         share = 100 * self.headroom_bytes / self.budget_bytes
         text = (
-            f"a batch of {self.batch} fits: {size_text(self.peak_bytes)} of {size_text(self.budget_bytes)}, "
-            f"headroom {size_text(self.headroom_bytes)} ({share:.0f}%)"
+            f"a batch of {self.batch} fits: {size_text(self.peak_bytes)} of "
+            f"{size_text(self.budget_bytes)}, headroom {size_text(self.headroom_bytes)} "
+            f"({share:.0f}%)"
         )
         failed = [batch for batch, _ in self.tried if batch > self.batch]
         if failed:
@@ -95,7 +96,8 @@ def estimate_batch(
     if limit is None:
         if device.type != "cuda":
             raise UsageError(
-                f"on {device.type} the budget is missing: 8 GB are --estimate-batch 8GB or budget=8_000_000_000"
+                f"on {device.type} the budget is missing: 8 GB are --estimate-batch 8GB or "
+                "budget=8_000_000_000"
             )
         free, _ = torch.cuda.mem_get_info(device)
         # What torch's cache holds is not free to others, but to this process.

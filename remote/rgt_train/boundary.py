@@ -331,9 +331,12 @@ class StepBoundary:
 
 
 _REMEDIES = {
-    "optimizer": "optimizer.step() comes after run.step: every checkpoint lacks the last update; call run.step last",
-    "random": "random numbers are drawn between run.step and the next batch (by a validation without `with "
-    "run.evaluating():`?), and a resume does not draw them",
+    "optimizer": (
+        "optimizer.step() comes after run.step: every checkpoint lacks the last update; "
+        "call run.step last"
+    ),
+    "random": "random numbers are drawn between run.step and the next batch (by a validation "
+    "without `with run.evaluating():`?), and a resume does not draw them",
 }
 
 
@@ -402,13 +405,14 @@ class StepGap:
         changed = [name for name in now if before and before.get(name, now[name]) != now[name]]
         if changed and self._resumed:
             raise UsageError(
-                f"{changed[0]} was changed after Run(…) had restored it, so this would not continue from the "
-                "checkpoint: load weights and make optimizers before the Run"
+                f"{changed[0]} was changed after Run(…) had restored it, so this would not "
+                "continue from the checkpoint: load weights and make optimizers before the Run"
             )
         if changed:
             self._report(
                 changed[0],
-                "was changed after Run(…): a relaunch would do so to the restored weights; do it before",
+                "was changed after Run(…): a relaunch would do so to the restored weights; do it "
+                "before",
             )
 
     def stepped(self, *, saving: bool) -> None:
@@ -435,7 +439,10 @@ class StepGap:
         self._armed = False
         if self._untouched and self._touched():
             self._report("optimizer", _REMEDIES["optimizer"])
-        late = "changes between run.step and the next batch, and a resume leaves that out: put it before run.step"
+        late = (
+            "changes between run.step and the next batch, and a resume leaves that out: put it "
+            "before run.step"
+        )
         if self._settings != self._rates():
             self._report("a scheduler or learning rate", late)
         now = torch.default_generator.get_state()

@@ -162,7 +162,8 @@ class SaveCadence:
             steps,
             f"every {_steps_text(steps)} = {seconds:.0f} s{bound}: a save costs "
             f"{1000 * cost:.0f} ms and is on disk after "
-            f"{1000 * write:.0f} ms, a failure is expected every {mtbf / 3600:.1f} h ({self._failures.source})",
+            f"{1000 * write:.0f} ms, a failure is expected every {mtbf / 3600:.1f} h "
+            f"({self._failures.source})",
         )
 
 
@@ -288,7 +289,8 @@ def plain_number(name: str, value: Number) -> float:
         return value
     if getattr(value, "numel", lambda: 1)() != 1:
         raise UsageError(
-            f"{name} is a tensor of the shape {tuple(value.shape)}: give one number, such as its mean"
+            f"{name} is a tensor of the shape {tuple(value.shape)}: give one number, such as its "
+            "mean"
         )
     try:
         return float(value.item() if hasattr(value, "item") else value)
@@ -497,8 +499,10 @@ def fill_result_name(template: str, *, model: str, step: int, run: str) -> str:
 
 
 _LEAST = {
-    "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0, "log_every": 0, "pace_s": 0,
-    "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0, "desync_every": 0,
+    "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0,
+    "log_every": 0, "pace_s": 0,
+    "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0,
+    "desync_every": 0,
     "prove": 0, "dynamics_every": 0,
 }  # fmt: skip
 """Minimum values of the options that are numbers."""

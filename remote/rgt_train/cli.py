@@ -20,10 +20,14 @@ _FLAGS = {
     "log_every": "steps between log lines",
     "save_every": "steps between checkpoints; 0 (default) chooses from the measured cost of a save",
     "steps_per_epoch": "optimizer steps of an epoch; 0 takes all samples",
-    "max_unsaved": "steps that may be unsaved while the disk refuses; 0 (default) is two save intervals",
+    "max_unsaved": (
+        "steps that may be unsaved while the disk refuses; 0 (default) is two save intervals"
+    ),
     "hold_limit": "seconds to wait for the disk before exit code 74",
     "device": "auto, cpu, cuda or cuda:N",
-    "parallel": "how the ranks of a torchrun launch share the model: none, ddp, fsdp, shard_grad_op or hsdp",
+    "parallel": (
+        "how the ranks of a torchrun launch share the model: none, ddp, fsdp, shard_grad_op or hsdp"
+    ),
     "threads": "CPU threads of torch",
 }
 
@@ -32,10 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of ``python -m rgt_train``."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train",
-        description="Trains, survives being killed at any moment, resumes when launched again the same way.",
+        description="Trains, survives being killed at any moment, resumes when launched again the "
+        "same way.",
         epilog="`python -m rgt_train export OUT --to F.safetensors` writes the weights of a run; "
         "`python -m rgt_train mirror list|upload|download|load` handles a second copy by hand. "
-        "Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
+        "Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not "
+        "started.",
         allow_abbrev=False,
     )
     result.add_argument(
@@ -43,8 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them; "
-        "the variable DEV_MODE=true adds dev as the last one",
+        help=f"YAML or JSON file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; "
+        "options beat them; the variable DEV_MODE=true adds dev as the last one",
     )
     result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
     result.add_argument(
@@ -56,15 +62,16 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="?",
         const=100,
         type=int,
-        help="train N steps (100) on the first batch alone, write nothing, and exit with 1 unless the loss falls",
+        help="train N steps (100) on the first batch alone, write nothing, and exit with 1 unless "
+        "the loss falls",
     )
     result.add_argument(
         "--estimate-batch",
         metavar="BYTES",
         nargs="?",
         const="",
-        help="find the largest batch that fits by trial, and exit; BYTES such as 8GB (needed on a CPU), "
-        "otherwise the free memory of the GPU",
+        help="find the largest batch that fits by trial, and exit; BYTES such as 8GB (needed on a "
+        "CPU), otherwise the free memory of the GPU",
     )
     result.add_argument(
         "--set",

@@ -84,20 +84,25 @@ def _in_section(name: str, *fields: Field) -> tuple[Field, ...]:
 COMMON: tuple[Field, ...] = (
     *_in_section(
         "run",
-        Field("task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"),
+        Field("task", "str", "char_lm",
+              "what to train: char_lm, image_classifier, diffusion, or module:Class"),
         Field("epochs", "int", 4, "epochs in all", 1),
         Field("steps_per_epoch", "int", 200, "optimizer steps of an epoch; 0 takes all samples"),
         Field("data_limit", "int", 0, "training samples that are used, the first ones; 0 uses all"),
         Field("seed", "int", 0, "seed of the data, their order, the weights and the dropout"),
         Field("device", "str", "auto", "auto, cpu, cuda or cuda:N"),
         Field("parallel", "str", "none",
-              "how the ranks of a torchrun launch share the model: ddp, fsdp, shard_grad_op, hsdp; none is one process",
+              "how the ranks of a torchrun launch share the model: ddp, fsdp, shard_grad_op, hsdp; "
+              "none is one process",
               choices=("none", "ddp", "fsdp", "shard_grad_op", "hsdp")),
         Field("precision", "str", "fp32",
-              "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have 32 in any case",
+              "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have "
+              "32 in any case",
               choices=("fp32", "bf16", "fp16")),
-        Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits", 1),
-        Field("pace_ms", "float", 0.0, "least milliseconds of a step; for demos and tests: leaves the CPU to others"),
+        Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits",
+              1),
+        Field("pace_ms", "float", 0.0,
+              "least milliseconds of a step; for demos and tests: leaves the CPU to others"),
     ),
     *_in_section(
         "optimizer",
@@ -112,25 +117,35 @@ COMMON: tuple[Field, ...] = (
         "log",
         Field("log_every", "int", 1, "steps between log lines; 0 logs nothing"),
         Field("dynamics_every", "int", 0,
-              "steps between measurements of update_ratio (update by weight) and dead_units (of ReLU); 0 for none"),
-        Field("loggers", "names", "", "further logs besides metrics.jsonl: tensorboard, wandb, trackio, mlflow"),
-        Field("project", "str", "rgt", "the project's name at W&B or trackio, the experiment's at MLflow"),
-        Field("tracker_group", "str", "", "group of runs at W&B, trackio or MLflow; empty for none"),
+              "steps between measurements of update_ratio (update by weight) and dead_units (of "
+              "ReLU); 0 for none"),
+        Field("loggers", "names", "",
+              "further logs besides metrics.jsonl: tensorboard, wandb, trackio, mlflow"),
+        Field("project", "str", "rgt",
+              "the project's name at W&B or trackio, the experiment's at MLflow"),
+        Field("tracker_group", "str", "",
+              "group of runs at W&B, trackio or MLflow; empty for none"),
         Field("tags", "names", "", "labels of the run at W&B, trackio or MLflow"),
         Field("result_name", "str", "",
-              "further name of result.json, such as result_{time}_{model}.json; also {step}, {run}; empty for none"),
+              "further name of result.json, such as result_{time}_{model}.json; also {step}, "
+              "{run}; empty for none"),
     ),
     *_in_section(
         "save",
-        Field("save_every", "int", 0, "steps between checkpoints; 0 chooses them from the measured cost of a save"),
+        Field("save_every", "int", 0,
+              "steps between checkpoints; 0 chooses them from the measured cost of a save"),
         Field("keep", "int", 2, "step checkpoints that stay (best is kept as well)", 1),
-        Field("keep_hours", "float", 0.0, "one more stays for each stretch of so many hours; 0 for none"),
-        Field("mirror", "str", "", "second copy of the checkpoints: an absolute path or a URL; empty for none"),
+        Field("keep_hours", "float", 0.0,
+              "one more stays for each stretch of so many hours; 0 for none"),
+        Field("mirror", "str", "",
+              "second copy of the checkpoints: an absolute path or a URL; empty for none"),
         Field("platform", "str", "auto",
               "kind of machine, for how often it is expected to fail",
               choices=("auto", "spot", "session", "batch", "rented", "owned")),
-        Field("max_unsaved", "int", 0, "steps that may be unsaved while the disk refuses; 0 is two save intervals"),
-        Field("prove", "int", 0, "steps that a second process repeats from a checkpoint, to prove a resume; 0: none"),
+        Field("max_unsaved", "int", 0,
+              "steps that may be unsaved while the disk refuses; 0 is two save intervals"),
+        Field("prove", "int", 0,
+              "steps that a second process repeats from a checkpoint, to prove a resume; 0: none"),
         Field("hold_limit", "float", 1800.0, "seconds to wait for the disk before exit code 74"),
     ),
     *_in_section(
@@ -139,11 +154,15 @@ COMMON: tuple[Field, ...] = (
         Field("spike", "str", "warn",
               "what a loss spike leads to: ignore, warn, skip or rollback",
               choices=("ignore", "warn", "skip", "rollback")),
-        Field("spike_factor", "float", 10.0, "spreads above the running median from which on a loss is a spike", 1),
-        Field("spike_window", "int", 1, "steps that a rollback leaves out, the spike being the last", 1),
-        Field("stall_factor", "float", 20.0, "times the median step that a step may take; 0 does not watch"),
+        Field("spike_factor", "float", 10.0,
+              "spreads above the running median from which on a loss is a spike", 1),
+        Field("spike_window", "int", 1,
+              "steps that a rollback leaves out, the spike being the last", 1),
+        Field("stall_factor", "float", 20.0,
+              "times the median step that a step may take; 0 does not watch"),
         Field("stall_floor", "float", 300.0, "seconds below which no step counts as stalled"),
-        Field("stall_exit", "int", 0, "exit code of a stalled run, such as 75 to be launched again; 0 waits"),
+        Field("stall_exit", "int", 0,
+              "exit code of a stalled run, such as 75 to be launched again; 0 waits"),
     ),
 )
 
@@ -156,9 +175,11 @@ TASKS: dict[str, tuple[Field, ...]] = {
         Field("dropout", "float", 0.1, "dropout probability"),
         Field("corpus", "int", 250_000, "characters of training text, made at run time", 1000),
         Field("layout", "str", "pack",
-              "pack fills each row and cuts the document at its end, pad gives each document a row of its own",
+              "pack fills each row and cuts the document at its end, pad gives each document a row "
+              "of its own",
               choices=("pack", "pad")),
-        Field("z_loss", "float", 1e-4, "weight of the squared log of the softmax's normaliser; 0 leaves it out"),
+        Field("z_loss", "float", 1e-4,
+              "weight of the squared log of the softmax's normaliser; 0 leaves it out"),
     ),
     "image_classifier": (
         Field("width", "int", 16, "channels of the first convolution, a multiple of 4", 4),
@@ -166,12 +187,13 @@ TASKS: dict[str, tuple[Field, ...]] = {
         Field("noise", "float", 0.3, "standard deviation of the noise on the images"),
         Field("dropout", "float", 0.1, "dropout probability"),
         Field("images", "int", 8192, "training images, made at run time", 100),
-        Field("label_smoothing", "float", 0.0, "share of the target that is spread over all classes, in training only"),
+        Field("label_smoothing", "float", 0.0,
+              "share of the target that is spread over all classes, in training only"),
         Field("imbalance", "float", 0.0, "how much rarer each further class is, 0 to below 1"),
         Field("balance", "bool", True, "weigh rare classes up in the loss"),
         Field("norm", "str", "auto",
-              "batch, sync (over all ranks), group (for fewer than 8 images a rank), or auto: batch from 8 images a "
-              "batch of all ranks on",
+              "batch, sync (over all ranks), group (for fewer than 8 images a rank), or auto: "
+              "batch from 8 images a batch of all ranks on",
               choices=("auto", "batch", "sync", "group")),
     ),
     "diffusion": (
@@ -180,13 +202,18 @@ TASKS: dict[str, tuple[Field, ...]] = {
         Field("modes", "int", 6, "classes: clusters of points on a ring", 2),
         Field("points", "int", 65_536, "training points, made at run time", 100),
         Field("timesteps", "int", 100, "noise levels of training", 2),
-        Field("schedule", "str", "cosine", "how noise grows over them", choices=("cosine", "linear")),
+        Field("schedule", "str", "cosine", "how noise grows over them",
+              choices=("cosine", "linear")),
         Field("prediction", "str", "v", "what the network predicts", choices=("v", "eps", "x0")),
-        Field("snr_gamma", "float", 5.0, "limit of the Min-SNR loss weights; 0 weighs all noise levels alike"),
-        Field("drop_condition", "float", 0.1, "share of the samples whose class is hidden, for guidance"),
-        Field("guidance", "float", 1.5, "strength of the class in sampling; 1 is the plain conditional model"),
+        Field("snr_gamma", "float", 5.0,
+              "limit of the Min-SNR loss weights; 0 weighs all noise levels alike"),
+        Field("drop_condition", "float", 0.1,
+              "share of the samples whose class is hidden, for guidance"),
+        Field("guidance", "float", 1.5,
+              "strength of the class in sampling; 1 is the plain conditional model"),
         Field("sample_steps", "int", 25, "steps of the sampler", 1),
-        Field("ema", "float", 0.995, "decay of the averaged weights that are validated and sampled; 0 uses the raw"),
+        Field("ema", "float", 0.995,
+              "decay of the averaged weights that are validated and sampled; 0 uses the raw"),
     ),
 }
 
@@ -556,7 +583,8 @@ def _find_field(name: str, scalar: WrittenScalar, fields: Mapping[str, Field], t
     sections = {field.section for field in fields.values()}
     if scalar.section and scalar.section not in sections:
         raise UsageError(
-            f"{scalar.where}: unknown section {scalar.section!r}{_suggestion_text(scalar.section, sections)}"
+            f"{scalar.where}: unknown section "
+            f"{scalar.section!r}{_suggestion_text(scalar.section, sections)}"
         )
     if name not in fields:
         raise UsageError(
@@ -565,7 +593,8 @@ def _find_field(name: str, scalar: WrittenScalar, fields: Mapping[str, Field], t
     field = fields[name]
     if scalar.section and scalar.section != field.section:
         raise UsageError(
-            f"{scalar.where}: {name} belongs to the section {field.section!r}, not {scalar.section!r}"
+            f"{scalar.where}: {name} belongs to the section {field.section!r}, not "
+            f"{scalar.section!r}"
         )
     return field
 

@@ -61,8 +61,8 @@ class RunEnding:
         """Save the last state and write the result; wait for the disk if necessary. For the writer.
 
         Raises:
-            TrainingStop: A signal asked for the end meanwhile (75), or neither disk nor mirror accepted it
-                (74).
+            TrainingStop: A signal asked for the end meanwhile (75), or neither disk nor mirror
+                accepted it (74).
         """
         p = self.progress
         if not self.over:
@@ -70,8 +70,8 @@ class RunEnding:
                 self.files.saver.save(p.step)
             self._note_end("left early")
             self.files.report.print_line(
-                f"left early at step {p.step} of {self.files.data.total}: the same command trains on. Where this is "
-                "meant as the end, call run.finish() before leaving the loop"
+                f"left early at step {p.step} of {self.files.data.total}: the same command trains "
+                "on. Where this is meant as the end, call run.finish() before leaving the loop"
             )
             return
         result: dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
@@ -148,7 +148,8 @@ class RunEnding:
             self.save_and_leave(stop)
             return stop
         self.files.report.print_line(
-            f"{told}; step {p.step + 1} was not over: a relaunch resumes from the last good checkpoint"
+            f"{told}; step {p.step + 1} was not over: a relaunch resumes from the last good "
+            "checkpoint"
         )
         self.files.report.append_event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
@@ -179,7 +180,8 @@ class RunEnding:
             pass  # already reported
         elif not self._saved(p):
             self.files.report.print_line(
-                f"step {p.step} could not be saved; a relaunch resumes from the last good checkpoint"
+                f"step {p.step} could not be saved; a relaunch resumes from the last good "
+                "checkpoint"
             )
         self._wait_for_mirror(MIRROR_GRACE_S, self._sleep_alive)
 
@@ -199,7 +201,8 @@ class RunEnding:
             spoilt = self.spoilt()
         if spoilt:
             self.files.report.print_line(
-                f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"
+                f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint "
+                "on"
             )
         return bool(spoilt)
 

@@ -90,8 +90,9 @@ def explain_error(error: BaseException) -> BaseException | None:
         return error
     if isinstance(error, ValueError) and "batch_sampler option is mutually exclusive" in str(error):
         return UsageError(
-            "DataLoader(data, batch_sampler=run.batches()) takes no batch_size, shuffle, sampler or drop_last: give "
-            "batch_size to the Run, which shuffles; steps_per_epoch=len(data) // batch_size drops a smaller last batch"
+            "DataLoader(data, batch_sampler=run.batches()) takes no batch_size, shuffle, sampler "
+            "or drop_last: give batch_size to the Run, which shuffles; steps_per_epoch=len(data) "
+            "// batch_size drops a smaller last batch"
         )
     return None
 

@@ -18,8 +18,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train export",
-        description="Writes the weights of the newest checkpoint of a run, every byte verified, as a safetensors file.",
-        epilog="Exit codes: 0 written, 1 there is no good checkpoint or it cannot be written, 2 not understood.",
+        description="Writes the weights of the newest checkpoint of a run, every byte verified, as "
+        "a safetensors file.",
+        epilog="Exit codes: 0 written, 1 there is no good checkpoint or it cannot be written, 2 "
+        "not understood.",
         allow_abbrev=False,
     )
     result.add_argument("out", metavar="OUT", help="the run directory")
@@ -97,8 +99,8 @@ def export_weights(out: str, to: str, *, best: bool = False, raw: bool = False) 
     if others:
         left = f"; left out, being no tensors: {', '.join(others)}"
     return (
-        f"exported {count} tensor{'' if count == 1 else 's'} ({size:,} bytes, {kind}) of step {step} to {to}: "
-        f"the {which} checkpoint {path}; {state}{left}"
+        f"exported {count} tensor{'' if count == 1 else 's'} ({size:,} bytes, {kind}) of step "
+        f"{step} to {to}: the {which} checkpoint {path}; {state}{left}"
     )
 
 

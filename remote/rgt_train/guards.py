@@ -148,7 +148,8 @@ class StepGuard:
         """Return whether the step may be applied; otherwise count it as skipped.
 
         Raises:
-            TrainingStop: Too many steps in a row were not finite, or too many rollbacks (exit code 1).
+            TrainingStop: Too many steps in a row were not finite, or too many rollbacks (exit code
+                1).
             RollbackStop: The run goes back to before a spike (exit code 75).
         """
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
@@ -180,8 +181,8 @@ class StepGuard:
         )
         if p.bad_row >= self._rules.max_bad_steps:
             self._report.print_line(
-                f"stopping: {p.bad_row} steps in a row were not finite, the last is step {step} ({where})"
-                + (f"; {found}" if found else "")
+                f"stopping: {p.bad_row} steps in a row were not finite, the last is step {step} "
+                f"({where})" + (f"; {found}" if found else "")
             )
             raise exits.TrainingStop(exits.FAILED, "nonfinite")
 
@@ -226,8 +227,8 @@ class StepGuard:
         rules = self._rules
         if len(p.left_out) >= rules.max_rollbacks:
             self._report.print_line(
-                f"stopping: step {step}: {found} ({where}), after {len(p.left_out)} rollbacks; look at the data there, "
-                "lower the learning rate, or set spike to skip"
+                f"stopping: step {step}: {found} ({where}), after {len(p.left_out)} rollbacks; "
+                "look at the data there, lower the learning rate, or set spike to skip"
             )
             raise exits.TrainingStop(exits.FAILED, "spike")
         first = max(1, step - rules.spike_window + 1)
@@ -287,8 +288,9 @@ def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> s
     if len(bad) == len(grads):
         name, parameter = bad[-1]
         return (
-            f"all {len(grads)} gradients are not finite (from the loss on, or clipped before this was asked), "
-            f"the last is {name}{_group_text(parameter, optimizer)} ({_nonfinite_text(parameter.grad)})"
+            f"all {len(grads)} gradients are not finite (from the loss on, or clipped before this "
+            f"was asked), the last is {name}{_group_text(parameter, optimizer)} "
+            f"({_nonfinite_text(parameter.grad)})"
         )
     name, parameter = bad[-1]
     return (
@@ -504,7 +506,8 @@ def read_left_out(out: StrPath) -> RollbackDecision:
         return RollbackDecision()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise exits.UsageError(
-            f"{path} cannot be read ({error}): it lists the steps that are left out; restore or remove it"
+            f"{path} cannot be read ({error}): it lists the steps that are left out; restore or "
+            "remove it"
         ) from error
 
 

@@ -330,8 +330,8 @@ def _train_attempt(config: Config, out: str, stop: StopRequest | None) -> int:
         setup.tell(note)
     setup.tell(
         f"{config.str('task')} on {setup.device}: torch {torch.__version__}, "
-        f"python {sys.version.split()[0]}, {weights:,} parameters, {total} steps in {config.int('epochs')} epochs, "
-        f"seed {config.int('seed')}, {config.int('threads')} threads"
+        f"python {sys.version.split()[0]}, {weights:,} parameters, {total} steps in "
+        f"{config.int('epochs')} epochs, seed {config.int('seed')}, {config.int('threads')} threads"
         + (f", {ranks.world} ranks ({config.str('parallel')})" if ranks is not None else "")
     )
     try:
@@ -486,7 +486,8 @@ def run_smoke_test(config: Config, steps: int) -> int:
         if "not proved" in proof:
             return exits.FAILED
     print_line(
-        f"smoke: {steps} steps ok, loss {loss:.4f}, validation {judged / count:.4f}; nothing was written"
+        f"smoke: {steps} steps ok, loss {loss:.4f}, validation {judged / count:.4f}; nothing was "
+        "written"
     )
     return exits.DONE
 

@@ -24,8 +24,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     result = argparse.ArgumentParser(
         prog="python -m rgt_train mirror",
-        description="What the option mirror does by itself, by hand. A mirror is an absolute path or an fsspec URL.",
-        epilog="Exit codes: 0 done, 1 there is nothing good or a place failed, 2 not understood or another run's.",
+        description="What the option mirror does by itself, by hand. A mirror is an absolute path "
+        "or an fsspec URL.",
+        epilog="Exit codes: 0 done, 1 there is nothing good or a place failed, 2 not understood or "
+        "another run's.",
         allow_abbrev=False,
     )
     verbs = result.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -198,8 +200,9 @@ def describe_newest(out: str) -> str:
             continue
         size = sum(int(facts["size"]) for facts in body["files"].values())
         return (
-            f"good: step {body['step']} in {path}  {size_text(size)}, every byte verified; the next launch resumes "
-            f"from it. Weights alone: python -m rgt_train export {out} --to model.safetensors"
+            f"good: step {body['step']} in {path}  {size_text(size)}, every byte verified; the "
+            f"next launch resumes from it. Weights alone: python -m rgt_train export {out} --to "
+            "model.safetensors"
         )
     raise CheckpointDamaged(f"{out} has no good checkpoint")
 

@@ -16,7 +16,8 @@ from rgt_train.exits import UsageError
 from rgt_train.tracking.report import print_line
 
 VARIABLE = "RGT_OVERFIT_ONE_BATCH"
-"""Environment variable with a number of steps: `callbacks.resume` then checks instead of training."""
+"""Environment variable with a number of steps: `callbacks.resume` then checks instead of training.
+"""
 
 
 class OverfitVerdict(NamedTuple):
@@ -145,8 +146,10 @@ def train_transformers(trainer: Any, steps: int, **arguments: Any) -> list[float
     else:
         trainer.train_dataset = list(itertools.islice(iter(data), size))
     changes = {
-        "max_steps": steps, "gradient_accumulation_steps": 1, "logging_strategy": "steps", "logging_steps": 1,
-        "eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False, "warmup_steps": 0,
+        "max_steps": steps, "gradient_accumulation_steps": 1, "logging_strategy": "steps",
+        "logging_steps": 1,
+        "eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False,
+        "warmup_steps": 0,
         "lr_scheduler_type": "constant",
     }  # fmt: skip
     for name, value in changes.items():

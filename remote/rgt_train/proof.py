@@ -7,8 +7,8 @@ would do: state that the run was not given starts again, and other losses or wei
 
 It proves those steps and no others: state that acts later (a schedule, patience) is not seen. It
 needs memory for a second copy, in main memory or on the GPU, and a script that may run twice
-at the same time up to its `Run`. One process is proved, not several ranks, nor a notebook, which has no
-command.
+at the same time up to its `Run`. One process is proved, not several ranks, nor a notebook, which
+has no command.
 """
 
 from __future__ import annotations
@@ -219,7 +219,10 @@ class StepProof:
                     f"step {step} has another loss, {answer['losses'].get(step)} for {loss}"
                 )
                 break
-        told = f"proved over {self._steps} steps: a relaunch from step {self._begin} makes the same weights"
+        told = (
+            f"proved over {self._steps} steps: a relaunch from step {self._begin} makes the "
+            "same weights"
+        )
         if difference:
             told = (
                 f"not proved: a relaunch from step {self._begin} makes other weights: {difference}"

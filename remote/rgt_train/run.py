@@ -171,14 +171,16 @@ class Run:
             print_line(limited)
         self._beat = self._ranks.beat
         self._data = DataPosition(
-            self.sampler, epochs, max_steps, self.progress, streamed, self._ranks.rank, self._ranks.world,
+            self.sampler, epochs, max_steps, self.progress, streamed, self._ranks.rank,
+            self._ranks.world,
             lambda: self._pending.restore_before_batch(over=self._data.is_over),
         )  # fmt: skip
         order = self.sampler.fixed_values()
         if not ordered:
             order["samples"] = 0  # they follow from the other sizes
         self._state = RunState.from_parts(
-            model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}, extra, streamed,
+            model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema},
+            extra, streamed,
             progress=self.progress, sampler=order, settings=self.options.settings,
             world=self._ranks.world, rank=self._ranks.rank, override=self.options.override,
             data=self._data.loading_facts,
@@ -241,7 +243,8 @@ class Run:
                     return
                 self._data.check_epoch_trained()
                 if self._data.is_cut:
-                    # With more steps, the epoch continues: what comes after its steps is done again.
+                    # With more steps, the epoch continues: what comes after its steps is done
+                    # again.
                     self._over = True
                     break
                 self.progress.next_epoch()
@@ -405,14 +408,16 @@ class Run:
             **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
 
         Raises:
-            TrainingStop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
+            TrainingStop: A signal asked for the end (exit code 75), or nothing can be saved any
+                more (74).
             UsageError: More steps than the epoch has, a loss that is not one number, or no
                 ``with run:`` around the loop.
         """
         if not self._inside:
             raise exits.ShownError.of(
                 exits.UsageError(
-                    "run.step is called outside `with run:`, which saves at the end: put the loop into it"
+                    "run.step is called outside `with run:`, which saves at the end: put the loop "
+                    "into it"
                 )
             )
         shown = plain_number("loss", loss)
@@ -550,7 +555,8 @@ class Run:
             best = "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._files.report.print_line(
-            f"epoch {p.epoch + 1} of {max(p.epoch + 1, self.epochs_total)}  {metric} {reached:.4f}{shown}  {best}"
+            f"epoch {p.epoch + 1} of {max(p.epoch + 1, self.epochs_total)}  {metric} "
+            f"{reached:.4f}{shown}  {best}"
         )
         return better
 
@@ -638,7 +644,8 @@ class Run:
         state = self._state
         optimizers = [state.others[name] for name in state.others if name in state.optimizers]
         self._boundary = StepBoundary(
-            state, self.sampler.window, lambda: self._data.is_over, optimizers, files.persister.before_change,
+            state, self.sampler.window, lambda: self._data.is_over, optimizers,
+            files.persister.before_change,
             files.report.print_line,
         )  # fmt: skip
         found: Mapping[str, list[str]] = {}
@@ -650,8 +657,10 @@ class Run:
                 content = files.restored.content
             proof = files.restored.proof
         self._search = StateSearch(
-            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch), files.report.print_line, found,
-            content, lambda: files.saver.is_due_after(p.step), lambda: self._boundary.loses_gradients,
+            state.models, state.others, state.optimizers, lambda: (p.step, p.epoch),
+            files.report.print_line, found,
+            content, lambda: files.saver.is_due_after(p.step),
+            lambda: self._boundary.loses_gradients,
         )  # fmt: skip
         steps = 0
         if self._ranks.world == 1:
@@ -714,7 +723,8 @@ class Run:
 
     def _build_ending(self) -> RunEnding:
         return RunEnding(
-            self._files, self.progress, self.total_steps, self._is_over(), self.options.hold_limit_s, self._stop,
+            self._files, self.progress, self.total_steps, self._is_over(),
+            self.options.hold_limit_s, self._stop,
             self._coordinator, self.restore_rng, self._boundary.why_spoilt, self._random_at_end,
             outdated=self._is_over() and self._boundary.is_save_outdated(),
         )  # fmt: skip

@@ -136,7 +136,8 @@ class RunFiles:
             )
             if self.restored.not_given:
                 print_line(
-                    f"not given: {self.restored.not_given}; the code after the loop does not get it back"
+                    f"not given: {self.restored.not_given}; the code after the loop does not get "
+                    "it back"
                 )
 
         try:
@@ -274,7 +275,8 @@ class RunFiles:
         self._begin_clock(cadence)
         self._note_launch()
         self.saver = CheckpointSaver(
-            self.persister, self._state, store, self._manifest_facts, self.report, cadence, self._stop,
+            self.persister, self._state, store, self._manifest_facts, self.report, cadence,
+            self._stop,
             LossLimits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
             outdated=loaded is not None and loaded.path == store.best, on_saved=self._note_saved,
             on_wait=self._coordinator.signal_alive,
@@ -287,7 +289,8 @@ class RunFiles:
         self.run_log.record_start(p.step, self._ranks.nodes, o.log_every)
         if not self._lock.exclusive:
             self.report.print_line(
-                f"warning: {self.out} is on a file system without locks; never start a second trainer here"
+                f"warning: {self.out} is on a file system without locks; never start a second "
+                "trainer here"
             )
         return {"attempt": self.run_log.attempt, "progress": p.state()}
 
@@ -338,7 +341,8 @@ class RunFiles:
         launch = SinkLaunch(self.out, step, settings, o.project, o.tracker_group, o.tags)
         self.report.add_sinks(open_sinks(o.loggers, launch, self.report.print_line))
         facts = run_log.launch_facts(
-            seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
+            seed=self._sampler.seed, batch=self._sampler.batch_size,
+            accumulate=self._sampler.accumulate,
             world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings,
             overrides=o.overrides,
         )  # fmt: skip
@@ -392,7 +396,8 @@ class RunFiles:
         return choose.persister(
             self._state.models, store, self._ranks, self._coordinator, self._state,
             DesyncChecks(self._ranks, self._options.desync_every, self.report.print_line),
-            lambda: AsyncSaver(store, [self._lock.fd], self._lock.note_helper, background=background),
+            lambda: AsyncSaver(store, [self._lock.fd], self._lock.note_helper,
+                               background=background),
             background=background,
         )  # fmt: skip
 

@@ -246,7 +246,10 @@ _ADVICE = {
     "count": "starts again from 0: run.enumerate(loader), run.step_now",
     "variable": "changed by the loop; extra={…}, run.step_now or run.draw_ahead",
     "iterator": "a relaunch begins it again: read it by Run(…, stream=loader) and run.stream()",
-    "content": "not that of the launch before: make it from the epoch and seeds alone, or keep it: extra={…}",
+    "content": (
+        "not that of the launch before: make it from the epoch and seeds alone, or keep "
+        "it: extra={…}"
+    ),
 }
 """Kind of state → how to give it."""
 
@@ -313,9 +316,9 @@ class StateSearch:
     def after_step(self) -> None:
         """Examine the loop at the end of each of the first steps.
 
-        The second one walks through all objects of the process, so that a relaunch reaches its first
-        step sooner. If the second one is saved, the first one walks: a checkpoint needs something to
-        compare with.
+        The second one walks through all objects of the process, so that a relaunch reaches its
+        first step sooner. If the second one is saved, the first one walks: a checkpoint needs
+        something to compare with.
         """
         self._steps += 1
         parts: list[Callable[[], None]] = []

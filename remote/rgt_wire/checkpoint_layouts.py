@@ -39,8 +39,10 @@ else:
 NOTHING = FileContent()
 MARKS = frozenset(
     (
-        ".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb", "rllib_checkpoint.json",
-        "adapter_config.json", "trainer_state.json", "model.safetensors.index.json", "pytorch_model.bin.index.json",
+        ".metadata", "_METADATA", "_CHECKPOINT_METADATA", "orbax.checkpoint", "saved_model.pb",
+        "rllib_checkpoint.json",
+        "adapter_config.json", "trainer_state.json", "model.safetensors.index.json",
+        "pytorch_model.bin.index.json",
         "random_states_0.pkl", "metadata.json",
     )
 )  # fmt: skip
@@ -59,11 +61,13 @@ ALONE = frozenset(
 TELLS = ("trainer_state.json", "training_step.json", "train_state.json", "manifest.json")
 """Files in a checkpoint's directory that may contain the step."""
 _HF = re.compile(
-    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
+    r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model|tf_model"
+    r"|flax_model)(?:-\d+-of-\d+)?(?:\.fp16|\.bf16)?"
     r"\.(?:safetensors|bin|h5|msgpack)"
 )
 _ABOUT = (
-    ".txt", ".log", ".json", ".jsonl", ".csv", ".yaml", ".yml", ".toml", ".md", ".py", ".png", ".jpg", ".jpeg",
+    ".txt", ".log", ".json", ".jsonl", ".csv", ".yaml", ".yml", ".toml", ".md", ".py", ".png",
+    ".jpg", ".jpeg",
     ".gif", ".svg", ".pdf", ".html", ".wav", ".mp4", ".ply",
 )  # fmt: skip
 SET_ASIDE = (".old-", ".damaged-", ".rgt-")

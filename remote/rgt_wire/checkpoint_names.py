@@ -63,7 +63,8 @@ else:
 
 
 WEIGHTS = (
-    ".weights.h5", ".pth.tar", ".pt.tar", ".ckpt.tar", ".safetensors", ".ckpt", ".pth", ".pt", ".th", ".keras",
+    ".weights.h5", ".pth.tar", ".pt.tar", ".ckpt.tar", ".safetensors", ".ckpt", ".pth", ".pt",
+    ".th", ".keras",
     ".distcp", ".pdparams", ".nemo", ".t7", ".msgpack", ".weights", ".caffemodel",
 )  # fmt: skip
 """Endings that only weights files have, or arrays that a script saved the same way."""
@@ -122,19 +123,19 @@ COMPANIONS = frozenset(
 """Words for what a trainer saves next to the weights to resume."""
 DATA = frozenset(
     (
-        "data dataset datasets token tokens tokenizer tok vocab spm corpus feature features feats embedding "
-        "embeddings embeds latent latents cache cached shard shards sample samples pred preds prediction "
-        "predictions logits hidden image images img label labels replay buffer vecnormalize memory profile "
-        "profiler trace traces annotations raw processed eval evaluations results pretrained batch train "
-        "val test downloads wheels"
+        "data dataset datasets token tokens tokenizer tok vocab spm corpus feature features feats "
+        "embedding embeddings embeds latent latents cache cached shard shards sample samples pred "
+        "preds prediction predictions logits hidden image images img label labels replay buffer "
+        "vecnormalize memory profile profiler trace traces annotations raw processed eval "
+        "evaluations results pretrained batch train val test downloads wheels"
     ).split()
 )
 """Words for what a training reads, or writes about itself. ``train`` counts only in a file's name.
 """
 _NO_PROGRESS = frozenset(
     (
-        "rank of tp pp mp dp shard part world size seed fold version v lr loss acc val top bs gpu layer "
-        "layers dim run exp trial try attempt a samples fp bf int"
+        "rank of tp pp mp dp shard part world size seed fold version v lr loss acc val top bs gpu "
+        "layer layers dim run exp trial try attempt a samples fp bf int"
     ).split()
 )
 """Words whose number is not progress."""
@@ -144,14 +145,16 @@ word, as in ``resnet50``.
 """
 
 CHINESE = {
-    "最佳": "_best_", "最优": "_best_", "最好": "_best_", "最新": "_latest_", "最后": "_last_", "最终": "_final_",
+    "最佳": "_best_", "最优": "_best_", "最好": "_best_", "最新": "_latest_", "最后": "_last_",
+    "最终": "_final_",
     "模型": "_model_", "权重": "_weights_", "检查点": "_checkpoint_", "优化器": "_optimizer_", "数据": "_data_",
     "轮": "epoch", "步": "step",
 }  # fmt: skip
 """Words of names, and the English ones that they are read as; the last two follow their number."""
 _CHINESE = re.compile("|".join(CHINESE))
 _TEMPORARY = re.compile(
-    r"^(?:\.?tmp[-_.]|\.tmp|_tmp)|\.orbax-checkpoint-tmp.*$|\.(?:tmp|temp|part|partial|incomplete|writing|saving)(?:[-.]?\d*)$"
+    r"^(?:\.?tmp[-_.]|\.tmp|_tmp)|\.orbax-checkpoint-tmp.*$|\.(?:tmp|temp|part|partial|incomplete"
+    r"|writing|saving)(?:[-.]?\d*)$"
     r"|[-_]tmp$|~$"
 )
 _SHARD = re.compile(r"[-_.](\d{1,6})-of-(\d{1,6})(?=\.|$)")

@@ -40,7 +40,8 @@ TRACKERS = ("latest_checkpointed_iteration.txt", "latest", "latest.txt", "latest
 FILE_TRACKERS = ("last_checkpoint", "checkpoint")
 """The same for checkpoints that are files (mmengine and fvcore; TensorFlow)."""
 ENDING_STATES = (
-    "trainer_state.json", "training_step.json", "train_state.json", "commit_success.txt", "_CHECKPOINT_METADATA",
+    "trainer_state.json", "training_step.json", "train_state.json", "commit_success.txt",
+    "_CHECKPOINT_METADATA",
     "done",
 )  # fmt: skip
 """Files that are written into a checkpoint's directory after its weights."""

@@ -104,9 +104,9 @@ lost node) the pod is restarted.
 def restart_rules(container: str, cells: int = 0, at_once: int = 1) -> dict[str, Any]:
     """Return a Job's number of pods, and what happens when one fails.
 
-    With `cells` this is an indexed Job with one pod per cell: an index that failed for good does not
-    stop the others (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable
-    since 1.33).
+    With `cells` this is an indexed Job with one pod per cell: an index that failed for good does
+    not stop the others (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer;
+    stable since 1.33).
 
     Args:
         container: The container that runs the agent's runner.

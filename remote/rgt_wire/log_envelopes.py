@@ -23,13 +23,15 @@ COLLECTED = (
     r"\d{4}-\d\d-\d\dT[\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"
     r"|#\d{1,4} (?:\d{1,6}\.\d{1,4} |(?=ERROR: ))"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?!Traceback )[\w.-]{1,64} "
-    r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh|py))\[\d{1,8}\]: )?"
+    r"(?:(?:bash|sh|python[\d.]{0,5}|train\w{0,20}|run\w{0,20}|[\w-]{1,40}\.(?:sh"
+    r"|py))\[\d{1,8}\]: )?"
 )
 """Prefixes added by log collectors: a pod's runtime, an image builder, the systemd journal. The
 program's name is kept, except for scripts, because messages are recognised together with it.
 """
 _LOGGED = (
-    r"[ ]?[\[(]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/]\d\d(?:[-/]\d{2,4})?)[T ,_]{1,2}\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
+    r"[ ]?[\[(]?(?:\d{4}[-/.]\d\d[-/.]\d\d"
+    r"|\d\d[-/]\d\d(?:[-/]\d{2,4})?)[T ,_]{1,2}\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?"
     r"(?:Z|[ ]?[+-]\d\d:?\d\d)?[\])]?[:,]?(?: |$|(?=[\t\[]))"
     r"|[ ]?[\[(]?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?[\])]?[:,]?(?: |(?=\t))"
     r"|(?:\[ )?[A-Z][a-z]{2} (?:\d\d? [A-Z][a-z]{2}|[A-Z][a-z]{2} [ \d]?\d) (?:\d{4} )?"

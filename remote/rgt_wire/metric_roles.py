@@ -16,27 +16,34 @@ LOSS, ERROR, SCORE, REWARD, RATE, NORM, SPEED, COUNT, TIME, SETTING, OTHER = (
     "loss", "error", "score", "reward", "rate", "norm", "speed", "count", "time", "setting", "",
 )  # fmt: skip
 _ROLES = {
-    LOSS: "loss losses verlust perte pérdida nll cost xent xentropy crossentropy entropyloss logloss mlogloss elbo",
-    ERROR: "ppl perplexity bpb bpc bpd err error mse rmse mae mape msle wer cer ter per eer fid kid lpips l1 l2 merror "
-    "quantile deviance",
+    LOSS: (
+        "loss losses verlust perte pérdida nll cost xent xentropy crossentropy entropyloss "
+        "logloss mlogloss elbo"
+    ),
+    ERROR: "ppl perplexity bpb bpc bpd err error mse rmse mae mape msle wer cer ter per eer fid "
+    "kid lpips l1 l2 merror quantile deviance",
     SCORE: "genauigkeit précision precisión "
-    "acc accuracy accuracies acc1 acc5 top1 top5 f1 precision recall map map50 ap ap50 ap75 ar miou iou giou "
-    "dice bleu sacrebleu chrf rouge meteor cider spice auc aucpr roc_auc auroc psnr ssim elo mrr ndcg hits pearson "
-    "spearman spearmanr cosine r2 mcc kappa fscore score scores metric core success win winrate pass sensitivity "
-    "specificity jaccard likelihood stoi pesq sisdr mos learn",
-    REWARD: "reward rewards rew return returns ret episode_reward maxrew meanrew eprewmean averageepret margins margin "
-    "advantage advantages kl approxkl entropy clipfrac",
+    "acc accuracy accuracies acc1 acc5 top1 top5 f1 precision recall map map50 ap ap50 ap75 ar "
+    "miou iou giou dice bleu sacrebleu chrf rouge meteor cider spice auc aucpr roc_auc auroc psnr "
+    "ssim elo mrr ndcg hits pearson spearman spearmanr cosine r2 mcc kappa fscore score scores "
+    "metric core success win winrate pass sensitivity specificity jaccard likelihood stoi pesq "
+    "sisdr mos learn",
+    REWARD: "reward rewards rew return returns ret episode_reward maxrew meanrew eprewmean "
+    "averageepret margins margin advantage advantages kl approxkl entropy clipfrac",
     RATE: "lr learningrate l.r.",
     NORM: "norm gnorm gradnorm grdn",
     SPEED: "tps wps ips ups fps qps throughput mfu tflops tflop gflops flops sps wpb",
-    COUNT: "step steps iter iters iteration iterations update updates num_updates batch batches epoch epochs "
-    "timestep timesteps samples smpl tokens sentences episodes episode images kimg tick tokensseen",
-    TIME: "time timing seconds sec secs s ms dt duration eta elapsed latency timestamp ts date hours minutes took "
-    "btime updt_s data_s dur created asctime clock cost_time batch_cost data_cost reader_cost remaining wall",
-    SETTING: "scale size seed port pid rank gpu gpus world version num workers mem memory cpumem gpumem gb mb gib mib "
-    "params parameters device devices node nodes line lineno level threads warmup max min every layers heads vocab "
-    "utilization util temp temperature power cached reserved allocated peak_mem beta1 beta2 momentum mom weight_decay "
-    "gas accumulation weights instances",
+    COUNT: "step steps iter iters iteration iterations update updates num_updates batch batches "
+    "epoch epochs timestep timesteps samples smpl tokens sentences episodes episode images "
+    "kimg tick tokensseen",
+    TIME: "time timing seconds sec secs s ms dt duration eta elapsed latency timestamp ts date "
+    "hours minutes took btime updt_s data_s dur created asctime clock cost_time batch_cost "
+    "data_cost reader_cost remaining wall",
+    SETTING: "scale size seed port pid rank gpu gpus world version num workers mem memory cpumem "
+    "gpumem gb mb gib mib params parameters device devices node nodes line lineno level "
+    "threads warmup max min every layers heads vocab utilization util temp temperature "
+    "power cached reserved allocated peak_mem beta1 beta2 momentum mom weight_decay gas "
+    "accumulation weights instances",
 }
 _ROLE_OF = {word: role for role, words in _ROLES.items() for word in words.split()}
 _ENDINGS = (
@@ -55,14 +62,18 @@ MEASURES = frozenset((LOSS, ERROR, SCORE, REWARD))
 """Roles of numbers by which a training is judged: a row with one of them is a row of a curve."""
 _LEAST = (TIME, SETTING, COUNT)
 EVALUATION = frozenset(
-    "val vali valid validation validate validating eval evaluation evaluating test testing dev devtest".split()
+    (
+        "val vali valid validation validate validating eval evaluation evaluating test testing dev "
+        "devtest"
+    ).split()
 )
 
 
 _QUALIFIER = frozenset(
     (
-        "train training global learning current optimizer optim env environment completed start end total num n the "
-        "trainer time update model finished global_step learner actor agent policy"
+        "train training global learning current optimizer optim env environment completed start "
+        "end total num n the trainer time update model finished global_step learner actor agent "
+        "policy"
     ).split()
 )
 _POSITIONS = {
@@ -71,13 +82,19 @@ _POSITIONS = {
         (
             0,
             "step",
-            "global_step global_steps globalstep num_updates current_steps acc_iter total_train_updates",
+            (
+                "global_step global_steps globalstep num_updates current_steps acc_iter "
+                "total_train_updates"
+            ),
         ),
         (2, "step", "total_timesteps totalenvinteracts totalenvsteps"),
         (
             3,
             "step",
-            "step steps ite iter iters iteration iterations itr update updates up. upd num_update minibatch",
+            (
+                "step steps ite iter iters iteration iterations itr update updates up. upd "
+                "num_update minibatch"
+            ),
         ),
         (4, "step", "timestep timesteps total_steps"),
         (5, "step", "it itn batch batches batch_idx round tick"),
@@ -154,23 +171,23 @@ def position_of(name: str) -> "tuple[str, int] | None":
 
 FILLER = frozenset(
     (
-        "the a an and with is was of at in on for to has after then now done finished finish completed start starting "
-        "started begin end ended this that info average: result results set * - > --> ==> => > | s ms sec secs % it "
-        "images seconds"
+        "the a an and with is was of at in on for to has after then now done finished finish "
+        "completed start starting started begin end ended this that info average: result results "
+        "set * - > --> ==> => > | s ms sec secs % it images seconds"
     ).split()
 )
 """Words around a name that do not belong to it."""
 NO_VALUES = frozenset(
     (
-        "eta timestamp ts asctime created rank pid port seed version line lineno gpu gpus device cuda date level "
-        "local_rank python torch node time_elapsed elapsed"
+        "eta timestamp ts asctime created rank pid port seed version line lineno gpu gpus device "
+        "cuda date level local_rank python torch node time_elapsed elapsed"
     ).split()
 )
 """Names of numbers that say where and when, not how well."""
 PLAIN = frozenset(
     (
-        "loss train training total overall all sum avg average mean reduced lm current step batch val valid validation "
-        "eval test dev"
+        "loss train training total overall all sum avg average mean reduced lm current step batch "
+        "val valid validation eval test dev"
     ).split()
 )
 """Words that do not make a loss one of several parts."""

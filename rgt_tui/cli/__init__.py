@@ -114,7 +114,10 @@ __getattr__ = imported_later(
         "demo": "HINT",
         "entry": "main parse_command_line",
         "gathering": "SETTLE_PACES SettleTracker gather_state",
-        "logs": "TerminalOutput is_path list_log_paths of_run one_row describe_unknown_log count_columns",
+        "logs": (
+            "TerminalOutput is_path list_log_paths of_run one_row describe_unknown_log "
+            "count_columns"
+        ),
         "metrics": "FAMILIES format_exposition iterate_series",
         "printing": "format_row print_error json_line wait_indicator",
         "serving": "command_of",

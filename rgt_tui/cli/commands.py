@@ -112,11 +112,13 @@ COMMANDS: dict[str, CliCommand] = {
         (
             (OK, "added"),
             (FAILED, "the fleet file cannot be written"),
-            (USAGE, "wrong command line, a name that is taken, or a fleet file that cannot be used"),
+            (USAGE,
+             "wrong command line, a name that is taken, or a fleet file that cannot be used"),
         ),
     ),
     "import": CliCommand(
-        "renting.account_import", "Set up", "add hosts from ssh_config, or machines of a provider, to the fleet file",
+        "renting.account_import", "Set up",
+        "add hosts from ssh_config, or machines of a provider, to the fleet file",
         (
             (OK, "listed, or written"),
             (FAILED, "nothing to import, or the fleet file cannot be written"),
@@ -128,19 +130,24 @@ COMMANDS: dict[str, CliCommand] = {
         "set_up.trust", "Set up", "allow a fleet file in the working tree to act",
         (
             (OK, "trusted; with --revoke: no longer trusted; with --list: listed"),
-            (FAILED, "not trusted: you refused, or there is no terminal to ask on; with --revoke: it was not trusted"),
+            (FAILED,
+             ("not trusted: you refused, or there is no terminal to ask on; with --revoke: it was "
+              "not trusted")),
             _CONFIG,
         ),
     ),
     "doctor": CliCommand(
         "set_up.doctor", "Set up", "check this machine, the fleet file and every box",
-        ((OK, "no check failed; --record: written"), (FAILED, "a check failed; --record: no answer"), _LINE),
+        ((OK, "no check failed; --record: written"), (FAILED,
+                                                      "a check failed; --record: no answer"),
+                                                      _LINE),
     ),
     "remove": CliCommand(
         "set_up.box_files", "Set up", "remove rgt from a box",
         (
             (OK, "everything was removed; with --dry-run: would be removed"),
-            (FAILED, "some of it is left, with the reason; you refused, or there is no terminal to ask on"),
+            (FAILED,
+             "some of it is left, with the reason; you refused, or there is no terminal to ask on"),
             _WAY,
             _NO_BOX,
         ),
@@ -159,7 +166,8 @@ COMMANDS: dict[str, CliCommand] = {
             (OK, "every box was reached and is fine"),
             (TROUBLE, "a box is in trouble or needs attention"),
             _CONFIG,
-            (UNREACHABLE, "a box could not be reached, or did not answer in time; no other box is in trouble"),
+            (UNREACHABLE,
+             "a box could not be reached, or did not answer in time; no other box is in trouble"),
         ),
         # 1 would say "a box is in trouble", which an unread output does not prove.
         untold=UNREACHABLE,
@@ -177,7 +185,9 @@ COMMANDS: dict[str, CliCommand] = {
         (
             (OK, "stopped by Ctrl-C or SIGTERM"),
             (FAILED, "the port is taken"),
-            (USAGE, "wrong command line, textual-serve is not installed, or a fleet file that is not trusted"),
+            (USAGE,
+             ("wrong command line, textual-serve is not installed, or a fleet file that is not "
+              "trusted")),
         ),
     ),
     "patrol": CliCommand(
@@ -185,7 +195,8 @@ COMMANDS: dict[str, CliCommand] = {
         (
             (OK, "healthy"),
             (TROUBLE, "escalate: a box needs you"),
-            (UNKNOWN, "unknown: a box was not reached, or the fleet file is unusable or not trusted"),
+            (UNKNOWN,
+             "unknown: a box was not reached, or the fleet file is unusable or not trusted"),
         ),
         # A full disk below cron: what patrol found was not written.
         untold=UNKNOWN,
@@ -200,7 +211,9 @@ COMMANDS: dict[str, CliCommand] = {
     ),
     "alerts": CliCommand(
         "alert_commands", "Watch", "test the sinks that alerts go to",
-        ((OK, "every sink accepted it"), (FAILED, "a sink did not accept it; the reason is printed"), _TRUSTED),
+        ((OK, "every sink accepted it"), (FAILED,
+                                          "a sink did not accept it; the reason is printed"),
+                                          _TRUSTED),
     ),
     "mute": CliCommand(
         "alert_commands", "Watch", "silence the alerts of a box for a while",
@@ -228,7 +241,8 @@ COMMANDS: dict[str, CliCommand] = {
         "demo", "Watch", "show what rgt record wrote",
         (
             (OK, "you quit, or the recording ended"),
-            (FAILED, "without a screen: played, but some lines are damaged or unreadable; each is listed"),
+            (FAILED,
+             "without a screen: played, but some lines are damaged or unreadable; each is listed"),
             (USAGE, "wrong command line, no usable terminal, or not a recording"),
         ),
     ),
@@ -255,7 +269,8 @@ COMMANDS: dict[str, CliCommand] = {
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "smoke": CliCommand(
-        "work.local_smoke", "Work", "try a training on this machine's CPU, two batches, before a box is rented",
+        "work.local_smoke", "Work",
+        "try a training on this machine's CPU, two batches, before a box is rented",
         (
             (OK, "the command exited with 0; otherwise its exit status, or 128+N for a signal"),
             (USAGE, "wrong command line; or the command exited with 2"),
@@ -268,8 +283,12 @@ COMMANDS: dict[str, CliCommand] = {
         "work.run_job", "Work", "start a command on a box, detached, and watch its start",
         (
             (OK, "running (a missing first step is reported), done, or waiting in Slurm's queue"),
-            (FAILED, "it died, or the smoke command failed (with the last lines); or it already runs with other code"),
-            (USAGE, "wrong command line or fleet file, another job has that name, or it cannot be run there"),
+            (FAILED,
+             ("it died, or the smoke command failed (with the last lines); or it already runs with "
+              "other code")),
+            (USAGE,
+             ("wrong command line or fleet file, another job has that name, or it cannot be run "
+              "there")),
             _LOST,
         ),
         # The job may have started: 3 makes a script look before it starts it again.
@@ -277,11 +296,15 @@ COMMANDS: dict[str, CliCommand] = {
         carries=True,
     ),
     "queue": CliCommand(
-        "work.queue_commands", "Work", "add to, run, check and reconcile the queue of one or more boxes",
+        "work.queue_commands", "Work",
+        "add to, run, check and reconcile the queue of one or more boxes",
         (
             (OK, "done; for run: running; for reconcile: every cell is present and complete"),
-            (FAILED, "a cell died or is incomplete, or a line is left; or a runner is active and nothing was changed"),
-            (USAGE, "wrong command line or fleet file; the queue cannot be run; for reconcile: unknown"),
+            (FAILED,
+             ("a cell died or is incomplete, or a line is left; or a runner is active and nothing "
+              "was changed")),
+            (USAGE,
+             "wrong command line or fleet file; the queue cannot be run; for reconcile: unknown"),
             _LOST,
         ),
         untold=UNREACHABLE,
@@ -305,7 +328,8 @@ COMMANDS: dict[str, CliCommand] = {
             _WAY,
             # Ambiguous on purpose: the command's status is passed on unchanged, and stderr says
             # which it was.
-            (UNREACHABLE, "box not reached or connection lost, which is reported; or the command exited with 3"),
+            (UNREACHABLE,
+             "box not reached or connection lost, which is reported; or the command exited with 3"),
         ),
         carries=True,
     ),
@@ -354,14 +378,19 @@ COMMANDS: dict[str, CliCommand] = {
         ((OK, "something matched"), (FAILED, "nothing matched"), _WAY, _LOST),
     ),
     "manifest": CliCommand(
-        "work.box_tools", "Box tools", "list the files below a directory of a box with their SHA-256",
-        ((OK, "everything is listed"), (FAILED, "some file is not listed; each is named"), _WAY, _LOST),
+        "work.box_tools", "Box tools",
+        "list the files below a directory of a box with their SHA-256",
+        ((OK, "everything is listed"), (FAILED, "some file is not listed; each is named"), _WAY,
+         _LOST),
     ),
     "mirror": CliCommand(
-        "work.box_tools", "Box tools", "copy a directory on a box to durable storage or S3, read back and compared",
+        "work.box_tools", "Box tools",
+        "copy a directory on a box to durable storage or S3, read back and compared",
         (
             (OK, "every file was verified"),
-            (FAILED, "a file was not verified (each is named), or another mirror to that directory is running"),
+            (FAILED,
+             ("a file was not verified (each is named), or another mirror to that directory is "
+              "running")),
             _WAY,
             _LOST,
             (NO_ROOM, "not enough space; needed and free space are printed"),
@@ -389,7 +418,8 @@ COMMANDS: dict[str, CliCommand] = {
             (OK, "everything requested is here and verified; with --dry-run: can be pulled"),
             (FAILED, "some files were refused, changed, unconfirmed or unclaimed; each is listed"),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or the connection was lost; the next rgt pull resumes"),
+            (UNREACHABLE,
+             "the box could not be reached, or the connection was lost; the next rgt pull resumes"),
         ),
     ),
     "verify": CliCommand(
@@ -401,13 +431,18 @@ COMMANDS: dict[str, CliCommand] = {
         ),
     ),
     "down": CliCommand(
-        "teardown.down", "Money", "stop a box and its billing, after checking that no result is lost",
+        "teardown.down", "Money",
+        "stop a box and its billing, after checking that no result is lost",
         (
-            (OK, "the provider confirms it (charges that continue are listed); --dry-run: allowed; --done: recorded"),
+            (OK,
+             ("the provider confirms it (charges that continue are listed); --dry-run: allowed; "
+              "--done: recorded")),
             (FAILED, "refused, with the reason; nothing was sent"),
             _TRUSTED,
             (UNREACHABLE, "the box or its provider could not be reached; nothing was sent"),
-            (UNCONFIRMED, "sent but not confirmed: check the console and rgt audit; or you have to click it yourself"),
+            (UNCONFIRMED,
+             ("sent but not confirmed: check the console and rgt audit; or you have to click it "
+              "yourself")),
         ),
         # The call may have been sent: 1 would say that it was refused.
         untold=UNCONFIRMED,
@@ -415,11 +450,16 @@ COMMANDS: dict[str, CliCommand] = {
     "up": CliCommand(
         "renting.up", "Money", "rent a machine and add it to the fleet file",
         (
-            (OK, "rented as agreed, and SSH answers; with --dry-run: can be rented; with --written-off: noted"),
+            (OK,
+             ("rented as agreed, and SSH answers; with --dry-run: can be rented; with "
+              "--written-off: noted")),
             (FAILED, "refused, with the reason: nothing was rented, or it was destroyed again"),
             _TRUSTED,
-            (UNREACHABLE, "no provider answered, nothing was sent; or it is rented and BILLED, but does not answer"),
-            (UNCONFIRMED, "sent, outcome unknown; or the machine is not as agreed, or fails its check"),
+            (UNREACHABLE,
+             ("no provider answered, nothing was sent; or it is rented and BILLED, but does not "
+              "answer")),
+            (UNCONFIRMED,
+             "sent, outcome unknown; or the machine is not as agreed, or fails its check"),
         ),
         untold=UNCONFIRMED,
     ),
@@ -430,15 +470,18 @@ COMMANDS: dict[str, CliCommand] = {
             (FAILED, "refused, with the reason; the bid is unchanged"),
             _TRUSTED,
             (UNREACHABLE, "the bid could not be read; nothing was sent"),
-            (UNCONFIRMED, "sent, but the platform does not show it: run it again (it reads the bid first)"),
+            (UNCONFIRMED,
+             "sent, but the platform does not show it: run it again (it reads the bid first)"),
         ),
         untold=UNCONFIRMED,
     ),
     "check-box": CliCommand(
-        "renting.box_check", "Money", "test a box before you spend money on it: GPUs, disk, network",
+        "renting.box_check", "Money",
+        "test a box before you spend money on it: GPUs, disk, network",
         (
             (OK, "no problem found; doubts are listed"),
-            (FAILED, "refuse it: something you rented does not work, or it is far slower than similar boxes"),
+            (FAILED,
+             "refuse it: something you rented does not work, or it is far slower than similar boxes"),
             _WAY,
             _NO_BOX,
         ),
@@ -447,10 +490,12 @@ COMMANDS: dict[str, CliCommand] = {
     "autostop": CliCommand(
         "autostop.arm_command", "Money", "arm a box to park itself when it is idle",
         (
-            (OK, "armed; with --dry-run: can be armed; with --status: printed; with --disarm: disarmed"),
+            (OK,
+             "armed; with --dry-run: can be armed; with --status: printed; with --disarm: disarmed"),
             (FAILED, "refused, with the reason; nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check --status"),
+            (UNREACHABLE,
+             "the box could not be reached; or the outcome is unknown: check --status"),
         ),
     ),
     "lease": CliCommand(
@@ -459,12 +504,14 @@ COMMANDS: dict[str, CliCommand] = {
             (OK, "armed; with --dry-run: can be armed"),
             (FAILED, "refused, with the reason; nothing was armed"),
             _TRUSTED,
-            (UNREACHABLE, "the box could not be reached; or the outcome is unknown: check rgt autostop --status"),
+            (UNREACHABLE,
+             "the box could not be reached; or the outcome is unknown: check rgt autostop --status"),
         ),
     ),
     "keep": CliCommand(
         "autostop.arm_command", "Money", "postpone the autostop or lease of a box",
-        ((OK, "postponed"), (FAILED, "it is not armed, or the box could not save the change"), _WAY, _NO_BOX),
+        ((OK, "postponed"), (FAILED, "it is not armed, or the box could not save the change"), _WAY,
+         _NO_BOX),
     ),
     "notify": CliCommand(
         "autostop.notify", "Money", "give a box an address that it can notify on its own",
@@ -491,7 +538,8 @@ COMMANDS: dict[str, CliCommand] = {
         ),
     ),
     "mirrors": CliCommand(
-        "set_up.secrets_and_mirrors", "Push", "turn a platform's mirrors and proxy on or off on a box",
+        "set_up.secrets_and_mirrors", "Push",
+        "turn a platform's mirrors and proxy on or off on a box",
         (
             (OK, "shown, or turned on or off"),
             (FAILED, "the platform has none that rgt can turn on, or a file could not be changed"),
@@ -503,7 +551,8 @@ COMMANDS: dict[str, CliCommand] = {
         "set_up.secrets_and_mirrors", "Push", "put a key or token on a box, readable only by you",
         (
             (OK, "stored; or listed, or removed"),
-            (FAILED, "refused: others could read it there (another path is suggested); or there is none"),
+            (FAILED,
+             "refused: others could read it there (another path is suggested); or there is none"),
             _WAY,
             _NO_BOX,
         ),
@@ -512,9 +561,12 @@ COMMANDS: dict[str, CliCommand] = {
         "set_up.push_to_box", "Push", "push code or data to a box, or the resumable trainer",
         (
             (OK, "pushed and complete; with --list and --prune: listed, or removed"),
-            (FAILED, "not enough space, or files refused (each is listed); --trainer: no Python on the box has torch"),
+            (FAILED,
+             ("not enough space, or files refused (each is listed); --trainer: no Python on the "
+              "box has torch")),
             _WAY,
-            (UNREACHABLE, "the box could not be reached, or the connection was lost; the next rgt push resumes"),
+            (UNREACHABLE,
+             "the box could not be reached, or the connection was lost; the next rgt push resumes"),
         ),
     ),
 }  # fmt: skip

@@ -267,7 +267,8 @@ def _print_average(
         ),
         f"{summary.runs} runs ({join_names(found)}), {summary.describe_range(found)}",
     )
-    # Fewer runs than this do not separate a difference from the scatter of seeds (handbook page R6).
+    # Fewer runs than this do not separate a difference from the scatter of seeds (handbook page
+    # R6).
     fewest_seeds = 5
     if summary.runs < fewest_seeds:
         print_error(

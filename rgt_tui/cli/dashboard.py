@@ -69,7 +69,8 @@ def choose_ascii_in_tmux(environ: MutableMapping[str, str]) -> None:
     try:
         told = subprocess.run(
             ("tmux", "display-message", "-p", "#{client_utf8} #{client_termname}"),
-            env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=TMUX_SECONDS, check=False,
+            env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=TMUX_SECONDS,
+            check=False,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return
@@ -258,7 +259,10 @@ async def _run_app(
     return app.return_code or 0
 
 
-NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only hosts of your own ssh_config"
+NOTICE = (
+    "this fleet file is not trusted: no sinks, keys or providers, and only hosts of your own "
+    "ssh_config"
+)
 """Shown on every screen while the file is not trusted."""
 
 

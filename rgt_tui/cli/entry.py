@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 VALUED = ("--fleet",)
 """Options before the command whose value is a separate word."""
-WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl --install\n"
+WINDOWS = (
+    "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl "
+    "--install\n"
+)
 
 
 ARGPARSE_TEXTS = (

@@ -461,7 +461,8 @@ async def settled_fleet(
         [spec],
         accept_new_host_keys=accept_new_host_keys,
         readonly=readonly,
-        # Little memory: nothing is drawn. Queues stay complete, because the gate refuses without them.
+        # Little memory: nothing is drawn. Queues stay complete, because the gate refuses without
+        # them.
         budget=FOR_ONE_QUESTION,
     )
     async with running_fleet(fleet):

@@ -187,8 +187,8 @@ def _write_draft(words: list[str]) -> int:
     if len(words) != 1 or not re.fullmatch(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*", words[0]):
         print_error(
             translate(
-                "rgt handbook new ID: the id begins with a capital letter and has letters, digits and "
-                "hyphens, as LAB1"
+                "rgt handbook new ID: the id begins with a capital letter and has letters, digits "
+                "and hyphens, as LAB1"
             )
         )
         return USAGE

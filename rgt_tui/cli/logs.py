@@ -134,9 +134,9 @@ def of_run(box: BoxState, name: str) -> str | None:
         pane = logs[0].removeprefix(PANE)
         raise CatFailed(
             translate(
-                "{name} prints only to the tmux pane {pane}, and to no file: `rgt` shows its screen; to "
-                "keep its output in a file, run on the box: tmux pipe-pane -o -t {pane_2} 'cat >> "
-                "~/train.log'",
+                "{name} prints only to the tmux pane {pane}, and to no file: `rgt` shows its "
+                "screen; to keep its output in a file, run on the box: tmux pipe-pane -o -t "
+                "{pane_2} 'cat >> ~/train.log'",
                 name=name,
                 pane=pane,
                 pane_2=shlex.quote(pane),

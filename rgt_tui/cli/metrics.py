@@ -224,20 +224,28 @@ def _training_processes(sample: Sample) -> Value:
 
 
 FAMILIES: tuple[MetricFamily, ...] = (
-    MetricFamily("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", _rows_per_gpu(lambda gpu: gpu.util)),
+    MetricFamily("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).",
+                 _rows_per_gpu(lambda gpu: gpu.util)),
     MetricFamily("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in "
-                                                 "MiB).", _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_used))),
-    MetricFamily("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).", _rows_per_gpu(_free_vram)),
+                                                 "MiB).",
+                                                 _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_used))),
+    MetricFamily("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).",
+                 _rows_per_gpu(_free_vram)),
     MetricFamily("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in "
-                                                  "MiB).", _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
-    MetricFamily("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", _rows_per_gpu(lambda gpu: gpu.temp_c)),
-    MetricFamily("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", _rows_per_gpu(lambda gpu: gpu.power_w)),
+                                                  "MiB).",
+                                                  _rows_per_gpu(lambda gpu: _to_mib(gpu.vram_total))),
+    MetricFamily("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).",
+                 _rows_per_gpu(lambda gpu: gpu.temp_c)),
+    MetricFamily("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).",
+                 _rows_per_gpu(lambda gpu: gpu.power_w)),
     MetricFamily("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).",
         _rows_per_gpu(lambda gpu: gpu.power_limit_w)),
     MetricFamily("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in "
-                                                  "MHz).", _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
+                                                  "MHz).",
+                                                  _rows_per_gpu(lambda gpu: gpu.clock_mhz)),
     # A gauge of the last number, as dcgm-exporter has it: it says which error, not how many.
-    MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _rows_per_gpu(lambda gpu: gpu.xid)),
+    MetricFamily("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.",
+                 _rows_per_gpu(lambda gpu: gpu.xid)),
     MetricFamily("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.",
         _rows_per_gpu(lambda gpu: gpu.ecc_corrected)),
     MetricFamily(
@@ -248,11 +256,14 @@ FAMILIES: tuple[MetricFamily, ...] = (
                                         "fresh.", _single_row(lambda s: int(s.is_up))),
     MetricFamily("rgt_box_state", "gauge", "1 for the state that a box is in.", _state_rows),
     MetricFamily("rgt_sample_age_seconds", "gauge", "Age of the newest "
-                                                    "sample.", _single_row(lambda s: s.state.sample_age)),
+                                                    "sample.",
+                                                    _single_row(lambda s: s.state.sample_age)),
     MetricFamily("rgt_alert", "gauge", "1 for each active alert.", _alert_rows),
     MetricFamily("rgt_meter_per_hour", "gauge", "Current price per "
-                                                "hour.", _meter_row(lambda seen: seen.box.meter.per_hour)),
-    MetricFamily("rgt_meter_spent", "gauge", "Cost of the box so far.", _meter_row(lambda seen: seen.box.meter.spent)),
+                                                "hour.",
+                                                _meter_row(lambda seen: seen.box.meter.per_hour)),
+    MetricFamily("rgt_meter_spent", "gauge", "Cost of the box so far.",
+                 _meter_row(lambda seen: seen.box.meter.spent)),
     MetricFamily(
         # Separate series, because a lower bound must not look like a price.
         "rgt_meter_per_hour_at_least", "gauge", "1 where a part of the price is not known.",
@@ -263,35 +274,47 @@ FAMILIES: tuple[MetricFamily, ...] = (
         _meter_row(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
     ),
     MetricFamily(
-        "rgt_meter_books_differ", "gauge", "The provider's charge minus rgt's own count, where the two differ.",
+        "rgt_meter_books_differ", "gauge",
+        "The provider's charge minus rgt's own count, where the two differ.",
         _meter_row(lambda seen: seen.box.meter.books_differ),
     ),
-    MetricFamily("rgt_run_cost_per_1000_steps", "gauge", "Cost of the box per 1,000 steps of a run.", _run_costs),
-    MetricFamily("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _single_row(_meter_age)),
+    MetricFamily("rgt_run_cost_per_1000_steps", "gauge",
+                 "Cost of the box per 1,000 steps of a run.", _run_costs),
+    MetricFamily("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.",
+                 _single_row(_meter_age)),
     MetricFamily("rgt_memory_used_bytes", "gauge", "Charged to the container, with "
                                                    "cache.", _sample_row(lambda s: s.mem.used)),
     MetricFamily("rgt_memory_cache_bytes", "gauge", "Of that, inactive file "
                                                     "cache.", _sample_row(lambda s: s.mem.cache)),
-    MetricFamily("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sample_row(lambda s: s.mem.limit)),
+    MetricFamily("rgt_memory_limit_bytes", "gauge", "The container's limit.",
+                 _sample_row(lambda s: s.mem.limit)),
     MetricFamily("rgt_oom_kills", "gauge", "Processes killed for lack of "
                                            "memory.", _sample_row(lambda s: s.mem.oom_kills)),
-    MetricFamily("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sample_row(lambda s: s.cpu.usable)),
+    MetricFamily("rgt_cpu_usable_cores", "gauge", "Cores that can be used.",
+                 _sample_row(lambda s: s.cpu.usable)),
     MetricFamily("rgt_cpu_throttled_percent", "gauge", "Throttled periods.",
         _sample_row(lambda s: s.cpu.throttled_pct)),
-    MetricFamily("rgt_disk_total_bytes", "gauge", "Size of a file system.", _rows_per_disk("bytes_total")),
+    MetricFamily("rgt_disk_total_bytes", "gauge", "Size of a file system.",
+                 _rows_per_disk("bytes_total")),
     MetricFamily("rgt_disk_used_bytes", "gauge", "Used of it.", _rows_per_disk("bytes_used")),
-    MetricFamily("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _rows_per_disk("bytes_free")),
-    MetricFamily("rgt_inodes_total", "gauge", "Inodes of a file system.", _rows_per_disk("inodes_total")),
+    MetricFamily("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.",
+                 _rows_per_disk("bytes_free")),
+    MetricFamily("rgt_inodes_total", "gauge", "Inodes of a file system.",
+                 _rows_per_disk("inodes_total")),
     MetricFamily("rgt_inodes_used", "gauge", "Used of them.", _rows_per_disk("inodes_used")),
-    MetricFamily("rgt_training_processes", "gauge", "Processes that train.", _sample_row(_training_processes)),
+    MetricFamily("rgt_training_processes", "gauge", "Processes that train.",
+                 _sample_row(_training_processes)),
     MetricFamily("rgt_cells", "gauge", "Cells of a queue by their state.", _cell_rows),
     MetricFamily("rgt_run_step", "gauge", "Newest step of a run.", _rows_per_run("step")),
-    MetricFamily("rgt_run_total_steps", "gauge", "Planned steps of a run.", _rows_per_run("total_steps")),
+    MetricFamily("rgt_run_total_steps", "gauge", "Planned steps of a run.",
+                 _rows_per_run("total_steps")),
     MetricFamily("rgt_run_epoch", "gauge", "Newest epoch of a run.", _rows_per_run("epoch")),
     MetricFamily("rgt_run_loss", "gauge", "Newest training loss.", _rows_per_run("loss")),
     MetricFamily("rgt_run_best", "gauge", "Lowest validation loss.", _rows_per_run("best")),
-    MetricFamily("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _rows_per_run("throughput")),
-    MetricFamily("rgt_run_progress_age_seconds", "gauge", "Time since the step last advanced.", _progress_rows),
+    MetricFamily("rgt_run_throughput", "gauge", "Tokens, images or samples a second.",
+                 _rows_per_run("throughput")),
+    MetricFamily("rgt_run_progress_age_seconds", "gauge", "Time since the step last advanced.",
+                 _progress_rows),
 )  # fmt: skip
 """In the order of the output. A row without a value is left out: absent, never 0."""
 
@@ -334,7 +357,9 @@ def _listed_age(
 
 ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
     AccountFamily(
-        "rgt_unlisted", "1 for each resource of an account that is in no box of the fleet; 0 if it costs nothing now.",
+        "rgt_unlisted",
+        "1 for each resource of an account that is in no box of the fleet; 0 if it costs nothing "
+        "now.",
         _rows_per_unlisted(lambda thing: int(thing.bills)),
     ),
     AccountFamily(
@@ -342,11 +367,13 @@ ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
         _rows_per_unlisted(lambda thing: thing.per_hour),
     ),
     AccountFamily(
-        "rgt_account_machines_age_seconds", "Time since the account's machines were last listed completely.",
+        "rgt_account_machines_age_seconds",
+        "Time since the account's machines were last listed completely.",
         _listed_age("machines", lambda bill: bill.machines_at),
     ),
     AccountFamily(
-        "rgt_account_leftovers_age_seconds", "The same for volumes, addresses, snapshots and the like.",
+        "rgt_account_leftovers_age_seconds",
+        "The same for volumes, addresses, snapshots and the like.",
         _listed_age("leftovers", lambda bill: bill.leftovers_at),
     ),
 )  # fmt: skip

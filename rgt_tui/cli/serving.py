@@ -30,8 +30,9 @@ NOT_HERE = (
     "From another computer: ssh -L {port}:127.0.0.1:{port} HOST rgt serve"
 )
 ONLY_OURS = (
-    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "font-src 'self' data:; connect-src 'self' ws://{}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self' data:; connect-src 'self' ws://{}; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
 )
 """Content policy of the page: nothing from other sites, such as the font in textual-serve's
 page."""

@@ -188,7 +188,8 @@ def as_text(
             where = name
         nearest = f"{translate('nearest page by words')}: " if one.by_words else ""
         yield (
-            f"{where}: {nearest}{one.gotcha} {translate(one.title)} ({one.severity}, {one.confidence:.0%} sure)"
+            f"{where}: {nearest}{one.gotcha} {translate(one.title)} ({one.severity}, "
+            f"{one.confidence:.0%} sure)"
         )
         yield f"  do     {translate(ACTION_WORDS[AdvisedAction(one.action)])}"
         yield f"  never  {translate(one.never)}"
@@ -217,7 +218,8 @@ PAGE = "D19"
 _PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?}[q\x94]?", re.S)
 # First keys of a flight recorder's JSON and of ncclras' output; a JSON log begins with others.
 _JSON = re.compile(
-    rb'\s*\{\s*"(?:comm_lib_version|entries|host_name|nccl_comm_state|nccl_version|pg_config|version)"'
+    rb'\s*\{\s*"(?:comm_lib_version|entries|host_name|nccl_comm_state|nccl_version|pg_config'
+    rb'|version)"'
 )
 # nccl_trace_rank_12, or with an extension.
 _RANK = re.compile(r"(\d{1,7})(?:\.\w+)?$")

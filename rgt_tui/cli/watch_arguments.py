@@ -106,7 +106,10 @@ class PatrolArguments(BoxesArguments):
     ~/.cache/rgt, and the recorder with its bounded history.
     """
     examples = (
-        "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
+        (
+            "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < "
+            "~/patrol.log"
+        ),
         "rgt patrol --json --timeout 60",
     )
     fleet = FLEET
@@ -328,7 +331,8 @@ class LogsArguments(BoxArguments):
     )
     log: str | None = positional(
         "PATH|RUN",
-        "a path on the box (~ and globs are expanded there), or the name of a run; default: the newest log",
+        "a path on the box (~ and globs are expanded there), or the name of a run; default: the "
+        "newest log",
         nargs="?",
         # Without a completer, argcomplete offers local files, which are on the wrong machine.
         complete=lambda **_: [],
@@ -344,7 +348,8 @@ class LogsArguments(BoxArguments):
     raw = flag("keep escape sequences, also on a terminal")
     plain = flag("remove escape sequences, also for a pipe or a file")
     json = flag(
-        "a JSON object per line instead of its bytes: path, offset, text (invalid UTF-8 is replaced)"
+        "a JSON object per line instead of its bytes: path, offset, text (invalid UTF-8 is "
+        "replaced)"
     )
     list_only = flag("list the logs of the box, the newest first", "--list")
     fleet = FLEET
@@ -384,8 +389,8 @@ class CurvesArguments(BoxArguments):
     )
     run: str | None = positional(
         "RUN",
-        "name of the run (default: the one that wrote last); with --over-seeds a pattern with * and ? "
-        "(default: all runs)",
+        "name of the run (default: the one that wrote last); with --over-seeds a pattern with * "
+        "and ? (default: all runs)",
         nargs="?",
     )
     over_seeds = flag(
@@ -395,24 +400,24 @@ class CurvesArguments(BoxArguments):
         "BAND",
         parse_band,
         # argparse formats help with %, hence %%.
-        "of --over-seeds: bootstrap (95%% interval of the IQM, the default), range (lowest and highest "
-        "run) or std (mean ± standard deviation)",
+        "of --over-seeds: bootstrap (95%% interval of the IQM, the default), range (lowest and "
+        "highest run) or std (mean ± standard deviation)",
         default="bootstrap",
     )
     first_difference = option(
         "OTHER",
         str,
-        "the first step where RUN and this run differ by more than their noise, and what was not the same; BOX may be "
-        "several names with commas between",
+        "the first step where RUN and this run differ by more than their noise, and what was not "
+        "the same; BOX may be several names with commas between",
     )
     metrics = list_option("NAME", "a series to plot (default: the losses)", "--metric")
     log = flag("logarithmic values; those that are not positive are left out")
     width = option("N", parse_count, "width in columns (default: of the terminal, else 100)")
     height = option("N", parse_count, "lines (default 24)", default=24)
     json = flag(
-        "print one JSON object per series: box, run, metric, steps, values; with --over-seeds: boxes, runs, "
-        "metric, band, steps, iqm, mean, low, high; with --first-difference: boxes, runs, metric, step, values, "
-        "differences"
+        "print one JSON object per series: box, run, metric, steps, values; with --over-seeds: "
+        "boxes, runs, metric, band, steps, iqm, mean, low, high; with --first-difference: boxes, "
+        "runs, metric, step, values, differences"
     )
     fleet = FLEET
     timeout = timeout_option(20.0)
@@ -448,7 +453,8 @@ class TriageArguments(Arguments):
     )
     files: list[str] = positional(
         "FILE",
-        "a log (- is standard input; gz, bz2, xz are unpacked), the ranks' flight recorder dumps, ncclras' output",
+        "a log (- is standard input; gz, bz2, xz are unpacked), the ranks' flight recorder dumps, "
+        "ncclras' output",
         # At least one: without a file, a pipe would have to be guessed.
         nargs="+",
     )

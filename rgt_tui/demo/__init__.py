@@ -1,6 +1,7 @@
 """The embedded fleet: three sandboxed boxes on loopback that really train, and their stories.
 
-Its meters and stops run against local control planes that answer like the platforms; tests use them too.
+Its meters and stops run against local control planes that answer like the platforms; tests use them
+too.
 
 Public names are imported on first use: reading `RECORDING` must not load the fleet.
 """
@@ -58,7 +59,9 @@ __getattr__ = imported_later(
         "embedded": "EmbeddedFleet",
         "local_autodl": "LocalAutodl",
         "local_runpod": "LocalPod LocalRunPod format_iso",
-        "local_server": "InjectedFault LocalRequest LocalResponse LocalServer MachineChange build_problem",
+        "local_server": (
+            "InjectedFault LocalRequest LocalResponse LocalServer MachineChange build_problem"
+        ),
         "local_vast": "LocalInstance LocalVast",
         "workspace": "DemoError",
     },

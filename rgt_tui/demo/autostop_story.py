@@ -233,7 +233,8 @@ class AutostopStory:
         own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rgt_tui", command, "--fleet", str(self._fleet_file), *words,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             # Its own state: the person's audit log and history must not learn of a demo.
             env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
         )  # fmt: skip
@@ -312,7 +313,8 @@ class WatchProcess:
         except TimeoutError:
             pass
         raise StoryFailed(
-            f"rgt watch did not show it within {seconds:g} s; its last line: {json.dumps(line)[:2000]}"
+            f"rgt watch did not show it within {seconds:g} s; its last line: "
+            f"{json.dumps(line)[:2000]}"
         )
 
     async def kill(self) -> None:

@@ -287,7 +287,8 @@ class LocalServer:
                 why = str(error)
             raise OSError(
                 error.errno,
-                f"the local control plane cannot listen on {host} port {port}: {why}; choose another port",
+                f"the local control plane cannot listen on {host} port {port}: {why}; choose "
+                "another port",
             ) from error
         self._address = (host, self._server.server_address[1])
         threading.Thread(

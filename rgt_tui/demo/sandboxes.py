@@ -88,8 +88,9 @@ def check_sandboxes() -> None:
     words = done.stderr.strip() or str(done.returncode)
     if not root_is_a_mount_point():
         raise DemoError(
-            f"the root directory is not a mount point, as in a chroot, and namespaces need one ({words}); run the "
-            "demo outside the chroot, or bind its directory onto itself before entering it: mount --bind DIR DIR"
+            "the root directory is not a mount point, as in a chroot, and namespaces need one "
+            f"({words}); run the demo outside the chroot, or bind its directory onto itself before "
+            "entering it: mount --bind DIR DIR"
         )
     raise DemoError(
         "this machine allows neither root nor user namespaces, of which the demo's boxes are made "
@@ -460,7 +461,8 @@ class SandboxMachine:
         out, err = await process.communicate(stdin)
         if process.returncode != 0:
             raise RuntimeError(
-                f"{self.box.name}: `{shell_command}` ended with {process.returncode}: {err.decode()}"
+                f"{self.box.name}: `{shell_command}` ended with {process.returncode}: "
+                f"{err.decode()}"
             )
         return out.decode()
 

@@ -118,8 +118,9 @@ class BoxSshd:
             )
         except OSError as error:
             raise DemoError(
-                f"cannot listen on {HOST}:{self.port} for {self.machine.box.name}: {error.strerror}; "
-                "is another program on that port? Leave out --port-base to use any free ports"
+                f"cannot listen on {HOST}:{self.port} for {self.machine.box.name}: "
+                f"{error.strerror}; is another program on that port? Leave out --port-base to use "
+                "any free ports"
             ) from error
         self.port = self._listener.get_port()
 

@@ -303,7 +303,10 @@ class StoryDirector:
         log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
         script = FILL_SCRIPT.format(dir=FILL_DIR)
         # Detached from the connection, as a careless script would be.
-        start = "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 </dev/null &"
+        start = (
+            "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 "
+            "</dev/null &"
+        )
         await run_shell(spec, start, script.encode())
         if self._follow_advice:
             await self._wait_until(box, out_of_inodes)

@@ -256,7 +256,8 @@ class TeardownStory:
         own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "rgt_tui", *words,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
         )  # fmt: skip
 

@@ -214,7 +214,13 @@ def _check_room(base: Path) -> None:
 def _explain_error(base: Path, error: OSError) -> str:
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the temporary disk is full ({base}: {what}); free some space, or set TMPDIR to another disk"
+        return (
+            f"the temporary disk is full ({base}: {what}); free some space, or set TMPDIR to "
+            "another disk"
+        )
     if error.errno == errno.EROFS:
-        return f"the temporary disk is read-only ({base}); set TMPDIR to a directory that can be written"
+        return (
+            f"the temporary disk is read-only ({base}); set TMPDIR to a directory that can be "
+            "written"
+        )
     return f"cannot create {base}: {what}; set TMPDIR to a directory that can be written"

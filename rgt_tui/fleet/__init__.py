@@ -247,8 +247,9 @@ __getattr__ = imported_later(
         "changes": "events_between",
         "check_runs": "NotRunnable run_check_command check_arguments",
         "connector": (
-            "CONNECT_PACES WAITS Backoff ConnectLimit Connector ConnectFailure FileAccess ClockJump "
-            "Keepalive ClockTimes clock_jump endpoint_from link_after_failure read_clocks shift_state"
+            "CONNECT_PACES WAITS Backoff ConnectLimit Connector ConnectFailure FileAccess "
+            "ClockJump Keepalive ClockTimes clock_jump endpoint_from link_after_failure "
+            "read_clocks shift_state"
         ),
         "engine": "BaseFleet Fleet",
         "errands": "connected connected_agent durable_dirs find_moved_address meter_text "

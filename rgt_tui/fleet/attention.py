@@ -86,7 +86,8 @@ class FleetSizeSettings(NamedTuple):
 
 
 SIZES = (
-    FleetSizeSettings(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, ring=120, stretches=720, look=0.9),
+    FleetSizeSettings(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, ring=120, stretches=720,
+                      look=0.9),
     FleetSizeSettings(
         100,
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0},

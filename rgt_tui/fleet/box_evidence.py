@@ -440,8 +440,8 @@ def _checked_results(found: BoxResults) -> BoxResults:
     if not found.generation or is_odd:
         raise CommandFailed(
             translate(
-                "rgt-box results: invalid answer: its generation is missing, or its numbers are out of "
-                "range"
+                "rgt-box results: invalid answer: its generation is missing, or its numbers are "
+                "out of range"
             )
         )
     if any(not group.fingerprint or not group.path.startswith("/") for group in found.groups):

@@ -224,7 +224,8 @@ class BoxLog:
                         if item.inode != inode or item.start != begin:
                             raise CatFailed(
                                 translate(
-                                    "that part of the log is no longer on the box: it was cut or replaced"
+                                    "that part of the log is no longer on the box: it was cut or "
+                                    "replaced"
                                 )
                             )
                         size = item.size

@@ -47,8 +47,8 @@ CHECK_LIMITS = CheckLimits()
 
 
 STARTABLE: frozenset[str] = frozenset(("pull", "push", "run", "queue", "code", "autostop", "lease"))
-"""Commands that a person can start from a screen: they bill nothing, and end nothing now. The last two
-arm a box only if its name is typed after ``--confirm``."""
+"""Commands that a person can start from a screen: they bill nothing, and end nothing now. The last
+two arm a box only if its name is typed after ``--confirm``."""
 
 
 class NotRunnable(Exception):

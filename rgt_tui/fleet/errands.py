@@ -1,6 +1,7 @@
 """One-off calls of a box's agent outside the fleet's sessions, and the connections for them.
 
-They put the trainer on a box, change its mirrors, proxy and secrets for runs, or remove rgt from it.
+They put the trainer on a box, change its mirrors, proxy and secrets for runs, or remove rgt from
+it.
 """
 
 from __future__ import annotations

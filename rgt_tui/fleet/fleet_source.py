@@ -222,8 +222,8 @@ class FleetSource(Protocol):
             box: Its name.
             verb: Park or destroy.
             typed: What the person typed: `ActionReview.phrase`, exactly.
-            evidence_digest: `ActionReview.digest` of a review by another process on which this order is
-                based; None = the review that this fleet showed last.
+            evidence_digest: `ActionReview.digest` of a review by another process on which this
+                order is based; None = the review that this fleet showed last.
             given: As for the review.
 
         Raises:
@@ -354,7 +354,8 @@ class FleetSource(Protocol):
     def shell_words(self, box: str, command: str = "") -> tuple[str, ...]:
         """Return the program and its arguments that open a terminal on a box.
 
-        ``ssh`` accepts the verified host key only. `command` = for the box's shell; empty = the shell.
+        ``ssh`` accepts the verified host key only. `command` = for the box's shell; empty = the
+        shell.
 
         Raises:
             NotOffered: it is not connected now; the message says why.
@@ -417,7 +418,8 @@ class FleetSource(Protocol):
         """Return what runs the steps of a fix on a box.
 
         Raises:
-            NotOffered: these boxes are a recording or an earlier moment, or this one has left the fleet.
+            NotOffered: these boxes are a recording or an earlier moment, or this one has left the
+                fleet.
         """
         raise NotOffered
 

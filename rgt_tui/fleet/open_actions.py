@@ -271,7 +271,8 @@ class OpenActions:
         if done and action.first.verb is BillingVerb.PARK:
             self._parked(session.state.spec.name, action.first.at)
         self._say(
-            f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: {text}",
+            f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: "
+            f"{text}",
             "info" if done else "error",
         )
         # A confirmed park stays open until a reading says what still bills.

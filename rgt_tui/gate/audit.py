@@ -141,7 +141,8 @@ class AuditLog:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
                 translate(
-                    "the audit log {path} cannot be written ({why}); free space or fix its permissions",
+                    "the audit log {path} cannot be written ({why}); free space or fix its "
+                    "permissions",
                     path=self.path,
                     why=why,
                 )

@@ -426,7 +426,8 @@ def check_provider(given: Situation, verb: BillingVerb, instance: str) -> Eviden
         return build_item(
             False,
             translate(
-                "the provider's status is {status}; it does not accept {action} now (accepts: {accepts})",
+                "the provider's status is {status}; it does not accept {action} now (accepts: "
+                "{accepts})",
                 status=status,
                 action=given.action,
                 accepts=accepts,

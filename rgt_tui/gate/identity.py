@@ -149,8 +149,8 @@ def check_identity(
         )
         if there is False:
             text += translate(
-                "; but SSH connects to {ours}, and the provider reports {told}: check whether a proxy, a "
-                "hop or a forwarded port explains that",
+                "; but SSH connects to {ours}, and the provider reports {told}: check whether a "
+                "proxy, a hop or a forwarded port explains that",
                 ours=ours,
                 told=told,
             )

@@ -496,8 +496,8 @@ class Journal:
             number = next(i for i, line in enumerate(lines, 1) if not _is_record(line))
             raise JournalFailed(
                 translate(
-                    "line {number} of the journal {path} cannot be read, so open actions are unknown; "
-                    "check the provider's console, then move the file away",
+                    "line {number} of the journal {path} cannot be read, so open actions are "
+                    "unknown; check the provider's console, then move the file away",
                     number=number,
                     path=path,
                 )
@@ -539,8 +539,8 @@ def describe_open_action(action: OpenAction) -> str:
     verb = translate(first.verb or "rent")
     if last.state is ActionState.YOURS:
         return translate(
-            "{verb} of {box} ({instance}) waits since {when} for your click on the console; once the "
-            "console shows it done: rgt down {box} --done",
+            "{verb} of {box} ({instance}) waits since {when} for your click on the console; once "
+            "the console shows it done: rgt down {box} --done",
             verb=verb,
             box=first.box,
             instance=first.target.instance,
@@ -659,8 +659,8 @@ def check_chain_and_journal(
 
     Args:
         lines: All lines of the log.
-        named: `Journal.iterate_audited`, read before the log, so that lines written meanwhile do not seem
-            missing.
+        named: `Journal.iterate_audited`, read before the log, so that lines written meanwhile do
+            not seem missing.
     """
     chain = verify_hash_chain(iter(lines))
     if chain.broken is not None:

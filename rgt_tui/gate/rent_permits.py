@@ -489,7 +489,8 @@ def _bid_lines(case: BidCase) -> list[str]:
     if is_below_least(case):
         lines.append(
             translate(
-                "below the lowest bid: you lose the machine at once; it stops, and its disk is charged"
+                "below the lowest bid: you lose the machine at once; it stops, and its disk is "
+                "charged"
             )
         )
     elif bid.outbid:
@@ -500,7 +501,8 @@ def _bid_lines(case: BidCase) -> list[str]:
         limit = format_money(case.agreed_per_hour, currency)
         lines.append(
             translate(
-                "more than the {limit}/h of the fleet file (asked): the alert `agreed` will report it",
+                "more than the {limit}/h of the fleet file (asked): the alert `agreed` will report "
+                "it",
                 limit=limit,
             )
         )

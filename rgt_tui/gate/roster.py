@@ -379,7 +379,10 @@ def _build_group_item(
         owner = quote_name(group.owner)
     else:
         owner = translate("nobody owns it")
-    text = f"{quote_name(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
+    text = (
+        f"{quote_name(group.path)} ({owner}, {how_many(group.files, 'file')}, "
+        f"{size(group.bytes)}) {fate.text}"
+    )
     return EvidenceItem(
         key=directory_key(group.path),
         ok=bool(fate.safe),

@@ -17,7 +17,8 @@ SURE, LIKELY, MAYBE = 0.95, 0.8, 0.5
 MOST_NAMED = 6
 # In all_to_all and send/recv the amounts may differ between ranks, so a difference proves nothing.
 SAME_SIZES = frozenset(
-    ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather", "_all_gather_base",
+    ("all_reduce", "allreduce", "broadcast", "reduce", "all_gather", "allgather",
+     "_all_gather_base",
      "reduce_scatter", "_reduce_scatter_base", "allreduce_coalesced")
 )  # fmt: skip
 """Collectives to which every rank contributes the same amount."""
@@ -26,7 +27,8 @@ _NO_COLLECTIVE = re.compile(r"\b(?:send|recv)\b")
 # Headings of ncclras' text output, with or without the address of its communicator.
 _HEADING = re.compile(r"(?:#\d+-\d+ \([0-9a-f]+\) )?(DEAD|INCOMPLETE|MISMATCH|NOCOMM|TIMEOUT)")
 _COUNT = re.compile(
-    r"\d+ ranks? (?:has|have) launched up to operation (\d+)|(\d+ ranks?) (?:has|have) not launched any"
+    r"\d+ ranks? (?:has|have) launched up to operation (\d+)|(\d+ ranks?) (?:has"
+    r"|have) not launched any"
 )
 _ONE = re.compile(r"Rank (\d+) has launched up to operation (\d+)(?: -- (.*))?")
 _LISTED = re.compile(r"Rank (\d+) -- (.*)")
@@ -73,7 +75,10 @@ class PeerMessage(NamedTuple):
         at = ""
         if self.call.where:
             at = f" at {self.call.where}"
-        return f"{'sends' if self.sends else 'waits for'} {what} {'to' if self.sends else 'from'} rank {self.peer}{at}"
+        return (
+            f"{'sends' if self.sends else 'waits for'} {what} {'to' if self.sends else 'from'} "
+            f"rank {self.peer}{at}"
+        )
 
 
 class RankDump(NamedTuple):
@@ -264,7 +269,10 @@ def _of_group(
         call = next(iter(calls.values()))[lowest]
         at = f"collective {lowest} of {name} ({call})"
         if len(calls) == 1:
-            text = f"rank {next(iter(calls))} waits in {at}: who is missing, the dumps of the other ranks say"
+            text = (
+                f"rank {next(iter(calls))} waits in {at}: who is missing, the dumps of the "
+                "other ranks say"
+            )
             yield CollectiveVerdict(text, MAYBE)
         else:
             text = f"{describe_ranks(sorted(calls))} have all come to {at}, and none is through"
@@ -300,7 +308,10 @@ def _of_messages(dumps: Sequence[RankDump]) -> Iterator[CollectiveVerdict]:
                             two.call.sizes,
                             two.call.dtypes,
                         ):
-                            text = f"rank {dump.rank} {one}, and rank {peer} {two}: they are not the same"
+                            text = (
+                                f"rank {dump.rank} {one}, and rank {peer} {two}: they are not "
+                                "the same"
+                            )
                             yield CollectiveVerdict(text, SURE, tuple(sorted((dump.rank, peer))))
                     if len(ours) > len(other):
                         held.setdefault(dump.rank, {})[peer] = str(ours[len(other)])
@@ -343,7 +354,10 @@ def _describe_other_action(dump: RankDump) -> str:
     for group, mine in dump.groups.items():
         number = max(mine)
         if not mine[number].done:
-            return f"has no counterpart to it: it waits in collective {number} of {group} ({mine[number]})"
+            return (
+                f"has no counterpart to it: it waits in collective {number} of {group} "
+                f"({mine[number]})"
+            )
     for messages in dump.messages.values():
         return f"has no counterpart to it: it {messages[0]}"
     return "has reached no counterpart of it"

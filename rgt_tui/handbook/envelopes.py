@@ -21,9 +21,11 @@ import msgspec
 HEAD = 1 << 16
 """Bytes at the beginning of a log by which its envelope is recognised."""
 LARGEST = 64 << 20
-"""Largest export, in bytes, that is read whole: a JSON document, CSV, or one that is newest first."""
+"""Largest export, in bytes, that is read whole: a JSON document, CSV, or one that is newest first.
+"""
 _USUAL = re.compile(
-    r"(?i)(?:^|[._@])(?:log|logs|log_?line|log_?message|line|message|msg|text|text_?payload|event|data|body|content|"
+    r"(?i)(?:^|[._@])(?:log|logs|log_?line|log_?message|line|message|msg|text|text_?payload|event"
+    r"|data|body|content|"
     r"(?:short|full|raw)_?message|raw|output)$"
 )
 _NO_TEXT = re.compile(r"[\w+-]*\d{4}-\d\d-\d\d[T ][\d:.,Z+ -]*|\S*|(?:/\S+)(?: \S+)*")

@@ -72,11 +72,13 @@ _WENT_ON = re.compile(
     r"|^Warning: Permanently added '"
     r"|\b(?:rc|exit(?:ed)?(?: with)?(?: code| status)?|status)[ =:]{1,3}0\b"
     r"|^\d{4}-[^\n]{1,300} saved \[\d{1,15}(?:/\d{1,15})?\]"
-    r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected|recovered)\b(?!: 0)",
+    r"|^(?:[\w.:+-]{1,30} ){0,4}(?<!not )(?:fetched|downloaded|retrieved|reconnected|connected"
+    r"|recovered)\b(?!: 0)",
     re.MULTILINE,
 )
 _BARE = re.compile(
-    r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}|retry\w{0,4}|caught)\b))"
+    r"(?i:^(?!\s*(?:#|//|\* )|[^\n]{0,80}\b(?:warn(?:ing)?|info|debug|skip\w{0,6}|ignor\w{1,4}"
+    r"|retry\w{0,4}|caught)\b))"
     r"(?:[^\n'\"]{0,100}(?:[:|\]>-]|\b(?:ERROR|CRITICAL|FATAL))[ \t]{1,9}|[ \t]{1,9})?"
     r"((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)): (?![-+\d.%]+(?:\W|$))\S"
 )
@@ -100,12 +102,14 @@ _PLACE = re.compile(
     r"(?i)(?<![A-Za-z])(step|epoch|iter)(?:ation)?\b['\"]?[\s:=\[#]{0,4}(\d{1,9})(?![.\d])"
 )
 _LOADED = re.compile(
-    r"(?i)\bresum(?:ed|ing)\b|\b(?:loaded|restored|loading|restoring) (?:from )?(?:the )?(?:latest |last |newest )?"
+    r"(?i)\bresum(?:ed|ing)\b|\b(?:loaded|restored|loading|restoring) (?:from )?(?:the )?(?:latest "
+    r"|last |newest )?"
     r"(?:checkpoint|ckpt|state)\b(?!.{0,80}(?:best|pretrain|eval|shards))"
 )
 _LOADS = ("resum", "load", "restor")
 _ON_CPU = re.compile(
-    r"(?i)\b(?:using|use|on|selected|training)[ :]{1,2}(?:the )?(?:torch )?device:? ?[=:(]{0,2} ?['\"]?cpu\b"
+    r"(?i)\b(?:using|use|on|selected"
+    r"|training)[ :]{1,2}(?:the )?(?:torch )?device:? ?[=:(]{0,2} ?['\"]?cpu\b"
     r"|^\W{0,3}device['\"]? ?[=:] ?(?:torch\.device\(|device\()?(?:type=)?['\"]?cpu['\"]?\W{0,3}$"
 )
 _CELLS = re.compile(r"[ \t]*[|,\t][ \t]*")
@@ -123,7 +127,8 @@ _SCALE_SET = re.compile(
     r"(?:\bto:?|[=:]) ?(\d{1,24}(?:\.\d{1,24})?(?:e[+-]?\d{1,3})?)(?!\d)"
 )
 _OF_THE_LOSS = re.compile(r"(?i)loss|kl|entropy|grad|nll|elbo|perplexity|ppl|objective|cost")
-"""Names of figures that are computed from a loss or its gradient: NaN in one is NaN in the weights."""
+"""Names of figures that are computed from a loss or its gradient: NaN in one is NaN in the weights.
+"""
 
 
 class Unreadable(Exception):

@@ -28,7 +28,8 @@ AROUND = 25
 BLOCK = 1 << 20
 """Bytes searched at a time."""
 ANSI = re.compile(
-    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]|\x1b[=>78cDEHMNOZ]"
+    rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|\x1b[()][0-9A-Za-z]"
+    rb"|\x1b[=>78cDEHMNOZ]"
 )
 _NUMBERS = re.compile(rb"\d+")
 _WRITER = re.compile(rf"(?:{WRITERS}|(?:  ){{1,8}}\| )+")
@@ -36,7 +37,8 @@ _WRITER = re.compile(rf"(?:{WRITERS}|(?:  ){{1,8}}\| )+")
 _STAMP = re.compile(COLLECTED)
 _TRACEBACK = "Traceback (most recent call last):"
 _ESCAPED = re.compile(
-    r"Traceback \(most recent call last\):\\n(?:(?= *File \"|[^\"]{0,200}\\n +File \")(?:[^\\]|\\.){0,16000}"
+    r"Traceback \(most recent call last\):\\n(?:(?= *File \"|[^\"]{0,200}\\n +File \")(?:[^\\]"
+    r"|\\.){0,16000}"
     r"|(?:[^\"\\]|\\.){0,16000})"
 )
 """A traceback inside a JSON string, with escaped line ends."""
@@ -52,7 +54,8 @@ _WRAPPED = re.compile(
 )
 """The name of an exception in front of another one's, which it wraps."""
 _VALUES = re.compile(
-    r"\b\w*(?:exc|exception|error|type|kind)\w*=['\"]?((?:\w+\.)*[A-Z]\w*(?:Error|Exception))['\"]?\b[^\n]{0,200}?"
+    r"\b\w*(?:exc|exception|error|type|kind)\w*=['\"]?((?:\w+\.)*[A-Z]\w*(?:Error"
+    r"|Exception))['\"]?\b[^\n]{0,200}?"
     r"\b(?:error|message|msg|exc_value|value|reason|detail|err)=\"((?:[^\"\\\n]|\\.){1,1000})\""
 )
 """An exception in a line of keys and values."""
@@ -67,13 +70,18 @@ _QUOTED = re.compile(
     r"\s*\+{1,4} (?=\S)|\s*[-*] [^\n]{0,80}`|\s*-\s+['\"][^\n]*['\"],?\s*$"
     r"|[^\n]{0,200}(?:^|[\s;|&($])(?:[zef]?grep|rg|awk|sed|jq)\s[^\n]{0,200}['\"]"
     r"|\[[\w./-]{1,80}(?: \([\w-]{1,20}\))? [0-9a-f]{7,40}\] |HEAD is now at [0-9a-f]{7}"
-    r"|(?=[0-9a-f]{0,9}[a-f])(?=[0-9a-f]{0,9}\d)[0-9a-f]{7,10} (?!\w{0,40}(?:Error|Exception))[A-Z][a-z]+ "
-    r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$|assert\b[^\n]*[\"'(]"
+    r"|(?=[0-9a-f]{0,9}[a-f])(?=[0-9a-f]{0,9}\d)[0-9a-f]{7,10} (?!\w{0,40}(?:Error"
+    r"|Exception))[A-Z][a-z]+ "
+    r"|[\s+-]*(?:#(?!#\[error\])|raise \w|except\b[^\n]*:|(?:el)?if\b[^\n]*:\s*$"
+    r"|assert\b[^\n]*[\"'(]"
     r"|print\(|echo +[\"']|trap +[\"']|log\w*\.\w+\(|warnings\.warn\()"
-    r"|\s*['\"]?(?!\w{0,30}(?:[Ee]rror|[Mm]essage|msg|[Rr]eason|[Ee]xception|[Dd]etail|output|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
+    r"|\s*['\"]?(?!\w{0,30}(?:[Ee]rror|[Mm]essage|msg|[Rr]eason|[Ee]xception|[Dd]etail|output"
+    r"|stderr)['\"]?\s*[:=])[a-z][\w.-]{0,40}['\"]?"
     r"\s*[:=]\s*['\"\[{][^\n]*['\"\]}],?\s*$"
 )
-"""A line that quotes errors: a trace of the shell (set -x), a search for them, code, settings, commits."""
+"""A line that quotes errors: a trace of the shell (set -x), a search for them, code, settings,
+commits.
+"""
 # Python's own words for exceptions in destructors, see `find_quoted_rows`.
 _IGNORED = "Exception ignored in"
 

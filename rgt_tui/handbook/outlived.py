@@ -28,8 +28,10 @@ RAISED = re.compile(
 """The line of an exception, after the prefix of its writer."""
 _ADVANCES = re.compile(
     r"((?<![\d/])\d{1,9}/\d{1,9} \[(?:[\d:]{2,10}<|=)|\d{1,9}/\d{1,9} +[\u2501\u2588=]{4})"
-    r"|(?i:(?:\b|_)loss(?:[_/]\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}|\s{1,9})['\"]?(?:tensor\()?[-+]?\d)"
-    r"|(?i:\b(?:epoch|step|iter(?:ation)?|episode|trial|round)s?['\"]?(?:\s{0,3}[=:#\[]\s{0,3}|\s{1,3})\d)"
+    r"|(?i:(?:\b|_)loss(?:[_/]\w{1,9})?['\"]?(?:\s{0,9}[=:|]\s{0,9}"
+    r"|\s{1,9})['\"]?(?:tensor\()?[-+]?\d)"
+    r"|(?i:\b(?:epoch|step|iter(?:ation)?|episode|trial|round)s?['\"]?(?:\s{0,3}[=:#\[]\s{0,3}"
+    r"|\s{1,3})\d)"
 )
 """A progress bar, a finite loss, or the number of a step."""
 _STAMPED = re.compile(
@@ -39,23 +41,31 @@ _STATE = re.compile(r"[^\r\n]{0,300}")
 # A step with a NaN loss proves that the loop runs, not that the training goes well.
 _NAN = re.compile(r"(?i)\bnan\b")
 _SAVES = re.compile(
-    r"(?<!not )\b(?:[Ss]aved|published|written)\b(?:(?=[^\n]{0,80}(?i:checkpoint|ckpt|model|weights|state))|:)"
+    r"(?<!not )\b(?:[Ss]aved|published|written)\b(?:(?=[^\n]{0,80}(?i:checkpoint|ckpt|model|weights"
+    r"|state))|:)"
     r"|\b(?:[Cc]heckpoint|[Mm]odel|[Ww]eights) [^\n]{0,80}(?<!not )\b(?:saved|published|written)\b"
 )
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:]\d+)*(?:e[-+]?\d+)?")
 _DIGITS = re.compile(r"\d+")
 _TRIES_ON = re.compile(
-    r"(?i)\bretr(?:y|ies|ying)\b|\btr(?:y|ying)\b|\battempt \d|\bskip|\bfall(?:ing)? ?back|\bcontinu(?:e|ing)\b|\bignor"
+    r"(?i)\bretr(?:y|ies|ying)\b|\btr(?:y|ying)\b|\battempt \d|\bskip|\bfall(?:ing)? ?back"
+    r"|\bcontinu(?:e|ing)\b|\bignor"
 )
 _REPORTS_FAILURE = re.compile(
-    r"(?i)err(?:or|no)|exception|fail|fatal|abort|assert|panic|\bcan(?:no|')t\b|could ?n[o']t|unable|invalid|illegal"
-    r"|denied|refuse|\blost\b|terminated|exceed|insufficient|\bno more\b|\bout of\b|unavailable|mismatch|corrupt"
-    r"|truncated|premature|missing|\bnot (?:found|available|enough|enabled)|\bd(?:o|oes|id)(?: not|n't)\b|previous xid"
-    r"|exit|\bkill|\bsignal\b|\bSIG[A-Z]{3,4}\b|crash|\bdied\b|segmentation|timed out|unreachable|\bfull\b"
-    r"|no space|\bE(?:NOSPC|DQUOT|CONN\w+|TIMEDOUT|HOST\w+|NET\w+|AI_\w+)\b|空间|espacio|espace|speicherplatz|容量"
+    r"(?i)err(?:or|no)|exception|fail|fatal|abort|assert|panic|\bcan(?:no|')t\b|could ?n[o']t"
+    r"|unable|invalid|illegal"
+    r"|denied|refuse|\blost\b|terminated|exceed|insufficient|\bno more\b|\bout of\b|unavailable"
+    r"|mismatch|corrupt"
+    r"|truncated|premature|missing|\bnot (?:found|available|enough|enabled)|\bd(?:o|oes|id)(?: not"
+    r"|n't)\b|previous xid"
+    r"|exit|\bkill|\bsignal\b|\bSIG[A-Z]{3,4}\b|crash|\bdied\b|segmentation|timed out|unreachable"
+    r"|\bfull\b"
+    r"|no space|\bE(?:NOSPC|DQUOT|CONN\w+|TIMEDOUT|HOST\w+|NET\w+|AI_\w+)\b|空间|espacio|espace"
+    r"|speicherplatz|容量"
 )
 _STATUS = re.compile(
-    r"(?i)(?:exit|return)(?:ed|s)?[ _-]?(?:with )?(?:exit |return )?(?:code|status|value)?['\"]?(?: (?:is|was|of))?"
+    r"(?i)(?:exit|return)(?:ed|s)?[ _-]?(?:with )?(?:exit |return )?(?:code|status"
+    r"|value)?['\"]?(?: (?:is|was|of))?"
     r"\s?[:=(]{0,2}\s?(-?\d{1,3})\b(?![.%\d])"
     r"|\bsignal:? ?[#=(]{0,2}(\d{1,2})\b|\b(?:sig|\d{1,2}/)(kill|segv|abrt|bus|ill|fpe)\b"
 )
@@ -65,20 +75,29 @@ _MILD_WORDS = re.compile(
 )
 _GRAVE_WORDS = re.compile(r"\b(?:ERROR|FATAL|CRITICAL)\b|\w(?:Error|Exception)\b[:(]")
 _NO_FAILURE = re.compile(
-    r"(?i)(?<![\w.])(?:0|no) (?:\w+ )?(?:corrupt\w*|missing|errors?|fail\w*)|\btruncated (?:to|at|after) \w"
-    r"|\b(?:missing|unexpected|failed|errors?|corrupt\w*|mismatch\w*)(?: \w+)?\s?[:=]\s?(?:0\b(?!\.\d)|\[\]|none\b)"
+    r"(?i)(?<![\w.])(?:0|no) (?:\w+ )?(?:corrupt\w*|missing|errors?|fail\w*)|\btruncated (?:to|at"
+    r"|after) \w"
+    r"|\b(?:missing|unexpected|failed|errors?|corrupt\w*"
+    r"|mismatch\w*)(?: \w+)?\s?[:=]\s?(?:0\b(?!\.\d)|\[\]|none\b)"
 )
 WARNS = re.compile(
-    r": W (?:tensorflow|external|xla)/|^\[?W\d{3,4} \S+ +\d|torch/(?:cuda|xpu|npu)/__init__\.py:\d+: UserWarning"
+    r": W (?:tensorflow|external|xla)/|^\[?W\d{3,4} \S+ +\d|torch/(?:cuda|xpu"
+    r"|npu)/__init__\.py:\d+: UserWarning"
 )
-"""A framework only warns of what it found of devices and their libraries: it goes on, on the CPU."""
+"""A framework only warns of what it found of devices and their libraries: it goes on, on the CPU.
+"""
 _ENDS_RUN = re.compile(
     r"(?:\b|_)(?:ERROR|FATAL|CRITICAL)\b|^[\w.]*[a-z](?:Error|Exception)(?:: (?![-+\d.%]+$)|$)"
-    r"|(?:^|[\]:|] ?)(?i:(?:uncaught |fatal |internal )?error|fatal|panic)\]?:(?! *[-+\d.%]+$)|错误[:：]|##\[error\]"
-    r"|(?i:\b(?:job|process|task|worker|executor|container|subprocess|command|cell|kernel|session|program|script|node"
-    r"|host)\b[^\n]{0,80}\b(?:killed|aborted|failed|lost|exited|died|dead|crashed|terminated|exceeded|cancell?ed"
-    r"|evicted|preempted)\b(?! \w+ 0\b)|\bexit(?:ed|s)?(?: with)?(?: return)?(?: code| status)[ =:]{1,3}-?[1-9])"
-    r"|\bSIG(?!TERM|INT|HUP)[A-Z]{3,6}\b|core dumped|^terminate called|^[EF]\d{4} |^\*\*\* |[Ee]xception code:"
+    r"|(?:^|[\]:|] ?)(?i:(?:uncaught |fatal |internal )?error|fatal|panic)\]?:(?! *[-+\d.%]+$)"
+    r"|错误[:：]|##\[error\]"
+    r"|(?i:\b(?:job|process|task|worker|executor|container|subprocess|command|cell|kernel|session"
+    r"|program|script|node"
+    r"|host)\b[^\n]{0,80}\b(?:killed|aborted|failed|lost|exited|died|dead|crashed|terminated"
+    r"|exceeded|cancell?ed"
+    r"|evicted|preempted)\b(?! \w+ 0\b)|\bexit(?:ed|s)?(?: with)?(?: return)?(?: code"
+    r"| status)[ =:]{1,3}-?[1-9])"
+    r"|\bSIG(?!TERM|INT|HUP)[A-Z]{3,6}\b|core dumped|^terminate called|^[EF]\d{4} |^\*\*\* "
+    r"|[Ee]xception code:"
     r"|\b[Aa]bort(?:ed)?\b|^\s{0,4}what\(\):"
 )
 """A line with which a program, or who started it, ends: more than a word for a failure."""
@@ -96,8 +115,8 @@ class ProgressMark(NamedTuple):
     number: int
     text: str
     kind: str
-    """Its text without the numbers; empty = a progress bar. A summary at the end, as trackers print,
-    has a line of each kind.
+    """Its text without the numbers; empty = a progress bar. A summary at the end, as trackers
+    print, has a line of each kind.
     """
     in_order: bool
     """It cannot have been held back in a buffer: it has a time, or is a progress bar."""

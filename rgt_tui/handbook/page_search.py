@@ -1,6 +1,7 @@
 """Finds handbook pages by what a person types: an id, words, a question, or a line of a log.
 
-Texts are ranked by BM25 over weighted fields; ``handbook/search/words.toml`` says which words mean the same.
+Texts are ranked by BM25 over weighted fields; ``handbook/search/words.toml`` says which words mean
+the same.
 """
 
 from __future__ import annotations

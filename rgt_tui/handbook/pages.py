@@ -127,8 +127,8 @@ class HandbookPage(FrozenStruct, kw_only=True, forbid_unknown_fields=True):
     how another process ended: what they name stands behind what that process said itself.
     """
     points: tuple[str, ...] = ()
-    """The same for lines that name nothing, such as an exit status of 1, or an abort after an error:
-    with them alone, a page is a mere consequence.
+    """The same for lines that name nothing, such as an exit status of 1, or an abort after an
+    error: with them alone, a page is a mere consequence.
     """
     passing: bool = False
     """It may be retried automatically, or be optional: if the log continues after it, it is no

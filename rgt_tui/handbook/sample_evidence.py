@@ -143,7 +143,10 @@ def weigh_findings(
         when = ""
         if isinstance(at.get("seq"), int):
             when = f", first read as sample {at['seq']:,} of it"
-        text = f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names no other cause"
+        text = (
+            f"the boot id changed from {boots[0]:.40} to {boots[1]:.40}{when}; the log names "
+            "no other cause"
+        )
         told.insert(0, FileFinding.from_page(pages["BOOT1"], text, SYMPTOM))
     return told
 

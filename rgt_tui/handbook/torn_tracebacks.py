@@ -16,7 +16,8 @@ _FRAME = re.compile(
 _NOTEBOOK_FRAME = re.compile(r"File ([^\s<\"][^\n]{0,400}?):(\d{1,7}), in ([^\n(]{1,200})")
 _HEADER = "Traceback (most recent call last"
 _RAISED = re.compile(
-    r"(?:[A-Za-z_]\w{0,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: |$)"
+    r"(?:[A-Za-z_]\w{0,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: "
+    r"|$)"
 )
 
 
@@ -40,7 +41,8 @@ def find_torn_traceback(end: str, last: int, exception: str) -> Iterator[LineHit
     for above, (line, is_quoted) in enumerate(zip(reversed(lines), reversed(quoted), strict=True)):
         text = writer_of(line)[1]
         frame = _read_frame(text)
-        # Below the innermost frame, there is only its source; a complete traceback has its exception.
+        # Below the innermost frame, there is only its source; a complete traceback has its
+        # exception.
         is_source = not text.strip() or text[0] in " \t-"
         if _RAISED.match(text) or is_quoted or not (frame or found or is_source):
             return

@@ -333,11 +333,12 @@ __getattr__ = imported_later(
             "restore_alert_state source_values step_alerts"
         ),
         "assessment": (
-            "ADVISED_AT PHASES Assessment Remedy alert_advice alert_began alert_ended alert_message assess_box "
-            "calls_for_person calls_for_person_once evaluate_checks list_remedies"
+            "ADVISED_AT PHASES Assessment Remedy alert_advice alert_began alert_ended "
+            "alert_message assess_box calls_for_person calls_for_person_once evaluate_checks "
+            "list_remedies"
         ),
-        "autostop_words": "describe_self_stop describe_clock describe_hung_runs list_readings describe_armed_off "
-        "story_lines describe_reported_park",
+        "autostop_words": "describe_self_stop describe_clock describe_hung_runs list_readings "
+        "describe_armed_off story_lines describe_reported_park",
         "condition": "LifecycleCheck Condition HandbookEntry Reading AlertRung",
         "conditions": "ALERTS BY_ID CHECKS all_conditions covered_alert_ids ids_referring_to",
         "danger_clocks": "ClockBound ClockReading clock_readings action_warnings "
@@ -359,8 +360,8 @@ __getattr__ = imported_later(
         "mutes": (
             "DAY_S EVERYTHING KEEP_S AlertMute BoxAlertNotes StoredAlerts SentAlert UNSEEN_S "
             "alerts_path alerts_stamp key_of "
-            "load_alerts mark_muted mute_changes mute_covers mute_event mute_is_over put_mute is_alert_muted "
-            "update_alerts"
+            "load_alerts mark_muted mute_changes mute_covers mute_event mute_is_over put_mute "
+            "is_alert_muted update_alerts"
         ),
         "remembered": (
             "RememberedBox TREND FigureTrend update_life gather_event_news "

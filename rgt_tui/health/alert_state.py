@@ -150,7 +150,8 @@ replace = msgspec.structs.replace
 
 
 SOURCES = (
-    "account", "autostop", "clock_skew", "findings", "hello", "lease", "link", "meter", "news", "off", "open_action",
+    "account", "autostop", "clock_skew", "findings", "hello", "lease", "link", "meter", "news",
+    "off", "open_action",
     "past", "peer", "queues", "self_stop", "spec",
 )  # fmt: skip
 """The sources that change seldom, by the names used in `Condition.of`."""
@@ -162,7 +163,8 @@ def source_values(view: BoxFacts) -> tuple[object, ...]:
     # Not the sample itself: each one is a new object, while these two of it seldom change.
     autostop, lease = (sample.autostop, sample.lease) if sample is not None else (None, None)
     return (
-        box.account, autostop, box.clock_skew, box.findings, box.hello, lease, box.link, box.meter, view.news, view.off,
+        box.account, autostop, box.clock_skew, box.findings, box.hello, lease, box.link, box.meter,
+        view.news, view.off,
         box.open_action, view.memory.past, box.peer, box.queues, box.self_stop, box.spec,
     )  # fmt: skip
 

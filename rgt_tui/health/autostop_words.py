@@ -186,8 +186,8 @@ def _hung_text(run: RunState, process: TrainingProcess, held: list[GpuReading], 
         f"GPU {gpu.index}{' SIM' * gpu.sim} ({memory(gpu.vram_used)})" for gpu in held
     )
     return translate(
-        "{name}, pid {pid}, lives and holds {cards}, but makes no progress: {position} for {still}, "
-        "GPU {util}, CPU {cpu}",
+        "{name}, pid {pid}, lives and holds {cards}, but makes no progress: {position} for "
+        "{still}, GPU {util}, CPU {cpu}",
         name=run.name,
         pid=process.pid,
         cards=cards,

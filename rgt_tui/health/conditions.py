@@ -24,7 +24,8 @@ from rgt_tui.model import Finding, clean_text
 
 _ROWS: tuple[Condition, ...] = (
     Condition(
-        "finding", "Triage found what broke", "finding", queue.read_findings, queue.say_finding, YES,
+        "finding", "Triage found what broke", "finding", queue.read_findings, queue.say_finding,
+        YES,
         told=True,
         of=frozenset(("findings",)),
         advice="Open the box: the finding shows the line that proves it, and the fix.",
@@ -39,19 +40,23 @@ _ROWS: tuple[Condition, ...] = (
         told=True,
         of=frozenset(("queues",)),
         advice="Read the end of its log, fix the cause, then run the queue again from this cell.",
-        checks=(LifecycleCheck("5.1", "every cell done", queue.check_all_done, live=False, command="rgt queue "
+        checks=(LifecycleCheck("5.1", "every cell done", queue.check_all_done, live=False,
+                               command="rgt queue "
                                                                                                    "{box} status"),),
     ),
     Condition(
-        "ended", "A training outside the queues has ended", "ended", runs.read_ended, runs.say_ended,
-        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
+        "ended", "A training outside the queues has ended", "ended", runs.read_ended,
+        runs.say_ended,
+        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 2.0, 2.0)),
+        unit="1 = status unknown, 2 = failed", told=True,
         escalates=True, once=True,
         needs=condition.has_ended_training,
         advice="Read the end of its log: only its parent process knows its exit status.",
         see="5.1 4.1",
     ),
     Condition(
-        "queue", "A queue cannot be read", "queue", queue.read_queue_error, queue.say_queue_error, YES_ERROR,
+        "queue", "A queue cannot be read", "queue", queue.read_queue_error, queue.say_queue_error,
+        YES_ERROR,
         of=frozenset(("queues",)),
         over="the queue can be read again",
         advice="Fix the queue file or its state file; what is running keeps running.",
@@ -61,11 +66,13 @@ _ROWS: tuple[Condition, ...] = (
         ),
     ),
     Condition(
-        "holding", "A run waits with unsaved work in memory", "holding", queue.read_holding, queue.say_holding,
+        "holding", "A run waits with unsaved work in memory", "holding", queue.read_holding,
+        queue.say_holding,
         YES_ERROR, escalates=True,
         needs=condition.waiting_run,
         over="{key} no longer waits with unsaved work",
-        advice="Free space, or restore its mirror: it then saves from memory and continues. Do not restart it before.",
+        advice="Free space, or restore its mirror: it then saves from memory and continues. Do not "
+               "restart it before.",
         see="U6 U7",
     ),
     Condition(
@@ -80,7 +87,8 @@ _ROWS: tuple[Condition, ...] = (
         see="T21",
     ),
     Condition(
-        "halted", "A training process is stopped by a signal", "halted", queue.read_halted, queue.say_halted, YES,
+        "halted", "A training process is stopped by a signal", "halted", queue.read_halted,
+        queue.say_halted, YES,
         hold_s=15.0, escalates=True,
         needs=condition.stopped_process,
         over="process {key} is no longer stopped by a signal",
@@ -90,7 +98,8 @@ _ROWS: tuple[Condition, ...] = (
         see="4.2",
     ),
     Condition(
-        "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step, queue.say_no_step, YES,
+        "no-step", "A cell has not logged its first step", "stalled", queue.read_no_step,
+        queue.say_no_step, YES,
         hold_s=LIMITS.first_step_s, escalates=True,
         needs=condition.has_running_cells,
         over="{key} no longer waits for its first step",
@@ -103,26 +112,31 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "idle-gpu", "A GPU is idle while a run is alive", "idle gpu", gpu.read_idle, gpu.say_idle,
-        (AlertRung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
+        (AlertRung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0,
+        escalates=True,
         over="GPU {key} no longer idles while a run is alive",
         advice="Check that the run uses every GPU you pay for, and that its input is fast enough.",
         see="U24 U31 D5 G5",
     ),
     Condition(
-        "gpu-spins", "A GPU is busy without any progress", "hangs", pace.read_spinning, pace.say_spinning, YES,
+        "gpu-spins", "A GPU is busy without any progress", "hangs", pace.read_spinning,
+        pace.say_spinning, YES,
         hold_s=60.0, quiet_s=30.0, escalates=True,
         needs=condition.has_stalled_run,
         over="{key} is no longer busy without progress",
-        advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you restart.",
+        advice="Its ranks wait for one another: keep the stacks (py-spy dump --pid PID) before you "
+               "restart.",
         findings=("HANG2", "D19", "D20", "HANG1"),
         covered=runs.run_of,
         see="4.2",
     ),
     Condition(
         "starved", "The GPUs wait for their input", "starved", pace.read_starved, pace.say_starved,
-        (AlertRung("warn", 30.0, 45.0),), unit="% util, mean", below=True, hold_s=600.0, quiet_s=120.0,
+        (AlertRung("warn", 30.0, 45.0),), unit="% util, mean", below=True, hold_s=600.0,
+        quiet_s=120.0,
         over="the GPUs no longer wait for their input",
-        advice="More loader workers (up to the cores), pinned memory, data on the local disk; not a larger card.",
+        advice="More loader workers (up to the cores), pinned memory, data on the local disk; not "
+               "a larger card.",
         see="U24 U8 T4",
     ),
     Condition(
@@ -130,7 +144,8 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 30.0, 20.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key} no longer waits for its data",
-        advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid shows what is slow.",
+        advice="More loader workers (up to the cores), pinned memory, local data; py-spy top --pid "
+               "shows what is slow.",
         see="U24 U8 U38",
     ),
     Condition(
@@ -138,97 +153,54 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 40.0, 30.0),), unit="% of a step", hold_s=300.0, quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key} no longer waits for the other ranks",
-        advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is slow.",
+        advice="Larger buckets, no .item() in each step, shards within one machine; or one rank is "
+               "slow.",
         see="T23",
     ),
     Condition(
-        "held-back", "A log is silent while its run continues", "buffered", pace.read_held_back, pace.say_held_back,
+        "held-back", "A log is silent while its run continues", "buffered", pace.read_held_back,
+        pace.say_held_back,
         YES, hold_s=60.0,
         needs=condition.named_work,
         over="the log of {key} is no longer silent",
         advice="Start it with PYTHONUNBUFFERED=1 (or python -u): its output stays in a buffer.",
         see="U43",
     ),
+    *space.CONDITIONS,
     Condition(
-        "bytes", "A mount is running out of bytes", "disk", space.read_bytes, space.say_bytes, space.DISK,
-        unit="% used", quiet_s=30.0, gauge=True,
-        over="{key} has free space again",
-        advice="Free space, old checkpoints and caches first, before the next save fails.",
-        findings=("U6", "U7"),
-        covered=space.mount_short_of("bytes"),
-        checks=(LifecycleCheck("0.5", "three more checkpoints fit, bytes and inodes", space.check_checkpoint_budget),),
-    ),
-    Condition(
-        "inodes", "A mount is running out of inodes", "inodes", space.read_inodes, space.say_inodes, space.DISK,
-        unit="% used", quiet_s=30.0, gauge=True,
-        over="{key} has free inodes again",
-        advice="Remove directories of many small files; free bytes do not help.",
-        findings=("U6", "U7"),
-        covered=space.mount_short_of("inodes"),
-        checks=(
-            LifecycleCheck("0.2", "inodes below 80% on every mount", space.check_inodes),
-            LifecycleCheck("4.3", "inodes below 80% everywhere", space.check_inodes),
-        ),
-    ),
-    Condition(
-        "filling", "A mount will soon be full", "filling", space.read_filling, space.say_filling,
-        (AlertRung("warn", 3.0, 4.0), AlertRung("error", 0.5, 0.75)), unit="h to full", below=True, hold_s=300.0,
-        quiet_s=120.0, gauge=True,
-        over="no longer filling up",
-        advice="Find the growing files and limit them (retention, logs), or free space in time.",
-        see="U6 U7",
-    ),
-    Condition(
-        "mount", "A mount cannot be read", "mount", space.read_mount, space.say_mount, YES,
-        needs=condition.unread_mount,
-        over="{key} can be read again",
-        advice="Check the mount on the box; do not start anything that saves there.",
-        see="C4",
-    ),
-    Condition(
-        "memory", "The container is running out of memory", "memory", space.read_memory, space.say_memory,
-        space.MEMORY, unit="% of limit",
-        quiet_s=30.0, gauge=True,
-        over="the container has free memory again",
-        advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
-        checks=(LifecycleCheck("4.8", "container memory below 90%, no kill", space.check_memory),),
-        see="U9",
-    ),
-    Condition(
-        "oom-kill", "The kernel killed a process for lack of memory", "oom", space.read_oom, space.say_oom, YES_ERROR,
-        unit="more kills", rises=True, quiet_s=LIMITS.oom_recent_s,
-        over="no further process was killed for lack of memory",
-        advice="Find out which process was killed; reduce its memory before you start it again.",
-        findings=("U9",),
-        see="U41",
-    ),
-    Condition(
-        "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled, YES,
+        "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled,
+        YES,
         hold_s=120.0, quiet_s=60.0,
         needs=condition.ailing_card,
         over="GPU {key} is no longer slowed down",
-        advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to 40% of the speed.",
+        advice="Heat or power of the host: if it persists, rent another machine; it costs 25 to "
+               "40% of the speed.",
         see="U23",
     ),
     Condition(
         "cpu-throttled", "The CPU quota slows the training down", "cpu", gpu.read_cpu, gpu.say_cpu,
         (AlertRung("warn", 25.0, 15.0),), unit="% of the time", hold_s=300.0, quiet_s=60.0,
         over="the CPU quota no longer slows the training down",
-        advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you get.",
+        advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you "
+               "get.",
         see="U40",
     ),
     Condition(
-        "crowded", "Too many threads for the cores", "threads", pace.read_crowded, pace.say_crowded, YES,
+        "crowded", "Too many threads for the cores", "threads", pace.read_crowded, pace.say_crowded,
+        YES,
         hold_s=300.0, quiet_s=60.0,
         over="no longer too many threads for the cores",
-        advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you get.",
+        advice="Set OMP_NUM_THREADS and the number of loader workers to the number of cores you "
+               "get.",
         see="U40",
     ),
     Condition(
-        "stolen", "The host gives CPU time to other machines", "steal", pace.read_stolen, pace.say_stolen,
+        "stolen", "The host gives CPU time to other machines", "steal", pace.read_stolen,
+        pace.say_stolen,
         (AlertRung("warn", 10.0, 5.0),), unit="% of the time", hold_s=300.0, quiet_s=120.0,
         over="the host no longer takes processor time",
-        advice="A noisy neighbour: if it persists, rent another machine; nothing you change on this one helps.",
+        advice="A noisy neighbour: if it persists, rent another machine; nothing you change on "
+               "this one helps.",
         see="U41",
     ),
     Condition(
@@ -247,7 +219,8 @@ _ROWS: tuple[Condition, ...] = (
         see="U22",
     ),
     Condition(
-        "tracker-error", "A run raised an error at its tracker", "tracker", curves.read_tracker_error, say_text,
+        "tracker-error", "A run raised an error at its tracker", "tracker",
+        curves.read_tracker_error, say_text,
         YES_ERROR,
         unit="more errors", rises=True, quiet_s=1800.0,
         of=frozenset(("news",)),
@@ -256,7 +229,8 @@ _ROWS: tuple[Condition, ...] = (
         see="U20",
     ),
     Condition(
-        "tracker-warn", "A run raised a warning at its tracker", "tracker", curves.read_tracker_warning, say_text, YES,
+        "tracker-warn", "A run raised a warning at its tracker", "tracker",
+        curves.read_tracker_warning, say_text, YES,
         unit="more warnings", rises=True, quiet_s=1800.0,
         of=frozenset(("news",)),
         over="no further warning at the tracker",
@@ -272,21 +246,25 @@ _ROWS: tuple[Condition, ...] = (
         see="U22",
     ),
     Condition(
-        "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error, YES_ERROR,
+        "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error,
+        YES_ERROR,
         hold_s=30.0,
         needs=condition.ailing_card,
         over="GPU {key} answers again",
         advice="The GPU is lost until the machine restarts: copy the checkpoint away, rent another.",
         findings=("U22",),
         covered=gpu.card_of,
-        checks=(LifecycleCheck("0.4", "GPU seen", gpu.check_gpu_seen, command="rgt gpu-health {box}"),),
+        checks=(LifecycleCheck("0.4", "GPU seen", gpu.check_gpu_seen,
+                               command="rgt gpu-health {box}"),),
     ),
     Condition(
         "loss-nan", "The loss is not a number", "nan", runs.read_nan, runs.say_nan,
-        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0,
+        (AlertRung("warn", 1.0, 1.0), AlertRung("error", 3.0, 1.0)), unit="points in a row",
+        quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key}: the loss is no longer NaN",
-        advice="Stop it and resume from an earlier checkpoint with a lower learning rate, bf16 or gradient clipping.",
+        advice="Stop it and resume from an earlier checkpoint with a lower learning rate, bf16 or "
+               "gradient clipping.",
         findings=("P8", "P9", "P10"),
         covered=runs.run_of,
         checks=(LifecycleCheck("4.4", "no NaN in the last 50 losses", runs.check_losses_finite),),
@@ -296,7 +274,8 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key}: the loss no longer jumps",
-        advice="Watch whether it recovers; if not, resume from an earlier checkpoint with a lower learning rate.",
+        advice="Watch whether it recovers; if not, resume from an earlier checkpoint with a lower "
+               "learning rate.",
         see="P12 P14",
     ),
     Condition(
@@ -304,8 +283,10 @@ _ROWS: tuple[Condition, ...] = (
         hold_s=60.0, quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key}: the loss is no longer flat",
-        advice="Check whether the weights change at all: learning rate, frozen layers, labels, the optimizer's groups.",
-        checks=(LifecycleCheck("2.2", "loss finite and falling", runs.check_loss_falls, live=False),),
+        advice="Check whether the weights change at all: learning rate, frozen layers, labels, the "
+               "optimizer's groups.",
+        checks=(LifecycleCheck("2.2", "loss finite and falling", runs.check_loss_falls, live=False),
+                ),
         see="P12",
     ),
     Condition(
@@ -313,15 +294,18 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 1.5, 1.25),), unit="× its lowest level", hold_s=60.0, quiet_s=60.0,
         needs=condition.has_active_runs,
         over="{key}: the loss no longer rises",
-        advice="It diverges: resume from before it rose, with a third to a tenth of the learning rate.",
+        advice="It diverges: resume from before it rose, with a third to a tenth of the learning "
+               "rate.",
         see="P12 P14",
     ),
     Condition(
-        "loss-resumed", "The loss is higher after a resume", "resume", curves.read_jumped, curves.say_jumped,
+        "loss-resumed", "The loss is higher after a resume", "resume", curves.read_jumped,
+        curves.say_jumped,
         (AlertRung("warn", 1.3, 1.15),), unit="× before", hold_s=30.0, quiet_s=60.0,
         needs=condition.has_resumed_run,
         over="{key}: the loss is no longer higher than before the resume",
-        advice="The resume lost state: optimizer, scheduler, scaler or data order; compare with a copy.",
+        advice="The resume lost state: optimizer, scheduler, scaler or data order; compare with a "
+               "copy.",
         see="2.3",
     ),
     Condition(
@@ -330,15 +314,18 @@ _ROWS: tuple[Condition, ...] = (
         YES, hold_s=30.0, escalates=True,
         needs=condition.has_resumed_run,
         over="{key}: it has passed its newest checkpoint",
-        advice="Stop it before retention removes the checkpoint, and start it again with the path to resume from.",
+        advice="Stop it before retention removes the checkpoint, and start it again with the path "
+               "to resume from.",
         see="2.3",
     ),
     Condition(
-        "step-back", "A run's step went back within one attempt", "step back", curves.read_back, curves.say_back, YES,
+        "step-back", "A run's step went back within one attempt", "step back", curves.read_back,
+        curves.say_back, YES,
         hold_s=30.0,
         needs=condition.named_work,
         over="{key}: the step no longer goes back",
-        advice="Check whether the launcher restarted its ranks without a checkpoint, or two runs share a directory.",
+        advice="Check whether the launcher restarted its ranks without a checkpoint, or two runs "
+               "share a directory.",
         see="MN5 PA1 C12",
     ),
     Condition(
@@ -350,7 +337,8 @@ _ROWS: tuple[Condition, ...] = (
         see="PA3",
     ),
     Condition(
-        "interrupted", "A cell was interrupted and is not running", "interrupted", queue.read_interrupted,
+        "interrupted", "A cell was interrupted and is not running", "interrupted",
+        queue.read_interrupted,
         say_text, YES, told=True, escalates=True,
         of=frozenset(("queues",)),
         advice="Start the queue again: it resumes from the newest checkpoint.",
@@ -359,23 +347,28 @@ _ROWS: tuple[Condition, ...] = (
                                       "checkpoint", runs.check_resume_proved, live=False),),
     ),
     Condition(
-        "waiting", "Cells are waiting, but no runner is active", "waiting", queue.read_waiting, say_text, YES,
+        "waiting", "Cells are waiting, but no runner is active", "waiting", queue.read_waiting,
+        say_text, YES,
         escalates=True,
         of=frozenset(("queues",)),
         over="no cells wait without a runner any more",
         advice="Start the queue's runner.",
-        checks=(LifecycleCheck("3.2", "runner detached", queue.check_detached, command="rgt queue {box} run"),),
+        checks=(LifecycleCheck("3.2", "runner detached", queue.check_detached,
+                               command="rgt queue {box} run"),),
     ),
     Condition(
-        "done-billing", "The queue is done, the GPU is still billed", "finished", money.read_done_billing,
+        "done-billing", "The queue is done, the GPU is still billed", "finished",
+        money.read_done_billing,
         money.say_done_billing, YES, live=False, escalates=True,
         over="no longer billed while idle",
         advice="Pull and check the results, then stop the box (tear down).",
-        checks=(LifecycleCheck("5.4", "nothing training", queue.check_quiet, command="rgt reap {box}"),),
+        checks=(LifecycleCheck("5.4", "nothing training", queue.check_quiet,
+                               command="rgt reap {box}"),),
         see="5.1 5.6",
     ),
     Condition(
-        "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
+        "unreachable", "The box does not answer", "unreachable", link.read_unreachable,
+        link.say_unreachable,
         YES, hold_s=LIMITS.lost_s, live=False,
         needs=condition.unreachable,
         over="no longer unreachable",
@@ -389,7 +382,8 @@ _ROWS: tuple[Condition, ...] = (
         hold_s=LIMITS.lost_s, live=False, escalates=True,
         needs=condition.has_stale_figures,
         over="no longer silent",
-        advice="It may still be training, or hang: check the provider's console, and df on its mounts.",
+        advice="It may still be training, or hang: check the provider's console, and df on its "
+               "mounts.",
         see="MP3 U22",
     ),
     Condition(
@@ -397,7 +391,8 @@ _ROWS: tuple[Condition, ...] = (
         hold_s=30.0, live=False,
         of=frozenset(("link", "peer")),
         over="SSH no longer goes through a proxy",
-        advice="A proxy on your computer carries the connection and may cut it: exclude the host from the proxy.",
+        advice="A proxy on your computer carries the connection and may cut it: exclude the host "
+               "from the proxy.",
         see="SSH-W1",
     ),
     Condition(
@@ -409,11 +404,13 @@ _ROWS: tuple[Condition, ...] = (
         see="1.1",
     ),
     Condition(
-        "host-key", "The host key is not accepted", "key", link.read_host_key, link.say_host_key, YES_ERROR,
+        "host-key", "The host key is not accepted", "key", link.read_host_key, link.say_host_key,
+        YES_ERROR,
         live=False, told=True,
         of=frozenset(("link",)),
         over="the host key is no longer refused",
-        advice="New or recreated box: compare the key, follow the reason, reconnect (r); otherwise do not log in.",
+        advice="New or recreated box: compare the key, follow the reason, reconnect (r); otherwise "
+               "do not log in.",
         see="SSH-T6",
     ),
     Condition(
@@ -430,19 +427,23 @@ _ROWS: tuple[Condition, ...] = (
         live=False, escalates=True,
         of=frozenset(("meter", "off", "past", "self_stop", "spec")),
         over="no longer stopped by the provider",
-        advice="Preempted, out of money, or stopped elsewhere: check the console, and how long its disk is kept.",
+        advice="Preempted, out of money, or stopped elsewhere: check the console, and how long its "
+               "disk is kept.",
         see="SP1",
     ),
     Condition(
-        "preemption", "The platform takes the machine away", "taken away", link.read_preemption, link.say_preemption,
+        "preemption", "The platform takes the machine away", "taken away", link.read_preemption,
+        link.say_preemption,
         YES_ERROR,
         live=False,
         over="the machine is no longer being taken away",
-        advice="Runs that can save were asked to; copy what only its disk has; rgt run BOX --on-start continues later.",
+        advice="Runs that can save were asked to; copy what only its disk has; rgt run BOX "
+               "--on-start continues later.",
         see="SP1",
     ),
     Condition(
-        "gone", "The provider no longer knows the box", "gone", link.read_gone, link.say_gone, YES_ERROR,
+        "gone", "The provider no longer knows the box", "gone", link.read_gone, link.say_gone,
+        YES_ERROR,
         live=False,
         of=frozenset(("meter", "off", "past", "spec")),
         over="no longer missing at the provider",
@@ -454,7 +455,8 @@ _ROWS: tuple[Condition, ...] = (
         link.read_contested, link.say_contested, YES,
         hold_s=LIMITS.lost_s, live=False, escalates=True,
         over="provider and box no longer contradict each other",
-        advice="Check that `instance` in the fleet file is this box, then its console: it may be billed in full.",
+        advice="Check that `instance` in the fleet file is this box, then its console: it may be "
+               "billed in full.",
         see="5.5",
     ),
     Condition(
@@ -462,11 +464,13 @@ _ROWS: tuple[Condition, ...] = (
         money.CLOCK, unit="h left", below=True, live=False,
         escalates=True,
         over="no deadline is near any more",
-        advice="Save, and copy important files off the box in time; a start ends a countdown that a stop began.",
+        advice="Save, and copy important files off the box in time; a start ends a countdown that "
+               "a stop began.",
         see="platform",
     ),
     Condition(
-        "balance", "The account is running out of money", "balance", money.read_balance, money.say_balance,
+        "balance", "The account is running out of money", "balance", money.read_balance,
+        money.say_balance,
         money.BALANCE, unit="h of burn", below=True, live=False,
         quiet_s=300.0, gauge=True, escalates=True,
         over="the account is no longer running out of money",
@@ -475,31 +479,38 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
-        (AlertRung("warn", LIMITS.meter_lost_s, LIMITS.meter_lost_s),), unit="s since read", live=False,
+        (AlertRung("warn", LIMITS.meter_lost_s, LIMITS.meter_lost_s),), unit="s since read",
+        live=False,
         over="the meter can be read again",
         advice="Check the provider's key and console: what the box costs is unknown.",
-        checks=(LifecycleCheck("5.5", "meter read from the provider", money.check_meter_read, live=False),),
+        checks=(LifecycleCheck("5.5", "meter read from the provider", money.check_meter_read,
+                               live=False),),
     ),
     Condition(
-        "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
+        "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action,
+        money.say_open_action,
         YES_ERROR, live=False,
         of=frozenset(("open_action",)),
         over="no stop or rental is unconfirmed any more",
-        advice="Check the provider's console: it may still be billed. rgt keeps polling; it sends nothing again.",
+        advice="Check the provider's console: it may still be billed. rgt keeps polling; it sends "
+               "nothing again.",
     ),
     Condition(
         "autostop-failed", "The box could not stop itself", "no stop!", autostop.read_failed_stop,
         autostop.say_failed_stop, YES_ERROR,
         of=frozenset(("autostop", "lease", "link")),
         over="it no longer reports a failed stop",
-        advice="It is still billed: stop it (tear down, or its console); rgt autostop BOX --status has the reason.",
+        advice="It is still billed: stop it (tear down, or its console); rgt autostop BOX --status "
+               "has the reason.",
     ),
     Condition(
-        "autostop-unwatched", "Armed, but no recorder enforces it", "no stop?", autostop.read_unwatched,
+        "autostop-unwatched", "Armed, but no recorder enforces it", "no stop?",
+        autostop.read_unwatched,
         autostop.say_unwatched, YES_ERROR, hold_s=autostop.SILENT_S,
         needs=condition.has_self_stop,
         over="no longer armed without a recorder",
-        advice="Arm it again (rgt autostop); if it was disarmed elsewhere, confirm that with --disarm.",
+        advice="Arm it again (rgt autostop); if it was disarmed elsewhere, confirm that with "
+               "--disarm.",
     ),
     Condition(
         "autostop-unknown", "Unknown for longer than the limit whether the box is idle", "idle?",
@@ -507,7 +518,8 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 1.0, 0.5),), unit="× the limit", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         over="whether it is idle is known again",
-        advice="It will not stop itself: rgt autostop BOX --status shows what it cannot read; or stop it yourself.",
+        advice="It will not stop itself: rgt autostop BOX --status shows what it cannot read; or "
+               "stop it yourself.",
     ),
     Condition(
         "lease-unsaving", "A run that does not save blocks the lease", "lease",
@@ -515,10 +527,12 @@ _ROWS: tuple[Condition, ...] = (
         (AlertRung("warn", 1.0, 1.0),), unit="runs", escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         over="no run blocks the lease any more",
-        advice="Accept that it is stopped (rgt lease BOX TIME --accept RUN), postpone (rgt keep), or stop the run.",
+        advice="Accept that it is stopped (rgt lease BOX TIME --accept RUN), postpone (rgt keep), "
+               "or stop the run.",
     ),
     Condition(
-        "autostop-warned", "The box is about to stop itself", "stops", autostop.read_warned, autostop.say_clock, YES,
+        "autostop-warned", "The box is about to stop itself", "stops", autostop.read_warned,
+        autostop.say_clock, YES,
         escalates=True,
         of=frozenset(("autostop", "lease", "link")),
         over="it no longer announces its stop",
@@ -543,7 +557,8 @@ _ROWS: tuple[Condition, ...] = (
         live=False, escalates=True,
         of=frozenset(("account",)),
         over="machine {key} is no longer billed outside your fleet",
-        advice="Add it (rgt import --from PROVIDER), delete it on the console, or mute it by its id.",
+        advice="Add it (rgt import --from PROVIDER), delete it on the console, or mute it by its "
+               "id.",
         see="platform",
     ),
     Condition(
@@ -551,15 +566,18 @@ _ROWS: tuple[Condition, ...] = (
         money.read_leftovers, money.say_unlisted, YES, live=False,
         of=frozenset(("account",)),
         over="{key} is no longer billed outside your fleet",
-        advice="Delete it on the console if you no longer need it; if you keep it on purpose, mute it by its id.",
+        advice="Delete it on the console if you no longer need it; if you keep it on purpose, mute "
+               "it by its id.",
         see="platform",
     ),
     Condition(
-        "agreed", "The billed machine differs from what was asked for", "price!", money.read_agreed, money.say_agreed,
+        "agreed", "The billed machine differs from what was asked for", "price!", money.read_agreed,
+        money.say_agreed,
         YES, live=False, escalates=True,
         of=frozenset(("meter", "spec")),
         over="no longer billed differently than asked",
-        advice="Compare with the console: delete it while that is cheap, or correct `asked` in the fleet file.",
+        advice="Compare with the console: delete it while that is cheap, or correct `asked` in the "
+               "fleet file.",
         see="platform",
     ),
     Condition(
@@ -571,11 +589,13 @@ _ROWS: tuple[Condition, ...] = (
         checks=(LifecycleCheck("1.3", "clocks agree", link.check_clock_skew),),
     ),
     Condition(
-        "own-clock", "This computer's clock is off", "skew", link.read_own_clock, link.say_own_clock,
+        "own-clock", "This computer's clock is off", "skew", link.read_own_clock,
+        link.say_own_clock,
         (AlertRung("warn", LIMITS.skew_warn_s, LIMITS.skew_clear_s),), unit="s", live=False,
         of=frozenset(("meter",)),
         over="this computer's clock is no longer off",
-        advice="Set it (timedatectl set-ntp true); ages, the days of the journal and `--for` depend on it.",
+        advice="Set it (timedatectl set-ntp true); ages, the days of the journal and `--for` "
+               "depend on it.",
     ),
     Condition(
         "stream", "The agent's stream is damaged", "stream", link.read_stream, link.say_stream, YES,

@@ -199,7 +199,8 @@ def build_digest_event(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
     lines = _fit_lines([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
-        what="digest", at=now, level=worst, title=how_many(len(events), "alert") + on, text="\n".join(lines),
+        what="digest", at=now, level=worst, title=how_many(len(events), "alert") + on,
+        text="\n".join(lines),
         items=tuple(events),
     )  # fmt: skip
 

@@ -127,7 +127,8 @@ def _minority_ignored(figures: MetricFigures) -> str | None:
     if accuracy is None or not accuracy.values or not accuracy.values[-1] > 0.8:
         return None
     least = 0.02
-    # The mean over the classes: a model that knows one class alone has one by their number, at most 0.5.
+    # The mean over the classes: a model that knows one class alone has one by their number, at most
+    # 0.5.
     if "macro" in figures.name.lower():
         least = 0.51
     return _find_odd_newest(
@@ -299,12 +300,15 @@ def _dead_units(figures: MetricFigures) -> str | None:
 
 
 _REWARD = (
-    "reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean", "mean reward", "episodic_return",
+    "reward", "mean_reward", "rewards_mean", "episode_reward", "ep_rew_mean", "mean reward",
+    "episodic_return",
     "averageepret", "rlhf_reward", "score/mean", "rewards/mean",
 )  # fmt: skip
 _ADVANTAGE = (
-    "advantage", "advantages", "advantage_mean", "advantages/mean", "advantages/max", "advantages/min",
-    "advantages/std", "advantages_std", "advantages_max", "advantages_min", "advantage_std", "adv_std",
+    "advantage", "advantages", "advantage_mean", "advantages/mean", "advantages/max",
+    "advantages/min",
+    "advantages/std", "advantages_std", "advantages_max", "advantages_min", "advantage_std",
+    "adv_std",
 )  # fmt: skip
 RULES = (
     MetricRule("L7", ("perplexity", "ppl"), _perplexity),

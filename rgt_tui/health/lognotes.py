@@ -41,7 +41,8 @@ SEARCH_LIMITS = SearchLimits()
 
 
 _SAVED = re.compile(
-    r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
+    r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint"
+    r"|ckpt)\b"
     r"|^(?:\S+ )?checkpoint \d[\d,]* "
 )
 _STEP = re.compile(

@@ -461,8 +461,8 @@ __getattr__ = imported_later(
         "QueueCell QueueState RankReading RecordedHistory Sample SampleCursor "
         "ScalarPoint Scalars SlurmJob TrainingPause TrainingProcess WatchConfig "
         "WorkerSums",
-        "renting": "FLEET_FILE MACHINE AccountBill Bid BidReview ImageDigest Leftover Lifecycle Meter "
-        "MeterKind MoneyAmount Offer RentalRequest RentReview UnlistedItem is_gone",
+        "renting": "FLEET_FILE MACHINE AccountBill Bid BidReview ImageDigest Leftover Lifecycle "
+        "Meter MeterKind MoneyAmount Offer RentalRequest RentReview UnlistedItem is_gone",
         "run": "EPOCH PLACES TIME RunResume RunState Series training_of",
     },
 )

@@ -176,7 +176,9 @@ class KubectlRoute(FrozenStruct, kw_only=True):
     pod: str | None = None
     """Name of the pod."""
     selector: str | None = None
-    """Label selector that exactly one running pod has, such as ``app=trainer``: its name may change."""
+    """Label selector that exactly one running pod has, such as ``app=trainer``: its name may
+    change.
+    """
     job: str | None = None
     """A Job, whose pod it is."""
     container: str | None = None
@@ -242,7 +244,10 @@ class RentalTerms(FrozenStruct, kw_only=True):
 
 
 # A list of stored fields, not of excluded ones: a new field with a secret is safe by default.
-STORED_FIELDS = "name host port user profile mounts jobs logs durable tiers interval runs pattern per_hour currency"
+STORED_FIELDS = (
+    "name host port user profile mounts jobs logs durable tiers interval runs pattern "
+    "per_hour currency"
+)
 """Fields of a description that recordings and the history store."""
 
 
@@ -251,7 +256,8 @@ class BoxSpec(FrozenStruct):
 
     name: str
     host: str
-    """Host name, address, or an alias of ssh_config; with `kubectl`, the pod's place for display."""
+    """Host name, address, or an alias of ssh_config; with `kubectl`, the pod's place for display.
+    """
     port: int | None = None
     """None = from ssh_config, otherwise 22."""
     user: str | None = None

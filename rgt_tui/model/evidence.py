@@ -97,8 +97,8 @@ class Seal(FrozenStruct, kw_only=True):
     skipped: tuple[SkippedFiles, ...]
     problems: tuple[str, ...]
     mounts: tuple[MountRow, ...]
-    """As in the `BoxResults` at that time. They also matter for the decision, but the generation does
-    not cover them."""
+    """As in the `BoxResults` at that time. They also matter for the decision, but the generation
+    does not cover them."""
     busy: tuple[str, ...] = ()
     """Why the box is busy, by the last check under the seal; empty = it is quiet."""
 

@@ -22,8 +22,8 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode
 """
 CELLS = "rgt/cells"
-"""Annotation of a Job that runs a sweep: a JSON object, cell → its line of the queue, in the order of
-the indexes.
+"""Annotation of a Job that runs a sweep: a JSON object, cell → its line of the queue, in the order
+of the indexes.
 """
 
 
@@ -231,8 +231,8 @@ def read_index_ranges(text: str) -> set[int]:
 def choose_box_pod(pods: Sequence[KubernetesPod]) -> KubernetesPod | None:
     """Return the pod that is the box; None if none runs, or several could be.
 
-    A running pod without an index is the box. The pods of an indexed Job are the box's work: only if
-    nothing else runs, the one with the lowest index of that Job is the box.
+    A running pod without an index is the box. The pods of an indexed Job are the box's work: only
+    if nothing else runs, the one with the lowest index of that Job is the box.
     """
     running = [pod for pod in pods if pod.is_running]
     own = [pod for pod in running if pod.job_index is None]

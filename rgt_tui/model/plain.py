@@ -32,9 +32,9 @@ class FrozenStruct(msgspec.Struct, frozen=True):
 
 EXACT = msgspec.Meta(extra={"exact": True})
 Exact = Annotated[str, EXACT]
-"""A text that `clean_decoded` leaves as the box sent it, because it is compared or sent back: a path, a
-name, a boot id. Screens and commands clean it when they print it. `is_exact_path` returns whether it equals
-the displayed text."""
+"""A text that `clean_decoded` leaves as the box sent it, because it is compared or sent back: a
+path, a name, a boot id. Screens and commands clean it when they print it. `is_exact_path` returns
+whether it equals the displayed text."""
 
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI

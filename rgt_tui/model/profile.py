@@ -1,6 +1,7 @@
 """A platform profile: facts about one kind of rented box, loaded from ``profiles/*.toml``.
 
-Eight sections: launch, storage (`StorageTier`, `StorageFacts`), network, interruption, billing, daemon,
+Eight sections: launch, storage (`StorageTier`, `StorageFacts`), network, interruption, billing,
+    daemon,
 gotchas, overrides; in addition the danger clocks, contradictions between sources, and the sources.
 Tri-states: True, False, or None = in no source, which is never shown as "no", free or safe.
 """
@@ -326,8 +327,8 @@ class Interruption(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     spot_signal: str | None = None
     # Listed per platform: an agent must not query 169.254.169.254 on an unknown network.
     notices: tuple[str, ...] = ()
-    """Metadata services that announce it and that a box may poll (``ec2``, ``gce``, ``azure``). Only
-    a machine that its own firmware tables call one of that platform's polls one."""
+    """Metadata services that announce it and that a box may poll (``ec2``, ``gce``, ``azure``).
+    Only a machine that its own firmware tables call one of that platform's polls one."""
     detect: str | None = None
     """How to detect that it has happened."""
     resume: str | None = None

@@ -585,8 +585,9 @@ class QueueState(FrozenStruct, kw_only=True, tag_field="t", tag="queue", gc=Fals
     """The same for all jobs made by `rgt run` from one command, with any code; None = made
     otherwise."""
     code: Exact | None = None
-    """Version of the code that its cells run, as NAME-HASH: pushed, or the commit of a git checkout;
-    None = neither. The verb ``queue status`` appends ``+edits-HASH`` if the files were edited since."""
+    """Version of the code that its cells run, as NAME-HASH: pushed, or the commit of a git
+    checkout; None = neither. The verb ``queue status`` appends ``+edits-HASH`` if the files were
+    edited since."""
 
 
 class Checkpoint(FrozenStruct, kw_only=True, gc=False):

@@ -391,8 +391,8 @@ class Meter(FrozenStruct):
     ends_at: float | None = None
     """When the rental ends by its contract (client clock), if the provider reports it."""
     others: dict[str, str] = {}
-    """Other running machines that the provider's verbs end as well, such as the other pods of a Job:
-    name → what each holds."""
+    """Other running machines that the provider's verbs end as well, such as the other pods of a
+    Job: name → what each holds."""
     chosen: str = ""
     """If there are others: which machine is the box, and what it holds."""
 

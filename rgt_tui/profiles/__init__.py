@@ -235,7 +235,8 @@ __getattr__ = imported_later(
             "wait_text"
         ),
         "run_advice": "Advice FAULTS LEAST_POINTS collect_advice compute_daly_interval faults_of "
-        "run_cost seconds_left seconds_per_step stalled_seconds is_version_in_range list_quarter_paces",
+        "run_cost seconds_left seconds_per_step stalled_seconds is_version_in_range "
+        "list_quarter_paces",
         "loader": (
             "ApiField ApiTable ProfileError TEXT_FIELDS all_profiles change_texts data_dir "
             "is_cluster "

@@ -118,7 +118,10 @@ def _explain_error(message: str, tables: dict[str, object]) -> str:
         names = list(_list_missing_keys(tables, msgspec.inspect.type_info(Profile), ""))
         if len(names) > 1:
             listed = ", ".join(names)
-            return f"{listed}: these keys are missing; docs/profiles.md has a minimal profile to start from"
+            return (
+                f"{listed}: these keys are missing; docs/profiles.md has a minimal profile to "
+                "start from"
+            )
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"
     if given := re.match(r"Invalid enum value '(.*)'", text):
         return f"{key}: {none_of(given.group(1), _list_known_names(key))}"
@@ -500,7 +503,10 @@ def old_tables(platforms: Iterable[str], as_of: date) -> Iterator[Shortfall]:
         for (month, source), count in calls.items():
             days = (as_of - date.fromisoformat(f"{month}-01")).days
             if days > old_days:
-                words = f"compared with its source {days} days ago, in {month}: compare again ({source})"
+                words = (
+                    f"compared with its source {days} days ago, in {month}: compare again "
+                    f"({source})"
+                )
                 yield Shortfall(
                     profile=platform,
                     key=f"table of the API, {count} calls",

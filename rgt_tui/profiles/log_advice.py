@@ -82,7 +82,8 @@ _BAR = re.compile(r"\b(\d+)/(\d+) \[(?:(\d+):)?(\d\d?):(\d\d)<")
 _BEGINS = re.compile(r"\*{5} Running training \*{5}|^GPU available: |(?:^|\s)\S+ on \S+: torch \d")
 """How Hugging Face, Lightning and rgt_train begin an attempt."""
 _GOES_ON = re.compile(
-    r"(?:Continuing|Resuming) training from checkpoint|^Restor(?:ing|ed all) states|^resume: at step [1-9]"
+    r"(?:Continuing|Resuming) training from checkpoint|^Restor(?:ing|ed all) states"
+    r"|^resume: at step [1-9]"
     r"|(?i:\bresum(?:ed|ing) (?:from|at) (?:step|checkpoint|epoch)\b)"
 )
 _RANKS = re.compile(
@@ -108,8 +109,10 @@ _MARKS = {
 _DEEPSPEED = re.compile(r"\bDeepSpeed info: version=(\d+(?:\.\d+)+)")
 # Substrings first: the patterns above would run on every line of the log.
 _NEEDLES = (
-    "checkpoint", "running training", "gpu available", ": torch ", "restor", "resum", " ranks (", " processes", "nproc",
-    "world_size", "total train batch", "worker", "transformers", "trl", "accelerate", "lightning", "torchdata",
+    "checkpoint", "running training", "gpu available", ": torch ", "restor", "resum", " ranks (",
+    " processes", "nproc",
+    "world_size", "total train batch", "worker", "transformers", "trl", "accelerate", "lightning",
+    "torchdata",
     "deepspeed", "save_total_limit", "statefuldataloader", "batchnorm",
 )  # fmt: skip
 """Lower-case words, one of which is in every relevant line; progress bars are handled separately.

@@ -412,7 +412,10 @@ def _format_source(source: FactSource) -> str:
         host = urlsplit(source.url).hostname
     else:
         host = None
-    return f"{host or source.cited_as or translate('unnamed')} {source.verified or translate('not dated')}"
+    return (
+        f"{host or source.cited_as or translate('unnamed')} "
+        f"{source.verified or translate('not dated')}"
+    )
 
 
 def _interruption_rows(profile: Profile) -> Iterator[PageRow]:

@@ -96,7 +96,10 @@ def find_faults(profile: Profile, stem: str) -> Iterator[str]:
         if traffic.most_per_gib is not None and not 0 <= traffic.most_per_gib < math.inf:
             yield f"network.traffic.most_per_gib: {traffic.most_per_gib:g} is not an amount"
         if not CURRENCY.fullmatch(traffic.currency):
-            yield f"network.traffic.currency: '{traffic.currency}' is not three capital letters, such as USD or CNY"
+            yield (
+                f"network.traffic.currency: '{traffic.currency}' is not three capital letters, "
+                "such as USD or CNY"
+            )
     yield from _check_seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
     for name in profile.daemon.on_start:
         if name not in ON_START:
@@ -119,7 +122,10 @@ def _tier_faults(tier: StorageTier) -> Iterator[str]:
     for mount in tier.mounts:
         # Compared literally with the box's mount table; a pattern would match nothing.
         if not mount.startswith("/") or set(mount) & set("*$<"):
-            yield f"mounts: '{mount}' is not absolute and literal; say it in words with the key 'where'"
+            yield (
+                f"mounts: '{mount}' is not absolute and literal; say it in words with the key "
+                "'where'"
+            )
     for j, price in enumerate(tier.prices):
         yield from (f"prices[{j}].{fault}" for fault in _price_faults(price))
 
@@ -231,7 +237,10 @@ def _override_faults(overrides: Overrides) -> Iterator[str]:
     for key, path in (*paths, *(("python", path) for path in overrides.python)):
         # These paths go into commands and job files, where nothing expands them.
         if path is not None and (not path.startswith("/") or set(path) & set("*$<\n")):
-            yield f"{key}: '{path}' is not absolute and literal; leave it out where it differs from box to box"
+            yield (
+                f"{key}: '{path}' is not absolute and literal; leave it out where it differs "
+                "from box to box"
+            )
     for name, value in overrides.env.items():
         if not VARIABLE.fullmatch(name):
             yield f"env.{name}: not a name that a variable can have"

@@ -376,7 +376,9 @@ class RunCost(FrozenStruct, kw_only=True):
 
     per_1000_steps: MoneyAmount
     left_s: float | None = None
-    """Seconds to its last step at the current pace; None = the number of steps is unknown, or it is stalled."""
+    """Seconds to its last step at the current pace; None = the number of steps is unknown, or it is
+    stalled.
+    """
     to_end: MoneyAmount | None = None
     """Cost of the box for `left_s`."""
 
@@ -538,28 +540,35 @@ ACCELERATE_SAVING = "https://huggingface.co/docs/accelerate/usage_guides/checkpo
 TRIED = "tried, with the version named"
 FAULTS = (
     FrameworkFault(HUGGING, ("train()",), "resume", "C9",
-          "starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)", HF_TRAINER, "2026-11"),
+          "starts from scratch after a preemption: trainer.train(resume_from_checkpoint=True)",
+          HF_TRAINER, "2026-11"),
     FrameworkFault(HUGGING, ("save_total_limit=1",), "", "C9",
           "save_total_limit=1 leaves nothing where a save is cut off: keep 2 or more",
           "https://github.com/huggingface/transformers/issues/25129", "2026-11"),
     FrameworkFault(("transformers",), ("newest",), "", "C9",
           "a save that was cut off is taken as the newest checkpoint: remove an incomplete "
           "checkpoint-* first",
-          "https://github.com/huggingface/transformers/issues/35782", "2026-11", "5.23.0", "5.23.0"),
+          "https://github.com/huggingface/transformers/issues/35782", "2026-11", "5.23.0",
+          "5.23.0"),
     FrameworkFault(LIGHTNING, ("fit",), "resume", "C11",
-          'starts from scratch after a preemption: trainer.fit(model, ckpt_path="last")', LIGHTNING_SAVING, "2026-11"),
+          'starts from scratch after a preemption: trainer.fit(model, ckpt_path="last")',
+          LIGHTNING_SAVING, "2026-11"),
     FrameworkFault(LIGHTNING, ("ModelCheckpoint",), "save_last", "C11",
-          "top-k alone may remove the newest checkpoint: ModelCheckpoint(save_last=True)", LIGHTNING_SAVING, "2026-11"),
+          "top-k alone may remove the newest checkpoint: ModelCheckpoint(save_last=True)",
+          LIGHTNING_SAVING, "2026-11"),
     FrameworkFault(LIGHTNING, ("fit", "resume"), "", "C13",
-          "a resumed run sees its data in the order of epoch 0 again", TRIED, "2026-11", "2.6.6", "2.6.6"),
+          "a resumed run sees its data in the order of epoch 0 again", TRIED, "2026-11", "2.6.6",
+          "2.6.6"),
     FrameworkFault(LIGHTNING, ("AsyncCheckpointIO", "save_top_k=1"), "", "C17",
-          "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11", "2.6.6", "2.6.6"),
+          "no checkpoint is on the disk during each save: save_top_k=2 or more", TRIED, "2026-11",
+          "2.6.6", "2.6.6"),
     FrameworkFault(HUGGING, ("load_best_model_at_end",), "", "C17",
           "the weights at the end are those of the best checkpoint: pull it and the newest, "
           "which a resume needs",
           HF_TRAINER, "2026-11"),
     FrameworkFault(("accelerate",), ("save_state",), "load_state", "C10",
-          "saves and never calls accelerator.load_state: a relaunch starts from scratch", ACCELERATE_SAVING, "2026-11"),
+          "saves and never calls accelerator.load_state: a relaunch starts from scratch",
+          ACCELERATE_SAVING, "2026-11"),
     FrameworkFault(("accelerate",), ("save_state",), "register_for_checkpointing", "C10",
           "save_state leaves out what is not prepared (step, EMA, a schedule of your own): "
           "accelerator.register_for_checkpointing(part)", ACCELERATE_SAVING, "2026-11"),
@@ -567,13 +576,16 @@ FAULTS = (
           "load_state does not move the data: accelerator.skip_first_batches(loader, n) in "
           "the epoch that goes on",
           ACCELERATE_SAVING, "2026-11"),
-    FrameworkFault(("accelerate",), ("load_state", "automatic_checkpoint_naming"), "iteration", "C10",
+    FrameworkFault(("accelerate",), ("load_state", "automatic_checkpoint_naming"), "iteration",
+                   "C10",
           "a resumed run names its saves from checkpoint_0 again, removes them as the oldest, "
           "and fails at a name that "
-          "exists: accelerator.project_configuration.iteration = the newest number + 1", TRIED, "2026-11",
+          "exists: accelerator.project_configuration.iteration = the newest number + 1", TRIED,
+          "2026-11",
           "1.15", "1.15"),
     FrameworkFault(("accelerate",), ("total_limit=1",), "", "C17",
-          "the old checkpoint goes before the new one is written: total_limit=2 or more", TRIED, "2026-11",
+          "the old checkpoint goes before the new one is written: total_limit=2 or more", TRIED,
+          "2026-11",
           "1.15", "1.15"),
     FrameworkFault(("accelerate",), ("StatefulDataLoader", "resume"), "", "C13",
           "a stateful loader is reported to repeat samples under DDP: compare their ids once",
@@ -606,7 +618,10 @@ def faults_of(uses: Iterable[str], marks: Collection[str]) -> Iterator[tuple[str
         ):
             continue
         yield (
-            f"{used}: {translate(fault.text)}{_describe_version_doubt(used.partition(' ')[2], fault)}",
+            (
+                f"{used}: "
+                f"{translate(fault.text)}{_describe_version_doubt(used.partition(' ')[2], fault)}"
+            ),
             fault,
         )
 

@@ -389,9 +389,9 @@ def describe_missing_verb(profile: Profile, verb: BillingVerb) -> str:
 # The storage tier of each mount of a box, shared by screens, checks, the teardown and the gate.
 #
 # Sources are the fleet file (`tiers`), the provider, and the box's own mounts. If they disagree,
-# the tier that is less safe for the verb counts, and the disagreement is reported as a `MountDoubt`. No
-# storage counts as surviving by a claim alone: the box's mount table must show that it is separate
-# from the root, and not in memory.
+# the tier that is less safe for the verb counts, and the disagreement is reported as a
+# `MountDoubt`. No storage counts as surviving by a claim alone: the box's mount table must show
+# that it is separate from the root, and not in memory.
 
 
 class MountDoubt(NamedTuple):

@@ -297,7 +297,10 @@ class AutodlAccount(RentedAccount):
         if tier is None:
             return ()
         return (
-            f"file storage of the account (/root/autodl-fs): {describe_tier_prices(tier, running=False)}",
+            (
+                "file storage of the account (/root/autodl-fs): "
+                f"{describe_tier_prices(tier, running=False)}"
+            ),
         )
 
     def build_call(self, what: str, instance: str) -> MachineCall | None:

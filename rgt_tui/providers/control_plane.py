@@ -297,7 +297,8 @@ class Market(Protocol):
             permit: A person's confirmation, valid once, for this offer at this price.
 
         Raises:
-            PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
+            PermitRefused: the permit covers something else, was used, or has expired. Nothing was
+                sent.
             ProviderError: `rgt_tui.providers.answers.creation_proof` says what it proves; without a
                 row there, the machine may exist and bill.
         """
@@ -349,7 +350,8 @@ class Bidder(Protocol):
             permit: A person's confirmation, valid once, for this machine at this price.
 
         Raises:
-            PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
+            PermitRefused: the permit covers something else, was used, or has expired. Nothing was
+                sent.
             ProviderError: `is_refused` says what it proves.
         """
         ...

@@ -81,7 +81,10 @@ STATES = {
     "archive": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
 }
 """``status`` → state, and what it bills: from creation to destroy, even while it is off."""
-OFF_BILLS = "DigitalOcean bills a droplet in full while it is off, so a stop saves nothing: destroy it instead"
+OFF_BILLS = (
+    "DigitalOcean bills a droplet in full while it is off, so a stop saves nothing: "
+    "destroy it instead"
+)
 """https://docs.digitalocean.com/reference/api/ (verified 2026-08)."""
 HANGING = (
     ("volumes", "volume", True),

@@ -6,7 +6,8 @@ only deleting the instance ends the bill, which the server refuses while a run u
 
 The list is always requested with terminated instances: ``only_active`` omits every state but idle
 and busy, so a machine being created or terminated, which bills, would look gone. A terminated
-instance stays in the list, and its number in the fleet is reused: see `DstackAccount.fetch_machine`.
+instance stays in the list, and its number in the fleet is reused: see
+`DstackAccount.fetch_machine`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ MEANS = {
     "forbidden": 403,
     "resource_not_exists": 404,
 }
-NO_PARK = "dstack has no park: stopping the run leaves the instance idle, and it is billed until its idle time is over"
+NO_PARK = (
+    "dstack has no park: stopping the run leaves the instance idle, and it is billed until "
+    "its idle time is over"
+)
 REFUSALS: dict[int | str, AnswerProof] = {
     400: AnswerProof.NOTHING,
     401: AnswerProof.NOTHING,
@@ -322,7 +326,8 @@ class DstackAccount(RentedAccount):
                 for one in users
                 if one.get("fleet_name")
             ),
-            how=f"dstack volume delete {make_printable(name, 80)} --project {make_printable(project, 80)}",
+            how=f"dstack volume delete {make_printable(name, 80)} --project "
+            f"{make_printable(project, 80)}",
         )
 
     def judge_answer(self, what: str, data: object) -> str:

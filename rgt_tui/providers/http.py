@@ -554,8 +554,10 @@ def _parse_date(value: str | None) -> float | None:
 OTHERS = (
     "AWS", "AZURE", "GOOGLE", "GCP", "GCLOUD",
     "GITHUB", "GH", "GITLAB", "HF", "HUGGINGFACE", "HUGGING_FACE", "OPENAI",
-    "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
-    "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "FEATURIZE", "DSTACK", "SKYPILOT",
+    "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH",
+    "KUBE", "VAULT",
+    "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "FEATURIZE", "DSTACK",
+    "SKYPILOT",
 )  # fmt: skip
 """Prefixes of other services' variables, before an underscore: their keys never belong to this
 provider.

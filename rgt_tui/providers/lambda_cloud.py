@@ -92,7 +92,9 @@ REFUSALS: dict[int | str, AnswerProof] = {
     403: AnswerProof.NOTHING,
     429: AnswerProof.NOTHING,
 }
-"""Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
+"""Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified
+2026-08).
+"""
 ANSWERS = dict.fromkeys(BillingVerb, REFUSALS)
 NO_SPOT = "Lambda has no spot machines"
 NOTES = (

@@ -627,7 +627,8 @@ def build_key_script(public_key: str) -> str:
     """Return a script that installs a key for Paperspace's default user."""
     home = "/home/paperspace/.ssh"
     return (
-        f"#!/bin/sh\nmkdir -p {home} && printf '%s\\n' {shlex.quote(public_key)} >> {home}/authorized_keys"
+        f"#!/bin/sh\nmkdir -p {home}"
+        f" && printf '%s\\n' {shlex.quote(public_key)} >> {home}/authorized_keys"
         # sshd refuses keys in files that others own or may write.
         f" && chown -R paperspace:paperspace {home} && chmod 700 {home} && chmod 600 {home}/authorized_keys\n"
     )

@@ -22,12 +22,18 @@ WISH = RentalRequest(gpu="24GB+", disk_gb=20)
 """The wish for which offers are requested."""
 KEPT_KEYS = frozenset(
     (
-        "status", "state", "actual_status", "intended_status", "cur_state", "next_state", "desiredstatus",
-        "gpu_name", "gpu_description", "model", "gputypeid", "manufacturer", "machinetype", "machinetypelabel",
-        "size_slug", "instance_type", "instance_type_name", "unit", "currency", "type", "resource_type", "kind",
-        "cloud", "cloudtype", "code", "error", "region", "regions", "geolocation", "datacenterid", "datacenterids",
-        "image_runtype", "publiciptype", "agenttype", "stock", "stockstatus", "verification", "hosting_type",
-        "charge_type", "region_sign", "region_name", "gpu_spec_uuid", "snapshot_gpu_alias_name", "features",
+        "status", "state", "actual_status", "intended_status", "cur_state", "next_state",
+        "desiredstatus",
+        "gpu_name", "gpu_description", "model", "gputypeid", "manufacturer", "machinetype",
+        "machinetypelabel",
+        "size_slug", "instance_type", "instance_type_name", "unit", "currency", "type",
+        "resource_type", "kind",
+        "cloud", "cloudtype", "code", "error", "region", "regions", "geolocation", "datacenterid",
+        "datacenterids",
+        "image_runtype", "publiciptype", "agenttype", "stock", "stockstatus", "verification",
+        "hosting_type",
+        "charge_type", "region_sign", "region_name", "gpu_spec_uuid", "snapshot_gpu_alias_name",
+        "features",
         "architecture", "slug", "accelerators", "endpoint_state", "reason_code", "action", "verb",
     )
 )  # fmt: skip

@@ -126,7 +126,9 @@ class Providers:
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
         self.listed: dict[tuple[str, str], AccountListing] = {}
-        """Kind and account → its machines, including those that no box names, as seen by `poll_meters`."""
+        """Kind and account → its machines, including those that no box names, as seen by
+        `poll_meters`.
+        """
 
     def open_control_plane(self, ref: ProviderRef) -> Provider:
         """Return the control plane for one box. Nothing is sent.

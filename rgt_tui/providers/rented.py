@@ -1,8 +1,8 @@
 """Shared base of HTTP platforms' adapters: a reported machine, its meter, its account, its box.
 
 An adapter reads machines (`RentedAccount.fetch_machine`, `fetch_all`) and defines its calls
-(`RentedAccount.build_call`). The rest is the same everywhere: nothing is gone unless a complete list
-lacks it, nothing unknown is free, nothing is sent twice.
+(`RentedAccount.build_call`). The rest is the same everywhere: nothing is gone unless a complete
+list lacks it, nothing unknown is free, nothing is sent twice.
 """
 
 from __future__ import annotations

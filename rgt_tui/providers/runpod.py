@@ -177,7 +177,8 @@ class RunPodBox(OneMachine["RunPodAccount"]):
         return Meter(
             lifecycle=Lifecycle.GONE,
             at=self._clock(),
-            source=f"RunPod REST v2 at {self._account.http.host}; not in this account, never seen there",
+            source=f"RunPod REST v2 at {self._account.http.host}; not in this account, never seen "
+            "there",
         )
 
     def _build_error_meter(self, why: str) -> Meter:

@@ -85,7 +85,10 @@ SPOT_NOTES = (
     "it can be preempted at any time, with SIGTERM and about 5 s at best; the price is the "
     "lowest bid now",
 )
-RENT_SPOT = "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: $input) { id } }"
+RENT_SPOT = (
+    "mutation Rent($input: PodRentInterruptableInput!) { podRentInterruptable(input: "
+    "$input) { id } }"
+)
 
 
 class GpuType(FrozenStruct, kw_only=True):
@@ -361,8 +364,8 @@ async def spot_catalogue(
             sent=False,
         )
     wanted = " ".join(
-        f"{cloud}: lowestPrice(input: {{gpuCount: {wish.gpu_count}, secureCloud: {str(cloud == 'SECURE').lower()}}}) "
-        "{ minimumBidPrice stockStatus }"
+        f"{cloud}: lowestPrice(input: {{gpuCount: {wish.gpu_count}, secureCloud: "
+        f"{str(cloud == 'SECURE').lower()}}}) {{ minimumBidPrice stockStatus }}"
         for cloud in clouds
     )
     query = f"query {{ gpuTypes {{ id displayName memoryInGb {wanted} }} }}"

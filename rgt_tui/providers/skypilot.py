@@ -183,7 +183,8 @@ class SkyPilotAccount(RentedAccount):
         """Return a queued request after it has succeeded.
 
         Raises:
-            ProviderError: it failed, with the type of its error as the code, or its result could not be read.
+            ProviderError: it failed, with the type of its error as the code, or its result could
+                not be read.
         """
         queued = answer.headers.get("x-skypilot-request-id", "")
         if not re.fullmatch(r"[\w-]{1,80}", queued):

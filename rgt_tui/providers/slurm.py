@@ -76,7 +76,8 @@ WAITS = frozenset(
 """States in which no nodes are held."""
 ENDED = frozenset(
     (
-        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+        "DEADLINE",
         "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
     )
 )  # fmt: skip
@@ -242,7 +243,8 @@ class SlurmAccount:
         return await self._run_squeue("--me")
 
     async def _run_squeue(self, *which: str) -> tuple[SqueueJob, ...]:
-        # Tabs, because a name may have spaces and pipes; it is last, so that its own tabs stay in it.
+        # Tabs, because a name may have spaces and pipes; it is last, so that its own tabs stay in
+        # it.
         said = await self.line.run(
             *EPOCH, "squeue", "--noheader", "--array", *which, f"--format={chr(9).join(FIELDS)}"
         )

@@ -259,7 +259,8 @@ OWN_STOPS = MappingProxyType(
         ),
         "vastai": OwnStop(
             way=StopMethod(kind="vastai", url="https://console.vast.ai"),
-            what="CONTAINER_API_KEY, the instance's own key, which vast.ai puts into its environment",
+            what="CONTAINER_API_KEY, the instance's own key, which vast.ai puts into its "
+            "environment",
             proof="the running instance is set to running, which changes nothing",
             source="https://docs.vast.ai/guides/instances/docker-environment (2026-11)",
         ),

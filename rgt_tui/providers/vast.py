@@ -79,7 +79,10 @@ STATES = {
 """``actual_status`` → state, and what is charged:
 https://docs.vast.ai/api-reference/instances/show-instances.
 """
-LOADING = "vast.ai's pages and its users disagree on whether compute is charged while an instance loads: it is counted"
+LOADING = (
+    "vast.ai's pages and its users disagree on whether compute is charged while an instance "
+    "loads: it is counted"
+)
 """https://docs.vast.ai (show instances, billing reference, 2026-08)."""
 DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
 """https://docs.vast.ai (billing reference, 2026-08)."""

@@ -218,8 +218,8 @@ def build_creation_body(offer: Offer, wish: RentalRequest, token: str) -> dict[s
     }
     if wish.public_key:
         body["onstart"] = (
-            f"mkdir -p ~/.ssh && printf '%s\\n' {shlex.quote(wish.public_key)} >> ~/.ssh/authorized_keys"
-            " && chmod 700 ~/.ssh && chmod 600 ~/.ssh/authorized_keys"
+            f"mkdir -p ~/.ssh && printf '%s\\n' {shlex.quote(wish.public_key)} >> "
+            "~/.ssh/authorized_keys && chmod 700 ~/.ssh && chmod 600 ~/.ssh/authorized_keys"
         )
     if offer.spot:
         # Only the price makes it a bid: without one this would be on demand, at the full price.

@@ -199,7 +199,8 @@ def read_header(line: bytes, name: str) -> RecordingHeader:
         raise RecordingError(f"{name} is not an rgt recording: its first line is not a header")
     if number > FORMAT:
         raise RecordingError(
-            f"{name} was recorded by a newer rgt (format {number}, this one knows {FORMAT}); update rgt"
+            f"{name} was recorded by a newer rgt (format {number}, this one knows {FORMAT}); "
+            "update rgt"
         )
     try:
         found = _header.decode(line)

@@ -233,7 +233,10 @@ class FleetRecorder:
                 first = first or error
         if first is None:
             return
-        ours = f"{self._file.path} ends here: {type(first).__name__}: {first}; this is a fault of rgt. {REPLAYABLE}"
+        ours = (
+            f"{self._file.path} ends here: {type(first).__name__}: {first}; this is a fault of "
+            f"rgt. {REPLAYABLE}"
+        )
         self.failure = self.failure or (
             first if isinstance(first, RecordFailed) else RecordFailed(ours)
         )

@@ -243,8 +243,8 @@ __getattr__ = imported_later(
         "find_python_with find_torch",
         "known_hosts": "HostKeyPolicy",
         "kubectl_exec": "find_kubectl",
-        "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost StartUpTrace "
-        "find_ending_line quote_words read_trace "
+        "login_shell": "ASK_LOGIN_SHELL GUARD LOGIN_TRACE_COMMAND TRACE_COMMAND StartUpCost "
+        "StartUpTrace find_ending_line quote_words read_trace "
         "reads_commands_from_stdin start_up_cost start_up_words",
         "openssh_client": "BulkClient NotCarried bulk_client refuses_host terminal_words",
         "person": "LoginAnswers PausableDeadline Person answered_by",

@@ -44,8 +44,8 @@ class BoxChannel(Protocol):
 
 
 SessionFactory = Callable[[], "asyncssh.SSHClientSession[bytes]"]
-"""Makes the receiver of a command's output, exit status and end. Its `connection_lost` gets None at a
-regular end, and otherwise the error.
+"""Makes the receiver of a command's output, exit status and end. Its `connection_lost` gets None at
+a regular end, and otherwise the error.
 """
 
 

@@ -368,9 +368,9 @@ async def open_channel(
         on_frame: Called from the event loop, in order of arrival.
         on_bad: Called with the number of lines that were not frames.
         on_line: Called with every raw line, before `on_frame`.
-        on_waiting: Called when data has arrived; it is decoded only by `WatchChannel.apply_received`.
-            Processing the data of hundreds of boxes in batches costs a fraction of processing it on
-            arrival.
+        on_waiting: Called when data has arrived; it is decoded only by
+            `WatchChannel.apply_received`. Processing the data of hundreds of boxes in batches costs
+            a fraction of processing it on arrival.
     """
     session = _FrameSession(on_frame, on_bad, on_line, on_waiting)
     channel = await open_session(connection, lambda: session, command)
@@ -380,10 +380,13 @@ async def open_channel(
 
 
 NO_HISTORY = (
-    "no log, no curve, no queue and no history, and processes by their command lines only: these need the agent on "
-    "the box"
+    "no log, no curve, no queue and no history, and processes by their command lines only: these "
+    "need the agent on the box"
 )
-NO_FILES = "no file transfer (SFTP, scp): push results to storage from the box, or use the direct TCP address"
+NO_FILES = (
+    "no file transfer (SFTP, scp): push results to storage from the box, or use the direct "
+    "TCP address"
+)
 
 
 class BoxStream(FrozenStruct):

@@ -110,7 +110,8 @@ def resolve_hops(
     May run ``Match exec`` commands.
 
     Raises:
-        ConfigError: ssh_config or the description is wrong; the message names file and line, or the key.
+        ConfigError: ssh_config or the description is wrong; the message names file and line, or the
+            key.
     """
     if around is None:
         around = _surroundings_of(spec)

@@ -24,11 +24,13 @@ NAMES = ("python3", "python", *(f"python3.{minor}" for minor in range(14, 7, -1)
 """Names searched in PATH: distributions install newer versions next to an old `python3`."""
 PLACES = (
     '/usr/bin/python3', '/usr/local/bin/python3',
-    '"$VIRTUAL_ENV"/bin/python', '"$CONDA_PREFIX"/bin/python', '"$HOME"/.venv/bin/python', '"$HOME"/venv/bin/python',
+    '"$VIRTUAL_ENV"/bin/python', '"$CONDA_PREFIX"/bin/python', '"$HOME"/.venv/bin/python',
+    '"$HOME"/venv/bin/python',
     '"$HOME"/*conda*/bin/python', '"$HOME"/*forge*/bin/python', '"$HOME"/.conda/envs/*/bin/python',
     '"$HOME"/*conda*/envs/*/bin/python', '"$HOME"/.local/bin/python3*',
     '"$HOME"/.pyenv/versions/*/bin/python', '"${PYENV_ROOT:-/opt/pyenv}"/versions/*/bin/python',
-    '"${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}"/*/bin/python3', '/root/*conda*/bin/python',
+    '"${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}"/*/bin/python3',
+    '/root/*conda*/bin/python',
     '/opt/*conda*/bin/python', '/opt/*conda*/bin/python3', '/opt/*conda*/envs/*/bin/python',
     '/opt/*forge*/bin/python', '/venv/*/bin/python',
     '/opt/*venv*/bin/python', '/workspace/*venv*/bin/python', '"$HOME"/*mamba*/envs/*/bin/python',
@@ -37,8 +39,8 @@ PLACES = (
 )  # fmt: skip
 """Other places, as shell patterns. A login without a shell's start-up files has a short PATH."""
 SAID = (
-    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, also that of a login shell, conda, mamba, pyenv, uv "
-    "and virtual environments in the home directory, /opt, /venv and /workspace"
+    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, also that of a login shell, conda, mamba, "
+    "pyenv, uv and virtual environments in the home directory, /opt, /venv and /workspace"
 )
 
 _PROBE = """
@@ -50,8 +52,9 @@ for p in $(timeout 8 "${{SHELL:-/bin/sh}}" -lc 'command -v python3; command -v p
   grep '^/.*/python[0-9.]*$'); do try_python "$p"; done
 exit 7
 """
-"""If none is found, the login shell is asked: its start-up files may put a module's or conda's on its
-PATH. There is no here-document: for those a shell writes a temporary file, which fails on a full disk.
+"""If none is found, the login shell is asked: its start-up files may put a module's or conda's on
+its PATH. There is no here-document: for those a shell writes a temporary file, which fails on a
+full disk.
 """
 
 _NEW_ENOUGH = "import sys; sys.exit(7) if sys.hexversion < 0x3080000 else exec(sys.argv.pop(1))"
@@ -138,8 +141,8 @@ async def deploy_agent(
         named = "".join(f"{python}, " for python in pythons)
         raise NoPython(
             translate(
-                "no Python 3.8 or newer on the box (looked for: {named}{said}); set `python` for this "
-                "box",
+                "no Python 3.8 or newer on the box (looked for: {named}{said}); set `python` for "
+                "this box",
                 named=named,
                 said=SAID,
             )
@@ -202,8 +205,8 @@ def _find_answer(out: bytes) -> tuple[str, str, str] | None:
             shown = clean_text(word)[:200]
             raise DeployFailed(
                 translate(
-                    "the box names a path with characters that cannot be shown, and rgt does not use it: "
-                    "{shown}",
+                    "the box names a path with characters that cannot be shown, and rgt does not "
+                    "use it: {shown}",
                     shown=shown,
                 )
             )

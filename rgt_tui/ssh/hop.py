@@ -133,7 +133,10 @@ class HopStep(FrozenStruct):
 NEXT_STEPS: tuple[tuple[type[BaseException], str], ...] = (
     (
         ConnectionRefusedError,
-        "nothing listens there: is the machine up, and are its address and port still the same? Rentals change them",
+        (
+            "nothing listens there: is the machine up, and are its address and port still the "
+            "same? Rentals change them"
+        ),
     ),
     (socket.gaierror, "check `host`, and whether this machine is online"),
     (
@@ -147,7 +150,10 @@ NEXT_STEPS: tuple[tuple[type[BaseException], str], ...] = (
     (asyncssh.KeyExchangeFailed, "name an algorithm that both sides know in ssh_config"),
     (
         asyncssh.Error,
-        "it closed the connection: it may be starting, have too many logins, or have banned this address",
+        (
+            "it closed the connection: it may be starting, have too many logins, or have banned "
+            "this address"
+        ),
     ),
 )
 """Advice by kind of error; the first match applies."""
@@ -237,22 +243,24 @@ def refused_login_message(step: HopStep, login: Login) -> str:
     if login.has_expired:
         said.append(
             translate(
-                "the password has expired, and rgt types nothing into a prompt for a new one: change it with "
+                "the password has expired, and rgt types nothing into a prompt for a new one: "
+                "change it with "
             )
             + shlex.join(["ssh", "-t", *step.by_hand])
         )
     elif login.unanswered:
         said.append(
             translate(
-                "asked for the {what} and got no answer: open the dashboard (rgt) and answer there, "
-                "or put a key on the box",
+                "asked for the {what} and got no answer: open the dashboard (rgt) and answer "
+                "there, or put a key on the box",
                 what=login.unanswered[0],
             )
         )
     elif "publickey" in login.methods:
         said.append(
             translate(
-                "put your public key on the box (or its provider's console), or name the right `identity`"
+                "put your public key on the box (or its provider's console), or name the right "
+                "`identity`"
             )
         )
     return clean_text("; ".join(said))
@@ -372,8 +380,8 @@ class HopOpener:
         if pinned is not None:
             raise HostKeyRefused(
                 translate(
-                    "ssh: {label}: it showed another host key than before your answer; someone may be "
-                    "intercepting the connection",
+                    "ssh: {label}: it showed another host key than before your answer; someone may "
+                    "be intercepting the connection",
                     label=step.label,
                 )
             )

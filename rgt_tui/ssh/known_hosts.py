@@ -232,7 +232,8 @@ def lines_of_host(host: SshHost, also: Sequence[str] = ()) -> KnownLines:
     """Return what the files of a host say about it.
 
     As in OpenSSH, a server on another port than 22 may also be known by its bare name, if no line
-    names the port: there only a matching key counts, so `judge_host_key` reports no changed key because of
+    names the port: there only a matching key counts, so `judge_host_key` reports no changed key
+        because of
     such a line.
 
     Args:
@@ -294,8 +295,8 @@ def revocation_list(path: str | None) -> tuple[KnownHostLine, ...]:
     if data.startswith(b"SSHKRL\n\0"):
         raise HostKeyRefused(
             translate(
-                "ssh: RevokedHostKeys {path} is a binary revocation list, which rgt cannot read; name "
-                "a file with one public key a line for this host",
+                "ssh: RevokedHostKeys {path} is a binary revocation list, which rgt cannot read; "
+                "name a file with one public key a line for this host",
                 path=path,
             )
         )

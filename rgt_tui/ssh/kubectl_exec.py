@@ -1,9 +1,10 @@
 """A pod's container as a box: every command is a ``kubectl exec`` of its own.
 
-kubectl ends with status 0 also when its stream was cut (github.com/kubernetes/kubectl issue 1208), and
-its exit status does not show whether the command, the shell or the connection failed. So each command runs
-in a small shell script that marks its begin and its end on standard error, with a token that nothing else
-knows. Without the mark of the end, the stream was cut, and whether the command still runs is unknown.
+kubectl ends with status 0 also when its stream was cut (github.com/kubernetes/kubectl issue 1208),
+and its exit status does not show whether the command, the shell or the connection failed. So each
+command runs in a small shell script that marks its begin and its end on standard error, with a
+token that nothing else knows. Without the mark of the end, the stream was cut, and whether the
+command still runs is unknown.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SCRIPT = (
     'printf \'\\036RGT-%s-begin %s\\n\' "$1" "$$" >&2; trap : INT; sh -c "$2"; s=$?; '
     'printf \'\\036RGT-%s-end %s\\n\' "$1" "$s" >&2; exit "$s"'
 )
-"""For ``sh``: its arguments are the token and the command. The trap keeps it alive for the end's mark when
-the command is interrupted; the command itself does not inherit it.
+"""For ``sh``: its arguments are the token and the command. The trap keeps it alive for the end's
+mark when the command is interrupted; the command itself does not inherit it.
 """
 _EXIT_LINE = re.compile(rb"(?:^|\n)command terminated with exit code (\d{1,3})\s*$")
 """kubectl's last line if the remote command failed."""
@@ -273,7 +274,8 @@ class _ExecProtocol(asyncio.SubprocessProtocol):
 class KubectlTransport:
     """The way to one container of one pod; see `BoxTransport`.
 
-    It holds no connection: each command is its own. It counts as closed once the stream of any command
+    It holds no connection: each command is its own. It counts as closed once the stream of any
+        command
     was cut, because the pod may have been replaced: the next connection looks it up again.
 
     Args:
@@ -336,8 +338,8 @@ class KubectlTransport:
             channel.abort()
             raise Unreachable(
                 translate(
-                    "kubectl: no command begins in {info} within {begin_within_s:g} s: the cluster or the "
-                    "pod's node does not answer",
+                    "kubectl: no command begins in {info} within {begin_within_s:g} s: the cluster "
+                    "or the pod's node does not answer",
                     info=self._info["rgt_label"],
                     begin_within_s=begin_within_s,
                 )

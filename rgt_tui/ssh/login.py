@@ -222,7 +222,8 @@ class Login(asyncssh.SSHClient):
     async def _prompt_with_patience(
         self, kind: QuestionKind, title: str, words: tuple[str, ...]
     ) -> str | None:
-        # Not `PromptWaiter.wait_for_prompt`: a one-time answer is useless after the connection is lost.
+        # Not `PromptWaiter.wait_for_prompt`: a one-time answer is useless after the connection is
+        # lost.
         with self.patience.while_thinking():
             async with self._person.idle(title):
                 return await self._put_prompt(kind, title, words)

@@ -1,6 +1,7 @@
 """Starts commands under a login shell whose start-up files print, end the shell or replace it.
 
-sshd passes every command to the login shell, which reads start-up files such as ``~/.bashrc`` first.
+sshd passes every command to the login shell, which reads start-up files such as ``~/.bashrc``
+first.
 So a marker precedes each command: what arrives before it belongs to the start-up files and is
 dropped, and without it the command did not run, even if the exit status is 0.
 """
@@ -201,8 +202,8 @@ def not_run_error(said: bytes, status: int, connection: BoxTransport) -> BoxErro
         by_hand: tuple[str, ...] = connection.get_extra_info("rgt_by_hand", ())
         return PasswordExpired(
             translate(
-                "the password has expired, and the box runs nothing until you change it: run {value} "
-                "(rgt types nothing into that prompt); its output: {words}",
+                "the password has expired, and the box runs nothing until you change it: run "
+                "{value} (rgt types nothing into that prompt); its output: {words}",
                 value=shlex.join(["ssh", "-t", *by_hand]),
                 words=text,
             )
@@ -534,18 +535,21 @@ def _build_trace_command(sourced: str, zsh_options: str) -> str:
     A shell that a start-up file starts runs the line on standard input, so the output shows where.
 
     Args:
-        sourced: How bash reads them: it takes no PS4 from root's environment, so it does so by hand.
+        sourced: How bash reads them: it takes no PS4 from root's environment, so it does so by
+            hand.
         zsh_options: Options of zsh.
     """
     for_bash = (
         f"PS4='+RGT $EPOCHREALTIME $BASH_SOURCE:$LINENO '; set -x; {sourced}; echo RGT-END; cat"
     )
     script = (
-        's=$(getent passwd "$(id -un)" 2>/dev/null | cut -d: -f7); s=${s:-$SHELL}; echo "RGT-HOME $HOME"; '
+        's=$(getent passwd "$(id -un)" 2>/dev/null | cut -d: -f7); s=${s:-$SHELL}; echo "RGT-HOME '
+        '$HOME"; '
         f"case $s in *bash) set -- --norc -c {shlex.quote(for_bash)};; "
         f'*zsh) set -- -{zsh_options} "echo RGT-END; cat";; *) exit 0;; esac; '
-        'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" LOGNAME="$USER" '
-        'PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" "$s" "$@" 2>&1 | head -c 4000000'
+        'echo "echo RGT-EATEN" | env -i PS4="+RGT %D{%s.%6.} %x:%I " HOME="$HOME" USER="$USER" '
+        'LOGNAME="$USER" PATH="$PATH" SSH_CLIENT="$SSH_CLIENT" SSH_CONNECTION="$SSH_CONNECTION" '
+        '"$s" "$@" 2>&1 | head -c 4000000'
     )
     return quote_words("sh", "-c", script)
 

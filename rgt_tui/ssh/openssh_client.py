@@ -40,10 +40,13 @@ ALIAS = "rgt-verified"
 """The name in the one line of its known_hosts file."""
 LOGIN_SECONDS = 10
 PINNED = (
-    "BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null", f"HostKeyAlias={ALIAS}",
+    "BatchMode=yes", "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null",
+    f"HostKeyAlias={ALIAS}",
     "UpdateHostKeys=no", "CheckHostIP=no", "VerifyHostKeyDNS=no", "IdentitiesOnly=yes",
-    "PreferredAuthentications=publickey", "PubkeyAuthentication=yes", "ControlMaster=no", "ControlPath=none",
-    "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no", "LogLevel=ERROR",
+    "PreferredAuthentications=publickey", "PubkeyAuthentication=yes", "ControlMaster=no",
+    "ControlPath=none",
+    "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no",
+    "LogLevel=ERROR",
     f"ConnectTimeout={LOGIN_SECONDS}",
 )  # fmt: skip
 _PLAIN = re.compile(r"[\w/.,:+@=-]+(?: [\w/.,:+@=-]+)*")

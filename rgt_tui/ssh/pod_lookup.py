@@ -55,7 +55,8 @@ async def run_kubectl(
         process = await asyncio.create_subprocess_exec(
             # A group of its own: plugins that log in are children of kubectl, and end with it.
             program, *words, *spec.kubectl.cluster_options, env=dict(env), start_new_session=True,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
     except OSError as error:
         raise ConfigError(
@@ -313,9 +314,9 @@ def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
     if re.search(r'pods "[^"]*" not found|pod does not exist', low):
         return Unreachable(
             translate(
-                "kubectl: pod {pod} does not exist in namespace {namespace}: it was deleted, evicted "
-                "or never created; kubectl get pods {options} shows those that exist; correct "
-                "{key}.pod",
+                "kubectl: pod {pod} does not exist in namespace {namespace}: it was deleted, "
+                "evicted or never created; kubectl get pods {options} shows those that exist; "
+                "correct {key}.pod",
                 pod=pod,
                 namespace=route.namespace,
                 options=options,
@@ -343,8 +344,8 @@ def describe_kubectl_error(spec: BoxSpec, text: str, pod: str) -> BoxError:
     if "executable file not found" in low or "no such file or directory" in low:
         return NoCommands(
             translate(
-                "the container has no sh, so rgt cannot run anything in it ({said}); name another one "
-                "with {key}.container",
+                "the container has no sh, so rgt cannot run anything in it ({said}); name another "
+                "one with {key}.container",
                 said=said,
                 key=key,
             )

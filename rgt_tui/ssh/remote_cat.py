@@ -301,8 +301,8 @@ async def _await_within(coming: Awaitable[T], silence: float | None) -> T:
             raise
         raise Unreachable(
             translate(
-                "the box has sent nothing for {silence:g} s, though the connection is up: a disk or "
-                "network file system there may hang",
+                "the box has sent nothing for {silence:g} s, though the connection is up: a disk "
+                "or network file system there may hang",
                 silence=silence,
             )
         ) from None

@@ -368,8 +368,9 @@ async def run_command(
         if channel is not None and not has_begun(channel):
             raise CommandFailed(
                 translate(
-                    "{name} did not begin within {seconds:g} s on the box: the start-up files of its "
-                    "login shell (~/.bashrc, /etc/profile.d) wait for something, or print without end",
+                    "{name} did not begin within {seconds:g} s on the box: the start-up files of "
+                    "its login shell (~/.bashrc, /etc/profile.d) wait for something, or print "
+                    "without end",
                     name=name,
                     seconds=seconds,
                 )
@@ -548,8 +549,8 @@ async def _run_checked(
             raise _ShNotFound(f"the box's login shell cannot start sh; its output: {done.words}")
         raise CommandNotRun(
             translate(
-                "the box runs no commands: its start-up files start a program that reads the input of "
-                "every command"
+                "the box runs no commands: its start-up files start a program that reads the input "
+                "of every command"
             )
         )
     return done

@@ -81,9 +81,9 @@ def cksum_of(data: bytes) -> int:
 START = (
     'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
     'printf "\\nRGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
-    'RGT-ACK) printf "RGT%s\\n" +ack;; RGT-END*) c=${l#RGT-END }; break;; *) s="$s$l$n";; esac; done; '
-    'x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; '
-    'if [ "$x" = "$c" ]; then printf "\\nRGT%s\\n" +run; eval "$s"; else printf "\\nRGT%s\\n" +damaged; fi\''
+    'RGT-ACK) printf "RGT%s\\n" +ack;; RGT-END*) c=${l#RGT-END }; break;; *) s="$s$l$n";; esac; '
+    'done; x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; if [ "$x" = "$c" ]; then printf '
+    '"\\nRGT%s\\n" +run; eval "$s"; else printf "\\nRGT%s\\n" +damaged; fi\''
 )
 """The markers are assembled at run time, so that no output can be mistaken for an echo of this
 line. Each one starts on its own line, because a shell may print its prompt after it has read this
@@ -279,8 +279,8 @@ async def _start_script(shell: ProbeShell, terminal: bool) -> None:
     if terminal and (question := await shell.find_question(STEP_SECONDS / tries)):
         raise NoCommands(
             translate(
-                "the terminal of the box shows no shell but {question!r}, and rgt types nothing into "
-                "that: answer it with ssh -t",
+                "the terminal of the box shows no shell but {question!r}, and rgt types nothing "
+                "into that: answer it with ssh -t",
                 question=question,
             )
         )
@@ -438,8 +438,8 @@ class ShellProbe:
         except TimeoutError:
             raise ProbeFailed(
                 translate(
-                    "the shell on the box has not answered for {answer_seconds:g} s; a disk or driver may "
-                    "hang",
+                    "the shell on the box has not answered for {answer_seconds:g} s; a disk or "
+                    "driver may hang",
                     answer_seconds=answer_seconds,
                 )
             ) from None

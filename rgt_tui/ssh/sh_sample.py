@@ -32,19 +32,25 @@ COARSE = (
 """A command line must match this (``grep -E``) to be sent at all."""
 NO_PROC = "cannot see processes: /proc is not readable from a shell on this box"
 HIDDEN = "cannot see processes of other users (/proc is mounted with hidepid)"
-BY_NAME = "cannot see for certain which processes train: without the agent, only command lines are visible"
+BY_NAME = (
+    "cannot see for certain which processes train: without the agent, only command lines "
+    "are visible"
+)
 
 _PYTHON = re.compile(r"i?python[\d.]*t?|pypy[\d.]*")
 _WRAPPER = re.compile(
-    r"(?:ba|da|k|z|a|fi)?sh|env|nohup|nice|setsid|time|timeout|tmux.*|screen|SCREEN|ssh|sshd.*|sudo|su|srun|sbatch|"
+    r"(?:ba|da|k|z|a|fi)?sh|env|nohup|nice|setsid|time|timeout|tmux.*|screen|SCREEN|ssh|sshd.*|sudo"
+    r"|su|srun|sbatch|"
     r"salloc|tail|less|vim?|nano|grep|cat|tee|watch|docker|kubectl"
 )
 _STARTER = re.compile(
-    r"torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory-cli|nnUNetv2_train|"
+    r"torchrun|accelerate|deepspeed|axolotl|autotrain|composer|horovodrun|litgpt|llamafactory-cli"
+    r"|nnUNetv2_train|"
     r"swift|trl|tune|xtuner|yolo"
 )
 _TRAINS = re.compile(
-    r"(?:^|[^a-z])(?:pre|re)?-?_?train|fine_?-?tun|(?:^|[^a-z])(?:sft|dpo|grpo|ppo|lora|qlora|dreambooth|distill)"
+    r"(?:^|[^a-z])(?:pre|re)?-?_?train|fine_?-?tun|(?:^|[^a-z])(?:sft|dpo|grpo|ppo|lora|qlora"
+    r"|dreambooth|distill)"
     r"(?:[^a-z]|$)|torch\.distributed|nanogpt",
     re.IGNORECASE,
 )
@@ -171,7 +177,8 @@ NO_LIMIT = 1 << 60
 """Version 1 of cgroups writes "no limit" as a number of this size."""
 MIB = 1 << 20
 GPU_COLUMNS = (
-    "index", "name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu", "power.draw",
+    "index", "name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu",
+    "power.draw",
     "power.limit", "clocks.sm", "clocks.max.sm", "pci.bus_id",
 )  # fmt: skip
 """Columns requested from nvidia-smi: those of the agent's list that a plain shell needs."""

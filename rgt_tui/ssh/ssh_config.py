@@ -38,7 +38,10 @@ OF_ITS_OWN = "; give the jump host a separate entry with `ProxyJump none`"
 """Advice for a circular chain of jump hosts."""
 NOTES = "rgt-notes"
 """Key of the notes about an answer."""
-NO_SSH = "no ssh on this machine that supports ssh -G: ssh_config was read by asyncssh, which supports fewer options"
+NO_SSH = (
+    "no ssh on this machine that supports ssh -G: ssh_config was read by asyncssh, which "
+    "supports fewer options"
+)
 
 Answer = Mapping[str, tuple[str, ...]]
 """Lower-case keyword → its values, as ``ssh -G`` prints them, if they differ from ssh's defaults.
@@ -48,7 +51,8 @@ ALWAYS = ("hostname", "port", "user", "identityfile")
 
 _NAMING = re.compile(r'\s*"?(host|include)"?(?=[\s="])\s*(?:=\s*)?(.*)', re.IGNORECASE)
 _CHANGING = re.compile(
-    r"^\s*match\b.*\b(?:exec|localnetwork)\b|^\s*canonicalizehostname\b(?!\W+(?:no|false)\b)|^[^#]*\$\{",
+    r"^\s*match\b.*\b(?:exec|localnetwork)\b|^\s*canonicalizehostname\b(?!\W+(?:no|false)\b)"
+    r"|^[^#]*\$\{",
     re.IGNORECASE | re.MULTILINE,
 )
 """Settings whose result may change without any file changing."""
@@ -182,7 +186,8 @@ class _ConfigScanner:
         if source.private and stat.S_ISREG(status.st_mode) and exposed:
             raise ConfigError(
                 translate(
-                    "{path}: others may write to it, and it can name commands to run; chmod go-w {path_2}",
+                    "{path}: others may write to it, and it can name commands to run; chmod go-w "
+                    "{path_2}",
                     path=path,
                     path_2=shlex.quote(str(path)),
                 )
@@ -377,8 +382,8 @@ def _run_ssh_g(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> A
         process.communicate()
         raise ConfigError(
             translate(
-                "ssh_config, for {host}: ssh -G did not end within {seconds:g} s; a command of Match "
-                "exec may hang",
+                "ssh_config, for {host}: ssh -G did not end within {seconds:g} s; a command of "
+                "Match exec may hang",
                 host=host,
                 seconds=SECONDS,
             )

@@ -29,7 +29,8 @@ from rgt_tui.ssh.ssh_config import (
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
 """Files in ``~/.ssh``, in the order in which OpenSSH tries them."""
 NOT_HONOURED = (
-    "bindinterface", "gssapiauthentication", "hostbasedauthentication", "knownhostscommand", "pkcs11provider",
+    "bindinterface", "gssapiauthentication", "hostbasedauthentication", "knownhostscommand",
+    "pkcs11provider",
     "proxyusefdpass", "requiredrsasize", "verifyhostkeydns",
 )  # fmt: skip
 """Options that may affect the login and that rgt ignores; see docs/ssh.md."""
@@ -150,7 +151,8 @@ def known_name(host: str, port: int, alias: str | None = None) -> str:
 
 
 _JUMP = re.compile(
-    r"(?:ssh://)?(?:(?P<user>[^@]+(?:@[^@]+)*)@)?(?:\[(?P<literal>[^\]]+)\]|(?P<host>[^\[\]:/@]+))(?::(?P<port>\d+))?/?"
+    r"(?:ssh://)?(?:(?P<user>[^@]+(?:@[^@]+)*)@)?(?:\[(?P<literal>[^\]]+)\]"
+    r"|(?P<host>[^\[\]:/@]+))(?::(?P<port>\d+))?/?"
 )
 
 

@@ -259,8 +259,9 @@ def _read_version(con: sqlite3.Connection, path: Path) -> int:
     version = read_pragma(con, "user_version")
     if version > DATABASE.version:
         raise HistoryRefused(
-            f"{path} was written by a newer rgt (version {version}, this one knows {DATABASE.version}); "
-            "it is left as it is. Update rgt, or name another file by RGT_HISTORY"
+            f"{path} was written by a newer rgt (version {version}, this one knows "
+            f"{DATABASE.version}); it is left as it is. Update rgt, or name another file by "
+            "RGT_HISTORY"
         )
     return version
 
@@ -480,8 +481,8 @@ def _sync_with_mtime(path: Path, at: float) -> None:
 def _move_database(path: Path, target: Path, successor: Path | None = None) -> None:
     """Move a database away and put its successor in its place.
 
-    With a successor the file first gets a second name: a crash at any point leaves the damaged file or
-    the successor at `path`, and not a gap in which a new, empty history would begin.
+    With a successor the file first gets a second name: a crash at any point leaves the damaged file
+    or the successor at `path`, and not a gap in which a new, empty history would begin.
     """
     linked = False
     if successor is not None:

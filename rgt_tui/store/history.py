@@ -249,7 +249,8 @@ class FleetHistory:
             if (each.box, each.part) not in self._left_out:
                 self._left_out.add((each.box, each.part))
                 self._add_message(
-                    f"{each.box}: its {each.part} cannot be stored in the history and are left out: {each.why}",
+                    f"{each.box}: its {each.part} cannot be stored in the history and are left "
+                    f"out: {each.why}",
                     "warn",
                 )
 
@@ -277,12 +278,15 @@ class FleetHistory:
             return
         now = self._clock()
         if restored.backup_at is None:
-            what = "there is no backup of it yet, so a new one begins, and its totals lack what was spent before"
+            what = (
+                "there is no backup of it yet, so a new one begins, and its totals lack what "
+                "was spent before"
+            )
         else:
             hours = max(0.0, now - restored.backup_at) / 3600
             what = (
-                f"the backup from {time_of_day(restored.backup_at, now)} took its place; the {hours:.1f} h since "
-                "then are lost, so what they cost is a lower bound"
+                f"the backup from {time_of_day(restored.backup_at, now)} took its place; the "
+                f"{hours:.1f} h since then are lost, so what they cost is a lower bound"
             )
         self._add_message(
             f"the history was damaged ({error}); it is in {restored.aside.name}; {what}", "warn"

@@ -220,7 +220,8 @@ class Recording:
         # A box decides how much it sends; the history must not grow without a limit.
         if len(body) > SNAPSHOT.most_bytes:
             raise ValueError(
-                f"a snapshot of {len(body):,} bytes is more than the {SNAPSHOT.most_bytes:,} that are kept"
+                f"a snapshot of {len(body):,} bytes is more than the {SNAPSHOT.most_bytes:,} that "
+                "are kept"
             )
         base = self._choose_base(con, box, n, body)
         con.execute(

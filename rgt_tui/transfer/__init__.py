@@ -73,7 +73,8 @@ __all__ = [
 
 _LATER = {
     "source_tree": (
-        "ALWAYS_LEFT_OUT IgnoreRules ExcludedPath OwnFiles SourceError SourceFile SourceTree read_tree why_secret"
+        "ALWAYS_LEFT_OUT IgnoreRules ExcludedPath OwnFiles SourceError SourceFile SourceTree "
+        "read_tree why_secret"
     ),
     "verification": "NotVerifiable verify_directory",
     "verified_record": "CheckpointFound FileProblem Verification VerifiedFile prove_loadable_copies",

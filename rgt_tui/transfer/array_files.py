@@ -34,10 +34,14 @@ _SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Type of a value → its bytes."""
 _UINT32, _STRING, _ARRAY = 4, 8, 9
 _TYPES: dict[int, tuple[int, int]] = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 10: (256, 84),
-    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
-    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
-    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+    9: (32, 40), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66),
+    17: (256, 74),
+    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136),
+    24: (1, 1), 25: (1, 2),
+    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66),
+    39: (32, 17),
     40: (64, 36), 41: (128, 18),
 }  # fmt: skip
 """Type of a tensor → elements per block, bytes per block."""
@@ -216,7 +220,8 @@ def examine_hdf5(whole: FileSection) -> None:
         place = place * 2 or 512  # a user block may precede it
         if place >= whole.length:
             raise FileRefused(
-                "it does not begin like an HDF5 file: its first bytes are damaged, or it is another format"
+                "it does not begin like an HDF5 file: its first bytes are damaged, or it is "
+                "another format"
             )
     longest = 96
     head = whole.read(place, min(longest, whole.length - place))
@@ -261,13 +266,15 @@ def examine_gguf(whole: FileSection) -> tuple[str, ...]:
     """Check the header; return the types of tensors whose length is unknown and was not checked.
 
     Raises:
-        FileRefused: it is damaged, cut off, or a tensor lies outside of the file or overlaps another.
+        FileRefused: it is damaged, cut off, or a tensor lies outside of the file or overlaps
+            another.
         OSError: it cannot be read.
     """
     at = _HeaderCursor(whole)
     if at.take_bytes(4) != GGUF_MAGIC:
         raise FileRefused(
-            "it does not begin like a GGUF file: its first bytes are damaged, or it is another format"
+            "it does not begin like a GGUF file: its first bytes are damaged, or it is another "
+            "format"
         )
     version = at.read_number(4)
     if not version & 0xFFFF:  # written on a big-endian machine

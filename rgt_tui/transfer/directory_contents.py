@@ -26,12 +26,15 @@ LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
 _TORCH = (".pt", ".pth", ".ckpt", ".th", ".pth.tar")
 _PERHAPS = (".bin", ".pkl", ".pickle", ".tar")
 _NAMES_OF_TORCH = (
-    "pytorch_model", "model", "adapter_model", "diffusion_pytorch_model", "optimizer", "scheduler", "training_args",
+    "pytorch_model", "model", "adapter_model", "diffusion_pytorch_model", "optimizer", "scheduler",
+    "training_args",
 )  # fmt: skip
 """Name prefixes of ``.bin`` files that belong to torch, even if their first bytes are damaged."""
 _COMPANIONS = (
-    "optimizer", "optim", "scheduler", "scaler", "rng_state", "random_states", "training_args", "trainer_state",
-    "zero_pp_rank", "bf16_zero_pp_rank", "mp_rank", "sampler", "dataloader", "custom_checkpoint", "config.json",
+    "optimizer", "optim", "scheduler", "scaler", "rng_state", "random_states", "training_args",
+    "trainer_state",
+    "zero_pp_rank", "bf16_zero_pp_rank", "mp_rank", "sampler", "dataloader", "custom_checkpoint",
+    "config.json",
     "adapter_config",
 )  # fmt: skip
 """Name prefixes of files that, next to weights, make all weights of the directory one checkpoint.
@@ -52,8 +55,8 @@ class ExamineJob(NamedTuple):
     """One thing to examine: a file, or a directory whose files belong together."""
 
     kind: str
-    """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``gguf``, ``npy``, ``npz``, ``hdf5``, ``pickle``,
-    ``events``, ``lines`` or ``json``."""
+    """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``gguf``, ``npy``, ``npz``,
+    ``hdf5``, ``pickle``, ``events``, ``lines`` or ``json``."""
     path: str
     """Relative to the directory that is verified."""
 
@@ -274,7 +277,8 @@ def _parse_manifest(raw: bytes) -> dict[str, Any]:
         raise FileRefused(str(error)) from None
     if body.get("format") != FORMAT:
         raise FileRefused(
-            f"it is of format {str(body.get('format'))[:20]}, and this version of rgt reads format {FORMAT}"
+            f"it is of format {str(body.get('format'))[:20]}, and this version of rgt reads format "
+            f"{FORMAT}"
         )
     if type(body.get("files")) is not dict or not body["files"]:
         raise FileRefused("it lists no files")

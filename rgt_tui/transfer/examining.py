@@ -61,7 +61,8 @@ class ExamineProcess:
         env["OPENBLAS_NUM_THREADS"] = "1"  # each OpenBLAS thread reserves memory, which is limited
         self._process = subprocess.Popen(
             # -P: a module in the verified directory must not shadow one of the library.
-            [sys.executable, "-P", "-m", "rgt_tui.transfer.examine_child", *(("--load",) if self._loads else ())],
+            [sys.executable, "-P", "-m", "rgt_tui.transfer.examine_child",
+             *(("--load",) if self._loads else ())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env=env, cwd="/", start_new_session=True,
         )  # fmt: skip

@@ -511,8 +511,8 @@ def _build_proof(
         errors.append(
             (
                 folder.path,
-                f"the pull brought {how_many(folder.files, 'file')} of {folder.bytes:,} bytes, the ledger knows "
-                f"{len(whole):,} of {total:,}: pull it again",
+                f"the pull brought {how_many(folder.files, 'file')} of {folder.bytes:,} bytes, the "
+                f"ledger knows {len(whole):,} of {total:,}: pull it again",
             )
         )
     for row in whole:

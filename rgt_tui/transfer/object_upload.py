@@ -1,9 +1,11 @@
 """Sends listed files to an object store through fsspec; run by any Python 3.8 that has it, never imported by rgt.
 
 Arguments: the URL, the directory, and ``plan`` (changes nothing), ``compare``, ``send`` or
-``send-growing``. Standard input has a JSON line for each file: path, size, sha256, mtime. Each answer
+``send-growing``. Standard input has a JSON line for each file: path, size, sha256, mtime. Each
+answer
 is a JSON line: path and ``status`` (copied, same, would or failed), ``size``, ``error``; or only
-``error`` if the store cannot be used. Lines in between have path and the bytes ``sent`` or ``read`` back.
+``error`` if the store cannot be used. Lines in between have path and the bytes ``sent`` or ``read``
+back.
 """
 
 from __future__ import annotations

@@ -332,8 +332,10 @@ _STEPS: dict[str, Callable[[_PickleMachine, Any], None]] = {
     "PROTO": _note_protocol,
     **dict.fromkeys(
         (
-            "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
-            "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+            "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE",
+            "SHORT_BINUNICODE",
+            "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES",
+            "BINBYTES8", "BYTEARRAY8",
         ),
         _PickleMachine.push_value,
     ),

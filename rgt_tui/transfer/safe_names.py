@@ -15,8 +15,10 @@ ATTRIBUTE = ("builtins", "getattr")
 """How Python 3.11.0 to 3.11.3 pickles an enum member; allowed for enums only."""
 
 _WIDTHS = {
-    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
-    "ComplexFloat": 8, "ComplexDouble": 16, "QInt8": 1, "QUInt8": 1, "QInt32": 4, "QUInt4x2": 1, "QUInt2x4": 1,
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1,
+    "Byte": 1, "Bool": 1,
+    "ComplexFloat": 8, "ComplexDouble": 16, "QInt8": 1, "QUInt8": 1, "QInt32": 4, "QUInt4x2": 1,
+    "QUInt2x4": 1,
 }  # fmt: skip
 """Bytes per element, by the name of the storage."""
 
@@ -36,7 +38,8 @@ DTYPES: Mapping[str, int] = {
     **dict.fromkeys(("float16", "bfloat16", "int16", "uint16", "bits16"), 2),
     **dict.fromkeys(
         (
-            "int8", "uint8", "bool", "qint8", "quint8", "quint4x2", "quint2x4", "bits8", "bits1x8", "bits2x4",
+            "int8", "uint8", "bool", "qint8", "quint8", "quint4x2", "quint2x4", "bits8", "bits1x8",
+            "bits2x4",
             "bits4x2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
             "float8_e8m0fnu", "float4_e2m1fn_x2",
             *(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)),
@@ -65,9 +68,11 @@ TORCH: frozenset[tuple[str, str]] = (
             "_codecs": "encode",
             "builtins": "bytearray set complex",
             "torch.storage": "TypedStorage UntypedStorage",
-            "torch._utils": "_rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor _rebuild_tensor "
-            "_rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_sparse_tensor _rebuild_meta_tensor_no_storage "
-            "_rebuild_nested_tensor _rebuild_wrapper_subclass _rebuild_device_tensor_from_numpy "
+            "torch._utils": "_rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor "
+            "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 "
+            "_rebuild_sparse_tensor _rebuild_meta_tensor_no_storage "
+            "_rebuild_nested_tensor _rebuild_wrapper_subclass "
+            "_rebuild_device_tensor_from_numpy "
             "_rebuild_device_tensor_from_cpu_tensor",
             "torch._tensor": "_rebuild_from_type_v2",
         }
@@ -88,15 +93,19 @@ _VALUES = _name_pairs(
         "types": "SimpleNamespace",
         "uuid": "UUID SafeUUID",
         "typing": "Any",
-        **dict.fromkeys(("pathlib", "pathlib._local"), "PosixPath PurePosixPath WindowsPath PureWindowsPath"),
+        **dict.fromkeys(("pathlib", "pathlib._local"),
+                        "PosixPath PurePosixPath WindowsPath PureWindowsPath"),
         **dict.fromkeys(("numpy.core.multiarray", "numpy._core.multiarray"), "_reconstruct scalar"),
         **dict.fromkeys(("numpy.core.numeric", "numpy._core.numeric"), "_frombuffer"),
-        "numpy": "ndarray dtype bool_ float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8",
+        "numpy": ("ndarray dtype bool_ float64 float32 float16 int64 int32 int16 int8 uint64 "
+                  "uint32 uint16 uint8"),
         "numpy.dtypes": " ".join(
             f"{name}DType"
             for name in (
-                "Bool", "Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64", "LongLong",
-                "ULongLong", "Float16", "Float32", "Float64", "LongDouble", "Complex64", "Complex128",
+                "Bool", "Int8", "UInt8", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64",
+                "LongLong",
+                "ULongLong", "Float16", "Float32", "Float64", "LongDouble", "Complex64",
+                "Complex128",
                 "Str", "Bytes", "DateTime64", "TimeDelta64",
             )
         ),
@@ -112,7 +121,8 @@ _RECORDS = _name_pairs(
         "torch.distributed.device_mesh": "DeviceMesh _MeshLayout",
         "torch.distributed.tensor._dtensor_spec": "DTensorSpec TensorMeta ShardOrderEntry",
         "torch.distributed.tensor.placement_types": "Partial Replicate Shard",
-        "torch.distributed._tensor.placement_types": "DTensorSpec TensorMeta Partial Replicate Shard",
+        "torch.distributed._tensor.placement_types": ("DTensorSpec TensorMeta Partial Replicate "
+                                                      "Shard"),
         "pytorch_lightning.utilities.parsing": "AttributeDict",
         "lightning.pytorch.utilities.parsing": "AttributeDict",
         "lightning_fabric.utilities.data": "AttributeDict",
@@ -126,13 +136,14 @@ _RECORDS = _name_pairs(
         "deepspeed.utils.tensor_fragment": "fragment_address",
         "transformers.training_args": "TrainingArguments OptimizerNames ParallelMode",
         "transformers.training_args_seq2seq": "Seq2SeqTrainingArguments",
-        "transformers.trainer_utils": "IntervalStrategy HubStrategy SchedulerType SaveStrategy EvaluationStrategy "
-        "FSDPOption",
+        "transformers.trainer_utils": "IntervalStrategy HubStrategy SchedulerType SaveStrategy "
+                                      "EvaluationStrategy FSDPOption",
         "transformers.debug_utils": "DebugOption",
         "transformers.trainer_pt_utils": "AcceleratorConfig",
         "transformers.integrations.deepspeed": "HfDeepSpeedConfig HfTrainerDeepSpeedConfig",
-        "accelerate.utils.dataclasses": "DistributedType DeepSpeedPlugin FullyShardedDataParallelPlugin "
-        "GradientAccumulationPlugin DynamoBackend",
+        "accelerate.utils.dataclasses": "DistributedType DeepSpeedPlugin "
+                                        "FullyShardedDataParallelPlugin GradientAccumulationPlugin "
+                                        "DynamoBackend",
         "accelerate.state": "PartialState",
         "trl.trainer.sft_config": "SFTConfig",
         "trl.trainer.dpo_config": "DPOConfig",
@@ -149,9 +160,12 @@ CHECKPOINT: frozenset[tuple[str, str]] = TORCH | _VALUES | _RECORDS
 
 _ACTS = frozenset(
     (
-        "_io", "_pickle", "_posixsubprocess", "_socket", "bdb", "code", "codeop", "commands", "ctypes", "ensurepip",
-        "ftplib", "httplib", "importlib", "io", "marshal", "nt", "os", "pdb", "pickle", "pip", "popen2", "posix", "pty",
-        "runpy", "shutil", "smtplib", "socket", "subprocess", "sys", "telnetlib", "timeit", "urllib", "urllib2",
+        "_io", "_pickle", "_posixsubprocess", "_socket", "bdb", "code", "codeop", "commands",
+        "ctypes", "ensurepip",
+        "ftplib", "httplib", "importlib", "io", "marshal", "nt", "os", "pdb", "pickle", "pip",
+        "popen2", "posix", "pty",
+        "runpy", "shutil", "smtplib", "socket", "subprocess", "sys", "telnetlib", "timeit",
+        "urllib", "urllib2",
         "webbrowser",
     )
 )  # fmt: skip
@@ -181,8 +195,8 @@ _SHARD = "torch.distributed._shard.sharded_tensor.metadata"
 SHARDED_METADATA: frozenset[tuple[str, str]] = (
     _name_pairs(
         {
-            _OWN: "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata TensorProperties "
-            "MetadataIndex StorageMeta _MEM_FORMAT_ENCODING",
+            _OWN: "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata "
+            "TensorProperties MetadataIndex StorageMeta _MEM_FORMAT_ENCODING",
             _SHARD: "TensorProperties MEM_FORMAT_ENCODING",
             "torch.distributed.checkpoint.filesystem": "_StorageInfo",
             "torch.serialization": "_get_layout",
@@ -201,8 +215,8 @@ OWNERS_OF_ATTRIBUTES: frozenset[tuple[str, str]] = _name_pairs(
         _OWN: "_MEM_FORMAT_ENCODING",
         _SHARD: "MEM_FORMAT_ENCODING",
         "transformers.training_args": "OptimizerNames ParallelMode",
-        "transformers.trainer_utils": "IntervalStrategy HubStrategy SchedulerType SaveStrategy EvaluationStrategy "
-        "FSDPOption",
+        "transformers.trainer_utils": "IntervalStrategy HubStrategy SchedulerType SaveStrategy "
+        "EvaluationStrategy FSDPOption",
         "transformers.debug_utils": "DebugOption",
         "accelerate.utils.dataclasses": "DistributedType DynamoBackend",
         "deepspeed.runtime.zero.config": "ZeroStageEnum",

@@ -16,8 +16,10 @@ from rgt_tui.transfer.file_stretch import FileRefused, FileSection, MemberFileEr
 from rgt_tui.transfer.logged_files import examine_json
 
 BITS = {
-    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
-    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64,
+    "F64": 64, "I64": 64,
     "U64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
 """Bits per element, by the format's name of the dtype."""
@@ -27,7 +29,8 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
     """Check the header and return the names of the tensors.
 
     Raises:
-        FileRefused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill the file.
+        FileRefused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill
+            the file.
         OSError: it cannot be read.
     """
     if whole.length < 8:
@@ -41,7 +44,8 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
         raise FileRefused(f"it claims a header of {length} bytes")
     if 8 + length > whole.length:
         raise FileRefused(
-            f"it is truncated in its header: {8 + length} bytes are needed, {whole.length} are there"
+            f"it is truncated in its header: {8 + length} bytes are needed, {whole.length} are "
+            "there"
         )
     header = _parse_header(whole.read(8, length))
     # Texts of a user, which have no place in the file.
@@ -52,7 +56,8 @@ def examine_safetensors(whole: FileSection) -> frozenset[str]:
     for begin, end, name in sorted(_parse_entry(name, entry) for name, entry in header.items()):
         if begin != at:
             raise FileRefused(
-                f"tensor {name[:80]!r} begins at {begin}, the one before it ends at {at}: a hole or an overlap"
+                f"tensor {name[:80]!r} begins at {begin}, the one before it ends at {at}: a hole "
+                "or an overlap"
             )
         at = end
     if at != room:
@@ -97,7 +102,8 @@ def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
     shape, offsets = entry["shape"], entry["data_offsets"]
     if bits is None:
         raise FileRefused(
-            f"tensor {shown!r} has the dtype {str(entry['dtype'])[:40]!r}, which the format does not have"
+            f"tensor {shown!r} has the dtype {str(entry['dtype'])[:40]!r}, which the format does "
+            "not have"
         )
     if (
         type(shape) is not list
@@ -117,7 +123,8 @@ def _parse_entry(name: str, entry: Any) -> tuple[int, int, str]:
         bits *= size
     if begin < 0 or end < begin or (end - begin) * 8 != bits:
         raise FileRefused(
-            f"tensor {shown!r} has {how_many(end - begin, 'byte')}, its dtype and shape say {str(bits // 8)[:30]}"
+            f"tensor {shown!r} has {how_many(end - begin, 'byte')}, its dtype and shape say "
+            f"{str(bits // 8)[:30]}"
         )
     return begin, end, name
 
@@ -150,7 +157,8 @@ def read_shard_index(path: Path) -> dict[str, list[str]]:
             or file in (".", "..")
         ):
             raise FileRefused(
-                f"by its index, {tensor[:80]!r} is in {str(file)[:80]!r}, which is not a file next to it"
+                f"by its index, {tensor[:80]!r} is in {str(file)[:80]!r}, which is not a file next "
+                "to it"
             )
         found.setdefault(file, []).append(tensor)
     return found

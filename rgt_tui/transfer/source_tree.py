@@ -33,7 +33,8 @@ QUEUES = ("queue.txt", "job.json")
 _CHUNK = 1 << 20
 _NOT_A_NAME = re.compile(r"[^\w.+-]+")
 ALWAYS_LEFT_OUT = (
-    ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", "node_modules", "wandb", "mlruns", "checkpoints",
+    ".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "venv", "node_modules", "wandb",
+    "mlruns", "checkpoints",
     ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache", ".DS_Store",
 )  # fmt: skip
 """Patterns in code that no run needs, or that a run writes."""
@@ -277,7 +278,8 @@ class _TreeWalk:
         ) or size != after.st_size:
             raise SourceError(
                 translate(
-                    "{source} is being written to: push when it is done, or leave it out (--exclude)",
+                    "{source} is being written to: push when it is done, or leave it out "
+                    "(--exclude)",
                     source=source,
                 )
             )
@@ -323,16 +325,22 @@ def _read_text(path: Path) -> str:
 
 
 NAMES = (
-    ".env", ".env.*", "*.env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "*.pem",
-    "*.ppk", "*.p12", "*.pfx", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", "kaggle.json", ".pgpass",
-    "*.kdbx", "service-account*.json", "service_account*.json", "credentials.json", "client_secret*.json",
+    ".env", ".env.*", "*.env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk",
+    "id_ed25519_sk", "*.pem",
+    "*.ppk", "*.p12", "*.pfx", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials",
+    "kaggle.json", ".pgpass",
+    "*.kdbx", "service-account*.json", "service_account*.json", "credentials.json",
+    "client_secret*.json",
     ".wandb_key",
 )  # fmt: skip
 HARMLESS = (".env.example", ".env.sample", ".env.template", ".env.dist")
 SHAPES = (
-    r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-|nvapi-|r8_|dckr_pat_|npm_"
-    r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\.|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
+    r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-"
+    r"|nvapi-|r8_|dckr_pat_|npm_"
+    r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\."
+    r"|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}"
+    r"|\beyJ[\w\-]{10,2000}\.[\w\-]{5,}(?:\.[\w\-]+)?"
     r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
 """The same patterns with which the agent masks command lines (``rgt_box/masking.py``)."""

@@ -46,7 +46,9 @@ class TorchFile(NamedTuple):
     not_loadable: tuple[str, ...]
     """Contents that ``weights_only`` loading does not accept."""
     zero_ranks: int = 0
-    """Ranks among which DeepSpeed's ZeRO divided the optimizer, which is in files of its own; 0 = none."""
+    """Ranks among which DeepSpeed's ZeRO divided the optimizer, which is in files of its own; 0 =
+    none.
+    """
 
 
 def examine_torch_file(whole: FileSection) -> TorchFile:
@@ -66,7 +68,8 @@ def examine_torch_file(whole: FileSection) -> TorchFile:
     if head.split(b"\0", 1)[0] in _TAR_NAMES:
         raise FileRefused("it is a tar file of torch before 0.2, which rgt does not check")
     raise FileRefused(
-        "it does not begin like a torch.save file: its first bytes are damaged, or it is another format"
+        "it does not begin like a torch.save file: its first bytes are damaged, or it is another "
+        "format"
     )
 
 
@@ -232,7 +235,8 @@ def _examine_legacy(whole: FileSection) -> TorchFile:
         count = int.from_bytes(whole.read(at, 8), "little", signed=True)
         if count != counts[key]:
             raise FileRefused(
-                f"storage {key} has {how_many(count, 'element')}, and its tensors need {counts[key]}"
+                f"storage {key} has {how_many(count, 'element')}, and its tensors need "
+                f"{counts[key]}"
             )
         # Eight bytes of length come before the data of each storage.
         at += 8 + lengths[key]
@@ -267,7 +271,10 @@ def examine_pickle(whole: FileSection) -> str:
         OSError: it cannot be read.
     """
     if not whole.read(0, min(1, whole.length)).startswith(_PROTOCOL):
-        return "it does not begin like a pickle (Python 2.3 or later); compressed files are not unpacked"
+        return (
+            "it does not begin like a pickle (Python 2.3 or later); compressed files are not "
+            "unpacked"
+        )
     if whole.length > MOST_BYTES:
         return f"it has {whole.length} bytes, too many to check"
     file = whole.read_head(MOST_BYTES)
@@ -295,7 +302,8 @@ def read_single_pickle(whole: FileSection, allowed: Iterable[tuple[str, str]]) -
     """
     if whole.length > MOST_BYTES:
         raise FileRefused(
-            f"it has {whole.length} bytes, more than a pickle of names and numbers may ({MOST_BYTES})"
+            f"it has {whole.length} bytes, more than a pickle of names and numbers may "
+            f"({MOST_BYTES})"
         )
     file: BytesIO = whole.read_head(MOST_BYTES)
     said = read_pickle(file, frozenset(allowed))
@@ -472,7 +480,8 @@ def _check_part_file(whole: FileSection, wanted: list[CheckpointPart]) -> None:
     for part in sorted(set(wanted), key=lambda part: (part.offset, part.length)):
         if part.offset + part.length > whole.length:
             raise FileRefused(
-                f"it is truncated: a part ends at byte {part.offset + part.length}, the file at {whole.length}"
+                f"it is truncated: a part ends at byte {part.offset + part.length}, the file at "
+                f"{whole.length}"
             )
         if part.offset != at:
             raise FileRefused(f"bytes {at} to {part.offset} belong to no part, or to two")

@@ -45,14 +45,24 @@ _NOTHING: dict[str, Any] = {}
 """The answer about most files: nothing to report."""
 _LOGS = ("events", "lines", "json")
 _WHY = {
-    "safetensors": "its offsets are right, its content cannot be proven: the format has no checksums",
-    "legacy": "its lengths are right, its content cannot be proven: files from before torch 1.6 have no checksums",
+    "safetensors": (
+        "its offsets are right, its content cannot be proven: the format has no checksums"
+    ),
+    "legacy": (
+        "its lengths are right, its content cannot be proven: files from before torch 1.6 "
+        "have no checksums"
+    ),
     "torch": "its lengths are right, its content cannot be proven: it was saved without checksums",
-    "gguf": "its tensors are at the stated positions, their content cannot be proven: the format has no checksums",
+    "gguf": (
+        "its tensors are at the stated positions, their content cannot be proven: the format "
+        "has no checksums"
+    ),
     "npy": "its length is right, its content cannot be proven: the format has no checksums",
     "hdf5": "its length matches its superblock, its content was not checked",
     "pickle": "it was checked, not loaded; its content cannot be proven: a pickle has no checksums",
-    "metadata": "it fits the parts that it names, its content cannot be proven: the format has no checksums",
+    "metadata": (
+        "it fits the parts that it names, its content cannot be proven: the format has no checksums"
+    ),
 }
 
 

@@ -227,7 +227,8 @@ def _parse_entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Zi
     for _ in range(count):
         if at + _ENTRY.size > len(raw):
             raise FileRefused("its directory ends inside an entry")
-        (magic, made, needed, flags, method, time, date, crc, packed, size, name_length, extra_length, comment_length,
+        (magic, made, needed, flags, method, time, date, crc, packed, size, name_length,
+         extra_length, comment_length,
          disk, internal, external, offset) = _ENTRY.unpack_from(raw, at)  # fmt: skip
         if magic != b"PK\x01\x02":
             raise FileRefused("its directory is damaged")

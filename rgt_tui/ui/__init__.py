@@ -205,14 +205,17 @@ __getattr__ = imported_later(
         "box_status": "assess_box choose_log health_mark spend_parts status_label",
         "clipboard": "ClipboardText MOST_OSC52_BYTES copied_path copy_to_clipboard write_screenshot",
         "commands": (
-            "APP BOX_TARGET Command LOG_LINES MOVE REPLAY SCREEN SCREENS build_bindings choose_keys "
-            "commands_by_screen key_for key_name keys_page screen_class"
+            "APP BOX_TARGET Command LOG_LINES MOVE REPLAY SCREEN SCREENS build_bindings "
+            "choose_keys commands_by_screen key_for key_name keys_page screen_class"
         ),
         "compositing": "ON TightCompositor TightUpdate draw_pieces switch_style",
-        "curve_words": "circumstances_of describe_density list_differences build_legend_entries list_notes "
-        "nothing_to_draw options_of settings_of",
+        "curve_words": "circumstances_of describe_density list_differences build_legend_entries "
+        "list_notes nothing_to_draw options_of settings_of",
         "enduring": "append_traceback report_path shorten_path describe_error",
-        "exports": "NotExported export_name phases_markdown export_points propose_file_name check_suffix write_export",
+        "exports": (
+            "NotExported export_name phases_markdown export_points propose_file_name "
+            "check_suffix write_export"
+        ),
         "key_turns": ("GARBAGE_PACES QuietGarbage SteadyStylesheet parse_in_steps"),
         "legends": "legend_of state_legend",
         "mouse": "BACK_KEY extra_button hear_back_button find_hinted_command marked_text",
@@ -225,6 +228,8 @@ __getattr__ = imported_later(
         ),
         "terminal_quirks": "know_quirks",
         "themes": "THEMES themes_of",
-        "widgets.fleet_rows.since_lines": "AWAY_S UserVisits day_of idle_since write_visits visits_path read_visits",
+        "widgets.fleet_rows.since_lines": (
+            "AWAY_S UserVisits day_of idle_since write_visits visits_path read_visits"
+        ),
     },
 )

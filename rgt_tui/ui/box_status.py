@@ -71,9 +71,12 @@ STATES: dict[BoxHealth, StateLook] = {
         "trouble: something is wrong now; the line below the table names it and what to do"),
     BoxHealth.UNREACHABLE: StateLook("unreachable", Tone.WARN,
         "unreachable: no answer from the box; its last values stay, with their age"),
-    BoxHealth.WARN: StateLook("warn", Tone.WARN, "warn: it keeps running, but something needs attention"),
-    BoxHealth.UNKNOWN: StateLook("warn", Tone.WARN, "unknown: rgt cannot determine it, and shows why"),
-    BoxHealth.STALE: StateLook("stale", Tone.DIM, "stale: its values are older than three intervals"),
+    BoxHealth.WARN: StateLook("warn", Tone.WARN,
+                              "warn: it keeps running, but something needs attention"),
+    BoxHealth.UNKNOWN: StateLook("warn", Tone.WARN,
+                                 "unknown: rgt cannot determine it, and shows why"),
+    BoxHealth.STALE: StateLook("stale", Tone.DIM,
+                               "stale: its values are older than three intervals"),
     BoxHealth.CONNECTING: StateLook("unknown", Tone.DIM, "connecting: no data yet"),
     BoxHealth.PAUSED: StateLook("paused", Tone.DIM, "paused: by you; rgt does not watch it"),
     BoxHealth.RUNNING: StateLook("ok", Tone.TEXT, "running: a run is making progress"),
@@ -86,9 +89,12 @@ STATES: dict[BoxHealth, StateLook] = {
 """Glyph, tone and description of every state of a box, the same on all screens."""
 
 SEVERITIES: dict[Severity, StateLook] = {
-    Severity.FATAL: StateLook("trouble", Tone.TROUBLE, "fatal: the run is over, stuck, or loses its results"),
-    Severity.SILENT_WRONG: StateLook("trouble", Tone.TROUBLE, "silent-wrong: it runs, but its results are worthless"),
-    Severity.DEGRADING: StateLook("warn", Tone.WARN, "degrading: it keeps running, but slower or worse than it could"),
+    Severity.FATAL: StateLook("trouble", Tone.TROUBLE,
+                              "fatal: the run is over, stuck, or loses its results"),
+    Severity.SILENT_WRONG: StateLook("trouble", Tone.TROUBLE,
+                                     "silent-wrong: it runs, but its results are worthless"),
+    Severity.DEGRADING: StateLook("warn", Tone.WARN,
+                                  "degrading: it keeps running, but slower or worse than it could"),
     Severity.COST: StateLook("warn", Tone.WARN, "cost: it costs more than it has to"),
 }  # fmt: skip
 """Severity of a failure. The glyph is that of its alert: error for the first two, else warning."""

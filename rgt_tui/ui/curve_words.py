@@ -448,7 +448,10 @@ def copied_table(title: str, made: Sequence[LegendEntry]) -> str:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
-        f"{name:<{widths[0]}}  {value:>{widths[1]}}  {state:<{widths[2]}}  {step:>{widths[3]}}  {differs}".rstrip()
+        (
+            f"{name:<{widths[0]}}  {value:>{widths[1]}}  {state:<{widths[2]}}  {step:>{widths[3]}} "
+            f" {differs}"
+        ).rstrip()
         for name, value, state, step, differs in rows
     ]
     return "\n".join([title, *lines])

@@ -172,7 +172,10 @@ def format_task_item(check: CheckResult, now: float) -> str:
     advice = ""
     if check.advice:
         advice = f"; advice: {escape_markdown(check.advice)}"
-    return f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} ({word}{age}){evidence}{advice}"
+    return (
+        f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} "
+        f"({word}{age}){evidence}{advice}"
+    )
 
 
 def escape_markdown(text: str) -> str:

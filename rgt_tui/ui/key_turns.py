@@ -52,7 +52,8 @@ class KeyPaces(FrozenStruct):
     """Seconds after the start at which the warm-up begins even if no box has sent anything."""
 
     spare_s: float = 0.05
-    """Pause before a spare screen is mounted: the next key comes first, a held one is not delayed."""
+    """Pause before a spare screen is mounted: the next key comes first, a held one is not delayed.
+    """
 
 
 KEY_PACES = KeyPaces()

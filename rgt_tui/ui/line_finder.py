@@ -33,9 +33,15 @@ _SIGNS = (
     # A level, as loggers print it; glog has a letter and the date.
     r"(?<![\w.=/-])(?<!level )(?:ERROR|CRITICAL|FATAL|FAILURE)(?![\w=/-]|" + _MEASURED + ")",
     r"(?<![\w-])\"?level\"?\s?[=:]\s?\"?(?i:error|fatal|critical)\b",
-    r"\[(?i:error|fatal|critical)\]|^\s{0,9}[EF]\d{4} \d\d:\d\d:|\[[EF] \w{1,60}\.(?:cpp|cu|cc|h):\d",
+    (
+        r"\[(?i:error|fatal|critical)\]|^\s{0,9}[EF]\d{4} \d\d:\d\d:|\[[EF] \w{1,60}\.(?:cpp|cu|cc"
+        r"|h):\d"
+    ),
     # What programs report about themselves.
-    r"\b(?i:error|fatal):(?!\s{0,4}(?:[-+]?(?:0\b|\d{0,20}\.\d)|(?i:none|null|false)\b))|\b[Ff]atal error\b",
+    (
+        r"\b(?i:error|fatal):(?!\s{0,4}(?:[-+]?(?:0\b|\d{0,20}\.\d)|(?i:none|null|false)\b))"
+        r"|\b[Ff]atal error\b"
+    ),
     r"\*\*\* \[.{1,300}\] Error \d|\bpanicked at\b|\bterminate called\b",
     r"\bcommand not found\b|\bsh: \d{1,6}: .{1,300} not found",
     r"\b(?:No such file or directory|Permission denied|Connection (?:refused|reset))\b",
@@ -49,11 +55,20 @@ _SIGNS = (
     r"^\s{0,9}(?:Terminated|Aborted)\b|\b[Jj]ob step aborted\b|\bCANCELLED AT\b",
     r"\bDUE TO (?:TIME LIMIT|PREEMPTION|NODE)",
     r"\bSIG(?:TERM|KILL|SEGV|ABRT|BUS|ILL|FPE|XCPU)\b|\bexit(?:code)?\s{0,4}[:=]\s{0,4}-?[1-9]",
-    r"\bexit(?:ed|s|ing)?,? (?:with )?(?:an? )?(?:non-?zero )?(?:exit |return |error )?(?:code|status)\W{0,5}[1-9]",
+    (
+        r"\bexit(?:ed|s|ing)?,? (?:with )?(?:an? )?(?:non-?zero )?(?:exit |return |error )?(?:code"
+        r"|status)\W{0,5}[1-9]"
+    ),
     r"\bexited with -?[1-9]\d{0,2}\b(?!\.\d)|\breturn(?:ed)? ?code\W{0,5}[1-9]",
     # GPUs and their interconnects.
-    r"\b(?i:out of memory)\b|\b(?:CUDA|HIP|cuda) (?:error|failure)\b|\bCuda failure\b|\bdevice-side assert\b",
-    r"NCCL(?! INFO).{0,80}?\b(?i:errors?|timeout|timed out|abort(?:ed|ing)?|failure)\b(?!\s?[:=]\s?\d)",
+    (
+        r"\b(?i:out of memory)\b|\b(?:CUDA|HIP|cuda) (?:error|failure)\b|\bCuda failure\b"
+        r"|\bdevice-side assert\b"
+    ),
+    (
+        r"NCCL(?! INFO).{0,80}?\b(?i:errors?|timeout|timed out|abort(?:ed|ing)?"
+        r"|failure)\b(?!\s?[:=]\s?\d)"
+    ),
     r"\bcollective operation timeout\b|\bbefore timing out\b",
     # Values that are not finite.
     r"(?<![\w/.-])-?(?:nan|NaN|NAN)(?![\w/-]|\s?[:=]\s?\d)",
@@ -63,12 +78,18 @@ _SIGNS = (
 ERROR = re.compile("|".join(_SIGNS))
 """Lines that the key for the next error goes to."""
 WORDS = (
-    "traceback", "error", "exception", "interrupt", "oom", "critical", "fatal", "failure", "panicked at",
-    "terminate called", "not found", "no such file", "permission denied", "connection refused", "connection reset",
-    "stale file handle", "no space left", "enospc", "disk quota", "allocate memory", "failed", "killed", "xid",
-    "segmentation fault", "segfault", "illegal instruction", "core dumped", "terminated", "aborted", "cancelled at",
-    "due to ", "sigterm", "sigkill", "sigsegv", "sigabrt", "sigbus", "sigill", "sigfpe", "sigxcpu", "exit",
-    "return code", "returncode", "returned code", "returnedcode", "out of memory", "device-side assert", "timeout",
+    "traceback", "error", "exception", "interrupt", "oom", "critical", "fatal", "failure",
+    "panicked at",
+    "terminate called", "not found", "no such file", "permission denied", "connection refused",
+    "connection reset",
+    "stale file handle", "no space left", "enospc", "disk quota", "allocate memory", "failed",
+    "killed", "xid",
+    "segmentation fault", "segfault", "illegal instruction", "core dumped", "terminated", "aborted",
+    "cancelled at",
+    "due to ", "sigterm", "sigkill", "sigsegv", "sigabrt", "sigbus", "sigill", "sigfpe", "sigxcpu",
+    "exit",
+    "return code", "returncode", "returned code", "returnedcode", "out of memory",
+    "device-side assert", "timeout",
     "timed out", "timing out", "nccl",
 )  # fmt: skip
 """Every line that `ERROR` matches contains one of these, in any case, or matches one of

@@ -32,7 +32,8 @@ from rgt_tui.ui.themes import THEMES
 
 MOST_BYTES = 1 << 20
 ALIASES = {
-    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+j": "enter", "ctrl+h": "backspace", "ctrl+left_square_bracket": "escape",
+    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+j": "enter", "ctrl+h": "backspace",
+    "ctrl+left_square_bracket": "escape",
 }  # fmt: skip
 """Keys that terminals cannot distinguish from another key."""
 TAKEN_KEYS = {
@@ -323,8 +324,8 @@ def _refuse_clashes(
         faults.add_fault(
             ("keys", mine),
             translate(
-                "{key} is {theirs} on the screen {title!r} already; choose another key, or give {theirs} "
-                "another one, too",
+                "{key} is {theirs} on the screen {title!r} already; choose another key, or give "
+                "{theirs} another one, too",
                 key=key_name(key),
                 theirs=theirs,
                 title=title,

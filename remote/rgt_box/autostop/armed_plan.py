@@ -222,7 +222,10 @@ def why_void(plan: Mapping[str, Any], at: ClockReading) -> str:
     # Only names that both have: a variable may be missing in another process's environment.
     other = sorted(name for name in set(mine) & set(then) if mine[name] != then[name])
     if other:
-        return f"this is not the box that was armed: {other[0]} is {mine[other[0]]}, and was {then[other[0]]}"
+        return (
+            f"this is not the box that was armed: {other[0]} is {mine[other[0]]}, and was "
+            f"{then[other[0]]}"
+        )
     slept = at.boot - at.awake - float(plan.get("slept") or 0.0)
     if abs(slept) >= SLEPT:
         return f"the machine was suspended for {slept:.0f} s, and resumed, since it was armed"

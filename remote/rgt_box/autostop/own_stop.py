@@ -274,7 +274,10 @@ class OwnStop:
         ):
             return (
                 True,
-                "its key may stop this instance: setting the running instance to running was accepted",
+                (
+                    "its key may stop this instance: setting the running instance to running was "
+                    "accepted"
+                ),
             )
         if status in (401, 403) and not _is_blocked_by_cloudflare(data):
             return False, "its key may read this instance, but not stop it ({}). {}".format(
@@ -386,8 +389,9 @@ class OwnStop:
         """Return the error text of a response, prefixed with ": "; "" without one."""
         if _is_blocked_by_cloudflare(data):
             return (
-                ": Cloudflare, in front of the platform, refused this program (error code: 1010), before the key "
-                f"was read; a proxy may have changed the User-Agent header {USER_AGENT}"
+                ": Cloudflare, in front of the platform, refused this program (error code: 1010), "
+                "before the key was read; a proxy may have changed the User-Agent header "
+                f"{USER_AGENT}"
             )
         if not isinstance(data, dict):
             return ""
@@ -449,7 +453,10 @@ def _command_unsafe(words: list[str], marks: list[str]) -> str:
     if os.path.basename(path) == "systemctl":
         return f"{words[0]} is the system's own command, which does not end billing"
     if not any(os.path.exists(mark) for mark in marks):
-        return f"none of {', '.join(marks)} is there: this is not the platform that {words[0]} belongs to"
+        return (
+            f"none of {', '.join(marks)} is there: this is not the platform that {words[0]} "
+            "belongs to"
+        )
     return ""
 
 

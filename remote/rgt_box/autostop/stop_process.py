@@ -188,7 +188,8 @@ class StopAttempt:
         if self._journal.get("phase") in ASKED:
             self._log_event(
                 "answered",
-                "the process that requested the stop was killed: reading the outcome from the platform",
+                "the process that requested the stop was killed: reading the outcome from the "
+                "platform",
             )
             if self._wait_until_off(own):
                 return
@@ -483,7 +484,8 @@ class StopAttempt:
         # One durable directory is enough for the log; with none left, no copy can be trusted.
         if failed and len(failed) == len(self._armed["durable"]):
             raise StopFailed(
-                f"not stopped, because the durable storage cannot be written to: {'; '.join(failed)}"
+                "not stopped, because the durable storage cannot be written to: "
+                f"{'; '.join(failed)}"
             )
 
     def _accepts_unsaving(self, name: str) -> bool:
@@ -502,7 +504,8 @@ class StopAttempt:
         ]
         if refused:
             raise StopFailed(
-                f"the lease is over, but not parked: not known to save on SIGTERM: {', '.join(refused[:5])}"
+                "the lease is over, but not parked: not known to save on SIGTERM: "
+                f"{', '.join(refused[:5])}"
             )
         self._log_event(
             "stopped-lease",
@@ -526,7 +529,8 @@ class StopAttempt:
         left = [run.name for run in runs if run.saves and procstat.is_alive(run.pid, run.ticks)]
         if left:
             raise StopFailed(
-                f"the lease is over, but not parked: did not end after SIGTERM: {', '.join(left[:5])}"
+                "the lease is over, but not parked: did not end after SIGTERM: "
+                f"{', '.join(left[:5])}"
             )
         self._log_event(
             "terminated",

@@ -324,7 +324,8 @@ Exit status: 0 printed, 1 no such file, 2 wrong command line.
 Example: cat --path ~/jobs/sweep/logs/a.log --lines 100 --follow
 """
 SPEC = {
-    "--path": "str", "--list": "list", "--cursor": "str", "--lines": "int", "--until": "int", "--follow": "flag",
+    "--path": "str", "--list": "list", "--cursor": "str", "--lines": "int", "--until": "int",
+    "--follow": "flag",
     "--line": "int", "--count": "flag",
 }  # fmt: skip
 SHORTEST_MS, LONGEST_MS = 20, 500

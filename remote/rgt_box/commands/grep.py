@@ -44,8 +44,8 @@ def lines_backwards(fd: int, budget: ReadBudget) -> Iterator[tuple[int, bytes]]:
 
     Args:
         fd: A regular file.
-        budget: Bytes that may be read; `ReadBudget.cut` is set if it ran out before the start of the
-            file.
+        budget: Bytes that may be read; `ReadBudget.cut` is set if it ran out before the start of
+            the file.
     """
     end = os.fstat(fd).st_size
     held = b""  # bytes from `end` whose first line may begin further up
@@ -172,7 +172,8 @@ Exit status: 0 something matched, 1 nothing did, 2 wrong command line, an invali
 Example: grep 'CUDA out of memory|Traceback' ~/jobs/sweep/logs --context 3 --max 20
 """
 SPEC = {
-    "--max": "int", "--context": "int", "--ignore-case": "flag", "--limit-mib": "int", "--timeout": "float",
+    "--max": "int", "--context": "int", "--ignore-case": "flag", "--limit-mib": "int",
+    "--timeout": "float",
     "--fixed": "flag", "--count": "flag", "--progress": "float", "--cut": "int",
     "--most-kib": "int", "--nice": "flag",
 }  # fmt: skip
@@ -365,7 +366,8 @@ def main(argv: list[str]) -> int:
     ]
     if wrong or _value_or_default(found["context"], 0) < 0 or not 0 < seconds < 1e6:
         return file_tree.print_usage_error(
-            "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context not below 0"
+            "grep: --max, --limit-mib, --cut, --most-kib and --timeout must be above 0, --context "
+            "not below 0"
         )
     if found["nice"]:
         os.nice(10)

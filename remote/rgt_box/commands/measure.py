@@ -159,7 +159,8 @@ def job_environment(told: Found) -> tuple[dict[str, str], str | None]:
     try:
         hook_seconds = 10.0
         done = subprocess.run(
-            words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             timeout=hook_seconds, check=False, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
@@ -325,7 +326,8 @@ def find_package_index(python: str) -> str | None:
     """Return the package index that a Python's pip would use; None if unknown."""
     try:
         done = subprocess.run(
-            [python, "-c", INDEX], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [python, "-c", INDEX], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             timeout=NET_SECONDS, check=False, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

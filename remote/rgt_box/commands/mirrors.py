@@ -131,8 +131,8 @@ def _login_lines(env: dict[str, str], hooks: JsonObject) -> list[str]:
         found.append(hooks[cell_command.PROXY])
         near = ",".join(cell_command.no_proxy_hosts([], hooks, {}))
         found.append(
-            f'if [ -n "$http_proxy$https_proxy" ]; then export no_proxy="${{no_proxy:+$no_proxy,}}{near}"; '
-            'export NO_PROXY="$no_proxy"; fi'
+            'if [ -n "$http_proxy$https_proxy" ]; then export '
+            f'no_proxy="${{no_proxy:+$no_proxy,}}{near}"; export NO_PROXY="$no_proxy"; fi'
         )
     return found
 

@@ -189,7 +189,10 @@ class StartHook:
         ]
         rows = [
             "#!/bin/sh",
-            "# Written by rgt run --on-start; it rewrites this file. To undo: rgt run BOX --on-start remove",
+            (
+                "# Written by rgt run --on-start; it rewrites this file. To undo: rgt run BOX "
+                "--on-start remove"
+            ),
             *exported,
             f"PY={quote(sys.executable or 'python3')}",
             '[ -x "$PY" ] || PY=python3',

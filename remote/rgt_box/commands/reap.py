@@ -55,7 +55,10 @@ def end_process(pid: int, start: int) -> str | None:
                 return "it belongs to another user"
             if _wait_for_exit(fd, pid, start, patience):
                 return None
-        return "it does not end: it hangs in the kernel; only a restart of the machine or container helps"
+        return (
+            "it does not end: it hangs in the kernel; only a restart of the machine or "
+            "container helps"
+        )
     finally:
         if fd is not None:
             os.close(fd)
@@ -195,7 +198,10 @@ def why_orphans_unknown(gpus: list[JsonObject], holders: list[JsonObject]) -> st
     if not gpus:
         return "no NVIDIA driver answers"
     if any(holder["orphan"] is None for holder in holders):
-        return "the driver's list of processes is empty, incomplete, or uses the PIDs of another namespace"
+        return (
+            "the driver's list of processes is empty, incomplete, or uses the PIDs of another "
+            "namespace"
+        )
     return None
 
 

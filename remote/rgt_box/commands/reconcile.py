@@ -226,7 +226,8 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> JsonObject:
         counts[cell["status"]] = counts.get(cell["status"], 0) + 1
     whole = not problems and bool(cells) and set(counts) == {OK}
     return {
-        "ok": whole, "counts": counts, "cells": cells, "extra": list_unowned_entries(owners), "problems": problems,
+        "ok": whole, "counts": counts, "cells": cells, "extra": list_unowned_entries(owners),
+        "problems": problems,
     }  # fmt: skip
 
 

@@ -102,7 +102,10 @@ def why_maybe_shared(folder: str, own: str) -> str | None:
     table = disks.mount_table()
     mount, kind = disks.find_mount(disks.resolve_links(folder, table), table)
     if kind not in disks.LOCAL:
-        return f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other hosts may share"
+        return (
+            f"{folder} is on {kind or 'an unknown file system'} ({mount}), which other hosts "
+            "may share"
+        )
     try:
         others = [name for name in sorted(os.listdir(folder)) if name.startswith("host-")]
     except OSError:
@@ -289,9 +292,11 @@ Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command
 """
 ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
-    r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
+    r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl"
+    r"|mirror-.*\.lock|seal\.lock"
     r"|autostop(?:-state|-stop)?\.json|autostop(?:-stop)?\.lock|autostop\.jsonl|sink\.json"
-    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-[\da-f-]+)?|rgt-(?:box|train)-.*\.tmp"
+    r"|found\.json|mirrors\.json|job-env\.json|xid\.json|host\.json|env-\d+"
+    r"|probe)(?:\.tmp-[\da-f-]+)?|rgt-(?:box|train)-.*\.tmp"
 )
 DIGEST = re.compile(r"[0-9a-f]{64}$")
 RING = re.compile(r"\d+\.seg|spare-\d+")
@@ -398,7 +403,9 @@ def find_armed_stops(state: str) -> Iterator[str]:
     Without the agent the box would not park itself, and billing would continue.
     """
     for mode in armed_plan.load_plans(state):
-        yield f"the box is armed to stop itself ({mode}): disarm it first (rgt autostop BOX --disarm)"
+        yield (
+            f"the box is armed to stop itself ({mode}): disarm it first (rgt autostop BOX --disarm)"
+        )
 
 
 def find_zipapps(places: list[str]) -> Iterator[str]:

@@ -37,7 +37,8 @@ _REMOTE = re.compile(r'\s*\[\s*remote\s+"([^"]+)"\s*\]')
 _URL = re.compile(r"\s*url\s*=\s*(\S+)")
 _INSIDE = re.compile(
     rb"\.git/(?:(?:objects|refs|logs|hooks|info|branches)/.*"
-    rb"|HEAD|FETCH_HEAD|ORIG_HEAD|COMMIT_EDITMSG|MERGE_MSG|config|description|index|packed-refs|shallow|gc\.log)",
+    rb"|HEAD|FETCH_HEAD|ORIG_HEAD|COMMIT_EDITMSG|MERGE_MSG|config|description|index|packed-refs"
+    rb"|shallow|gc\.log)",
     re.DOTALL,
 )
 """Git's own files about commits. Submodules, large files (LFS, annex) and other work trees are not
@@ -165,8 +166,9 @@ def list_edits(top: str, git_folder: str, common: str, commit: str) -> list[str]
         scratch = place.make_folder()
         try:
             ask = _IsolatedGit(git, scratch, os.path.join(common, "objects"))
-            # A copy: git would refresh the index, and take the lock that a person's commit needs. With
-            # its time: git compares the contents of files that changed in the index's own second.
+            # A copy: git would refresh the index, and take the lock that a person's commit needs.
+            # With its time: git compares the contents of files that changed in the index's own
+            # second.
             index = os.path.join(scratch, "index")
             shutil.copy2(os.path.join(git_folder, "index"), index)
             ask.env.update(GIT_WORK_TREE=top, GIT_INDEX_FILE=index)
@@ -200,8 +202,10 @@ class _IsolatedGit:
                 file.write(text)
         self._place = place
         self.env = {
-            "PATH": os.environ.get("PATH", os.defpath), "HOME": place, "GIT_DIR": place, "LC_ALL": "C",
-            "GIT_OBJECT_DIRECTORY": objects, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
+            "PATH": os.environ.get("PATH", os.defpath), "HOME": place, "GIT_DIR": place,
+            "LC_ALL": "C",
+            "GIT_OBJECT_DIRECTORY": objects, "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_TERMINAL_PROMPT": "0",
         }  # fmt: skip
 

@@ -45,10 +45,13 @@ else:
     )
 
 RESULT = re.compile(
-    r".*\.(?:pt|pth|ckpt|safetensors|distcp|gguf|ggml|onnx|h5|hdf5|keras|npz|npy|pkl|pickle|joblib|msgpack|orbax"
+    r".*\.(?:pt|pth|ckpt|safetensors|distcp|gguf|ggml|onnx|h5|hdf5|keras|npz|npy|pkl|pickle|joblib"
+    r"|msgpack|orbax"
     r"|pdparams|pdopt|params|mar|nemo|tflite|pb|parquet|arrow|wandb|bin\.index\.json)"
-    r"|.*(?:model|optimizer|adapter|scheduler|training_args|weights)[^/]*\.bin|events\.out\.tfevents\..*"
-    r"|(?:metrics|scalars|history|log)\.(?:jsonl|csv|json)|result\.json|best\.json|trainer_state\.json|results\.csv",
+    r"|.*(?:model|optimizer|adapter|scheduler|training_args|weights)[^/]*\.bin"
+    r"|events\.out\.tfevents\..*"
+    r"|(?:metrics|scalars|history|log)\.(?:jsonl|csv|json)|result\.json|best\.json"
+    r"|trainer_state\.json|results\.csv",
     re.IGNORECASE,
 )
 """File names that look like a checkpoint or like measurements of a run."""
@@ -77,12 +80,14 @@ INPUTS = ExclusionRule("next to a training's log, and older than the training", 
 LARGEST_CODE = 1 << 20
 """Bytes up to which such a file may be the training's code or settings."""
 _DATA_STEM = re.compile(
-    r"[-_0-9]*(?:(?:data|datasets?|corpus|train|training|val|valid|validation|test|images?|labels?|tokens?"
+    r"[-_0-9]*(?:(?:data|datasets?|corpus|train|training|val|valid|validation|test|images?|labels?"
+    r"|tokens?"
     r"|text|audio|raw|processed|x|y|set|split|part|shards?|of)(?:[-_0-9]+|$))+"
 )
 """A name that has only words of data sets."""
 _DATA_ENDING = re.compile(
-    r"(?P<array>npy|npz|bin|arrow|parquet|lmdb|tfrecord)|tgz|zip|7z|(?:tar|jsonl)(?:\.(?:gz|bz2|xz|zst))?"
+    r"(?P<array>npy|npz|bin|arrow|parquet|lmdb|tfrecord)|tgz|zip|7z|(?:tar|jsonl)(?:\.(?:gz|bz2|xz"
+    r"|zst))?"
 )
 _NAMES_SPLIT = re.compile("train|val|test")
 # A training may generate images, but not under the name of a split.
@@ -102,50 +107,65 @@ TABLE = (
         # Stores filled only by their program, with names made from each file's content or origin.
         # huggingface_hub: hub/models--ORG--NAME/blobs/HASH (guides/manage-cache).
         pattern=re.compile(
-            r"/hub/(?:models|datasets|spaces)--[^/]+/(?:blobs|refs|\.no_exist)$|/\.cache/huggingface/xet$"
-            r"|/\.cache/(?:pip/(?:http(?:-v2)?|wheels|selfcheck)|uv/[a-z-]+-v\d+|yarn|pnpm)$|/\.npm/_cacache$"
+            r"/hub/(?:models|datasets|spaces)--[^/]+/(?:blobs|refs|\.no_exist)$"
+            r"|/\.cache/huggingface/xet$"
+            r"|/\.cache/(?:pip/(?:http(?:-v2)?|wheels|selfcheck)|uv/[a-z-]+-v\d+|yarn|pnpm)$"
+            r"|/\.npm/_cacache$"
             r"|/(?:conda|mamba|mini(?:conda|forge|mamba)\d?|anaconda\d?|\.conda)/pkgs$"
-            r"|/\.cargo/registry$|/\.rustup/toolchains$|/go/pkg/mod$|/\.m2/repository$|/\.pnpm-store$"
+            r"|/\.cargo/registry$|/\.rustup/toolchains$|/go/pkg/mod$|/\.m2/repository$"
+            r"|/\.pnpm-store$"
         ),
     ),
     RuleScope(OBJECTS, pattern=re.compile(r"/\.git/(?:modules/.*/)?objects$")),
     RuleScope(
         CACHES,
         names=(
-            "__pycache__", ".cache", ".npm", ".nv", ".triton", ".yarn", ".cargo", ".rustup", ".m2", ".gradle",
-            ".conda", ".ccache", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints", ".keras",
+            "__pycache__", ".cache", ".npm", ".nv", ".triton", ".yarn", ".cargo", ".rustup", ".m2",
+            ".gradle",
+            ".conda", ".ccache", ".pytest_cache", ".mypy_cache", ".ruff_cache",
+            ".ipynb_checkpoints", ".keras",
         ),
         pattern=re.compile(
-            r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$|/wandb/(?:offline-)?run-[^/]+/tmp$"
+            r"^(?:/var)?/tmp/(?:torchinductor_|triton|pip-|uv-|npm-)[^/]*$"
+            r"|/wandb/(?:offline-)?run-[^/]+/tmp$"
         ),
     ),
     RuleScope(RECORDS, names=(".rgt-push",)),
     RuleScope(
         SETTINGS,
         at_home=(
-            ".ssh", ".config", ".jupyter", ".ipython", ".vscode-server", ".vscode", ".cursor-server", ".gnupg",
-            ".docker", ".pki", ".dbus", ".local", ".oh-my-zsh", ".nano", ".vim", ".emacs.d", ".byobu", ".tmux",
+            ".ssh", ".config", ".jupyter", ".ipython", ".vscode-server", ".vscode",
+            ".cursor-server", ".gnupg",
+            ".docker", ".pki", ".dbus", ".local", ".oh-my-zsh", ".nano", ".vim", ".emacs.d",
+            ".byobu", ".tmux",
         ),
     ),
     RuleScope(
         SYSTEM,
         paths=(
-            "/etc", "/run", "/dev", "/snap", "/boot", "/boot/efi", "/lost+found", "/var/cache", "/var/log",
-            "/var/backups", "/var/spool", "/var/mail", "/usr/lib/locale", "/lib/apk", "/usr/lib/apk",
+            "/etc", "/run", "/dev", "/snap", "/boot", "/boot/efi", "/lost+found", "/var/cache",
+            "/var/log",
+            "/var/backups", "/var/spool", "/var/mail", "/usr/lib/locale", "/lib/apk",
+            "/usr/lib/apk",
             "/usr/lib/sysimage", "/usr/lib/udev", "/usr/share/mime",
-            "/usr/share/icons", "/usr/share/applications", "/usr/share/glib-2.0", "/usr/share/info", "/usr/share/fonts",
+            "/usr/share/icons", "/usr/share/applications", "/usr/share/glib-2.0", "/usr/share/info",
+            "/usr/share/fonts",
             *(
                 "/var/lib/" + name
                 for name in (
-                    "alternatives", "apk", "apt", "cloud", "dbus", "dpkg", "fontconfig", "ieee-data", "locales",
-                    "logrotate", "man-db", "misc", "NetworkManager", "nfs", "pacman", "pam", "polkit-1", "private",
-                    "python", "rpm", "sgml-base", "snapd", "sudo", "systemd", "ubuntu-advantage", "ucf",
+                    "alternatives", "apk", "apt", "cloud", "dbus", "dpkg", "fontconfig",
+                    "ieee-data", "locales",
+                    "logrotate", "man-db", "misc", "NetworkManager", "nfs", "pacman", "pam",
+                    "polkit-1", "private",
+                    "python", "rpm", "sgml-base", "snapd", "sudo", "systemd", "ubuntu-advantage",
+                    "ucf",
                     "update-manager", "update-notifier", "vim", "xml-core",
                 )
             ),
         ),
         pattern=re.compile(
-            r"^(?:/var)?/tmp/(?:systemd-private-|snap-private-)[^/]*$|/lost\+found$|^/(?:usr/)?lib/modules/[^/]+$"
+            r"^(?:/var)?/tmp/(?:systemd-private-|snap-private-)[^/]*$|/lost\+found$"
+            r"|^/(?:usr/)?lib/modules/[^/]+$"
         ),
     ),
     RuleScope(
@@ -208,7 +228,8 @@ uv (`_virtualenv.pth`), `setup.py develop` and administrators write them, and no
 them. The path is weak evidence, so the gate asks as soon as they are large.
 """
 STANDARD_LIBRARY_FILE = re.compile(
-    r".*/lib/python\d\.\d+/(?:lib2to3/(?:Pattern)?Grammar[\w.+]*\.pickle|test/(?:\w+/)?zip_cp437_header\.zip)"
+    r".*/lib/python\d\.\d+/(?:lib2to3/(?:Pattern)?Grammar[\w.+]*\.pickle"
+    r"|test/(?:\w+/)?zip_cp437_header\.zip)"
 )
 """Files of Python itself that look like results.
 
@@ -218,8 +239,10 @@ names the files of an interpreter installed by pyenv, uv or `make install`.
 """
 PSEUDO = frozenset(
     (
-        "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs",
-        "fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.portal", "fusectl", "hugetlbfs", "mqueue", "nsfs", "proc", "pstore",
+        "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts",
+        "efivarfs",
+        "fuse.gvfsd-fuse", "fuse.lxcfs", "fuse.portal", "fusectl", "hugetlbfs", "mqueue", "nsfs",
+        "proc", "pstore",
         "rpc_pipefs", "securityfs", "selinuxfs", "squashfs", "sysfs", "tracefs",
     )
 )  # fmt: skip

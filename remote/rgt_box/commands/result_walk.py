@@ -237,7 +237,8 @@ class WalkLevel:
     """A directory that is being walked."""
 
     __slots__ = (
-        "all_count", "bundle", "fd", "folds", "from_image", "group", "has_records", "ignored", "is_read_only",
+        "all_count", "bundle", "fd", "folds", "from_image", "group", "has_records", "ignored",
+        "is_read_only",
         "listed", "names", "owner", "part", "parts", "path", "pushed", "root", "rule", "tree",
     )  # fmt: skip
 

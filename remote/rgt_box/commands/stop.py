@@ -48,7 +48,8 @@ Exit status: 0 it has ended (or, without --end, it runs), 1 it has not, 2 there 
 Example: stop --run try-1
 """
 SPEC = {
-    "--run": "str", "--job": "list", "--end": "str", "--after-checkpoint": "flag", "--wait": "float",
+    "--run": "str", "--job": "list", "--end": "str", "--after-checkpoint": "flag",
+    "--wait": "float",
     "--seconds": "float",
 }  # fmt: skip
 OK, FAILED, USAGE = 0, 1, 2

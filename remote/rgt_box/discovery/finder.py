@@ -138,7 +138,8 @@ def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
     if run.session == "tmux" and run.pane:
         return (
             f"no log file; it prints to tmux pane {run.place or run.pane}, "
-            f"whose buffer is shown: use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every line"
+            f"whose buffer is shown: use tmux pipe-pane -t {run.pane} 'cat >> FILE' to keep every "
+            "line"
         )
     if run.session == "tmux":
         return (
@@ -149,7 +150,10 @@ def _why_no_log(run: FoundRun, streams: OutputStreams) -> str:
         how = "C-a H logs a screen window"
     else:
         how = "use 2>&1 | tee FILE to keep its lines"
-    return f"no log file: it prints to the terminal {streams.terminal[5:]}, which cannot be read; {how}"
+    return (
+        f"no log file: it prints to the terminal {streams.terminal[5:]}, which cannot be read; "
+        f"{how}"
+    )
 
 
 PERIOD = 10.0

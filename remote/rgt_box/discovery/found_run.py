@@ -45,8 +45,10 @@ LISTS = ("logs", "files", "dirs", "roots", "notes", "pids", "lives", "uses")
 SOCKET_WAIT = 0.5
 """Seconds to wait for the check who owns a tmux socket."""
 FIELDS = (
-    "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
-    "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world", "world_before",
+    "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place",
+    "pane", "socket",
+    "silent", "deleted", "seen", "ended", "exit_code", "outcome", "marks", "cache", "world",
+    "world_before",
     "job", "cell", *LISTS,
 )  # fmt: skip
 
@@ -238,7 +240,8 @@ def read_environment(pid: int) -> dict[str, str] | None:
 
 
 _OUTPUT_VARIABLE = re.compile(
-    r"(?:.*_)?(?:results?|outputs?|(?:out|output|result|save|ckpt|checkpoint|log|exp|work|run)_?(?:dir|path|root))",
+    r"(?:.*_)?(?:results?|outputs?|(?:out|output|result|save|ckpt|checkpoint|log|exp|work"
+    r"|run)_?(?:dir|path|root))",
     re.I,
 )
 """Names such as nnUNet_results, OUTPUT_DIR and SM_OUTPUT_DIR."""
@@ -434,7 +437,8 @@ SLURM_PERIOD, SLURM_TIMEOUT = 30.0, 5.0
 """Seconds between two queries about a job, and for an answer."""
 _FIELD = re.compile(r"(?:^|\s)(StdOut|JobState|ExitCode)=(\S+)")
 NOT_ENDED = (
-    "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
+    "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED",
+    "REQUEUE_HOLD",
     "REQUEUE_FED", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT",
 )  # fmt: skip
 WELL = "COMPLETED"

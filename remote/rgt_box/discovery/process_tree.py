@@ -284,7 +284,8 @@ DELETED = " (deleted)"
 
 _NO_PLACE = ("/dev/", "/proc/", "/sys/", "/memfd:", "/run/", "/anon_hugepage", "/SYSV", "/[")
 _TEXT = re.compile(
-    r"(?:.*\.(?:log|out|err|txt)(?:[.\-_]\d[\w\-:.]*)?|.*(?:stdout|stderr|console)[^/.]*|nohup\.out)$",
+    r"(?:.*\.(?:log|out|err|txt)(?:[.\-_]\d[\w\-:.]*)?|.*(?:stdout|stderr|console)[^/.]*"
+    r"|nohup\.out)$",
     re.I,
 )
 _WRITERS = frozenset(
@@ -413,9 +414,9 @@ def _follow_stream(
     elif item.target == "/dev/null":
         found.other = found.other or "its output is discarded (/dev/null)"
     elif item.target.startswith("socket:"):
-        found.other = (
-            found.other
-            or "its output goes to another program (a socket: a service's journal or a container's log)"
+        found.other = found.other or (
+            "its output goes to another program (a socket: a service's journal or a "
+            "container's log)"
         )
     elif item.target.startswith("pipe:"):
         # python | tee | ts: longer chains are rare, and a loop must end.

@@ -22,14 +22,16 @@ LARGEST = 512 << 10
 """Maximum bytes of a script; larger scripts are skipped."""
 
 FRAMEWORKS = {
-    "transformers": "transformers", "trl": "trl", "accelerate": "accelerate", "lightning": "lightning",
+    "transformers": "transformers", "trl": "trl", "accelerate": "accelerate",
+    "lightning": "lightning",
     "pytorch_lightning": "pytorch-lightning", "torchdata": "torchdata", "deepspeed": "deepspeed",
 }  # fmt: skip
 """Module → distribution name."""
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+({})\b".format("|".join(FRAMEWORKS)), re.M)
 
 MARKS = {
-    "resume": r"resume_from_checkpoint(?!\s*=\s*(?:None|False)\b)|get_last_checkpoint|\bckpt_path\s*=(?!\s*None\b)"
+    "resume": r"resume_from_checkpoint(?!\s*=\s*(?:None|False)\b)|get_last_checkpoint"
+    r"|\bckpt_path\s*=(?!\s*None\b)"
     r"|\.load_state\(|\.load_checkpoint\(|--resume\b|--ckpt[-_]path\b",
     "newest": r"resume_from_checkpoint\s*=\s*True\b|\bget_last_checkpoint\b",
     "train()": r"\.train\(\s*\)",
@@ -46,7 +48,10 @@ MARKS = {
     "save_state": r"\.save_state\(",
     "load_state": r"\.load_state\(",
     "register_for_checkpointing": r"\.register_for_checkpointing\(",
-    "skip_first_batches": r"\bskip_first_batches\(|\buse_stateful_dataloader\s*=\s*True\b|\bStatefulDataLoader\b",
+    "skip_first_batches": (
+        r"\bskip_first_batches\(|\buse_stateful_dataloader\s*=\s*True\b"
+        r"|\bStatefulDataLoader\b"
+    ),
     "automatic_checkpoint_naming": r"\bautomatic_checkpoint_naming\s*=\s*True\b",
     "iteration": r"\.iteration\s*=(?!=)|\bProjectConfiguration\([^)]*\biteration\s*=",
     "load_best_model_at_end": r"\bload_best_model_at_end(?:\s*=\s*|\s+)True\b",

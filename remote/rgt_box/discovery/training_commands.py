@@ -81,7 +81,8 @@ MODULES = {
 
 TRANSPARENT = frozenset(
     (
-        "bottleneck", "coverage", "cProfile", "debugpy", "ipdb", "kernprof", "line_profiler", "memray", "pdb",
+        "bottleneck", "coverage", "cProfile", "debugpy", "ipdb", "kernprof", "line_profiler",
+        "memray", "pdb",
         "profile", "pudb", "scalene", "torch.utils.bottleneck", "trace", "viztracer",
     )
 )  # fmt: skip
@@ -89,8 +90,10 @@ TRANSPARENT = frozenset(
 
 CARRIERS = frozenset(
     (
-        "apptainer", "catchsegv", "chrt", "conda", "dumb-init", "hatch", "mamba", "micromamba", "ncu", "nsys",
-        "numactl", "pdm", "pipenv", "pixi", "poetry", "py-spy", "rye", "singularity", "stdbuf", "taskset", "tini",
+        "apptainer", "catchsegv", "chrt", "conda", "dumb-init", "hatch", "mamba", "micromamba",
+        "ncu", "nsys",
+        "numactl", "pdm", "pipenv", "pixi", "poetry", "py-spy", "rye", "singularity", "stdbuf",
+        "taskset", "tini",
         "unbuffer", "uv", "uvx", "xvfb-run",
     )
 )  # fmt: skip
@@ -98,8 +101,10 @@ CARRIERS = frozenset(
 
 BORDERS = frozenset(
     (
-        "abduco", "code-server", "conmon", "containerd-shim", "containerd-shim-runc-v2", "cron", "crond",
-        "docker-init", "dtach", "init", "login", "runsv", "s6-supervise", "SCREEN", "screen", "slurmstepd", "sshd",
+        "abduco", "code-server", "conmon", "containerd-shim", "containerd-shim-runc-v2", "cron",
+        "crond",
+        "docker-init", "dtach", "init", "login", "runsv", "s6-supervise", "SCREEN", "screen",
+        "slurmstepd", "sshd",
         "sshd-session", "supervisord", "systemd", "tmux", "zellij",
     )
 )  # fmt: skip
@@ -107,18 +112,29 @@ BORDERS = frozenset(
 
 NEVER = frozenset(
     (
-        "aim", "airflow", "ansible", "apt", "aws", "azcopy", "benchmarks", "black", "bpytop", "celery", "certbot",
-        "cloud-init", "conda", "dask", "dask-scheduler", "dask-worker", "datasette", "dnf", "dvc", "ensurepip",
-        "fail2ban-server", "fastchat", "firewalld", "flask", "gcloud", "gdown", "glances", "gpustat", "gradio",
-        "gsutil", "gunicorn", "hf", "http", "huggingface-cli", "hypercorn", "isort", "jedi", "jupyter",
-        "jupyter-lab", "jupyter-labhub", "jupyter-notebook", "jupyter-server", "jupyter_server", "jupyterhub",
-        "jupyterhub-singleuser", "jupyterlab", "kaggle", "litellm", "lmdeploy", "mamba", "mkdocs", "mlflow",
-        "modal", "mypy", "netron", "networkd-dispatcher", "notebook", "nvitop", "nvtop", "ollama", "pip", "pip3",
-        "pipx", "poetry", "pre-commit", "prefect", "py.test", "pycodestyle", "pylint", "pylsp", "pyright", "pytest",
-        "raylet", "rclone", "rgt", "rgt_box", "rgt_tui", "ruff", "runpod", "s3cmd", "salt-minion", "sglang", "sky",
-        "skypilot", "sphinx", "streamlit", "supervisorctl", "supervisord", "tensorboard", "tensorboard_data_server",
+        "aim", "airflow", "ansible", "apt", "aws", "azcopy", "benchmarks", "black", "bpytop",
+        "celery", "certbot",
+        "cloud-init", "conda", "dask", "dask-scheduler", "dask-worker", "datasette", "dnf", "dvc",
+        "ensurepip",
+        "fail2ban-server", "fastchat", "firewalld", "flask", "gcloud", "gdown", "glances",
+        "gpustat", "gradio",
+        "gsutil", "gunicorn", "hf", "http", "huggingface-cli", "hypercorn", "isort", "jedi",
+        "jupyter",
+        "jupyter-lab", "jupyter-labhub", "jupyter-notebook", "jupyter-server", "jupyter_server",
+        "jupyterhub",
+        "jupyterhub-singleuser", "jupyterlab", "kaggle", "litellm", "lmdeploy", "mamba", "mkdocs",
+        "mlflow",
+        "modal", "mypy", "netron", "networkd-dispatcher", "notebook", "nvitop", "nvtop", "ollama",
+        "pip", "pip3",
+        "pipx", "poetry", "pre-commit", "prefect", "py.test", "pycodestyle", "pylint", "pylsp",
+        "pyright", "pytest",
+        "raylet", "rclone", "rgt", "rgt_box", "rgt_tui", "ruff", "runpod", "s3cmd", "salt-minion",
+        "sglang", "sky",
+        "skypilot", "sphinx", "streamlit", "supervisorctl", "supervisord", "tensorboard",
+        "tensorboard_data_server",
         "text_generation_server", "tox", "trackio", "tritonserver", "twine", "unattended-upgrade",
-        "unattended-upgrade-shutdown", "unattended-upgrades", "unittest", "uvicorn", "vastai", "venv", "virtualenv",
+        "unattended-upgrade-shutdown", "unattended-upgrades", "unittest", "uvicorn", "vastai",
+        "venv", "virtualenv",
         "vllm", "waagent", "wandb", "wandb-core", "wandb-service", "wsdump", "yt-dlp", "yum",
     )
 )  # fmt: skip
@@ -130,8 +146,10 @@ KERNELS = frozenset(("ipykernel", "ipykernel_launcher", "colab_kernel_launcher")
 
 TRAINING = frozenset(
     (
-        "cpt", "distill", "distillation", "dpo", "dreambooth", "finetune", "finetuner", "finetuning", "fit", "grpo",
-        "kto", "lora", "nanogpt", "ppo", "pretrain", "pretraining", "qlora", "retrain", "rlhf", "sft", "tune",
+        "cpt", "distill", "distillation", "dpo", "dreambooth", "finetune", "finetuner",
+        "finetuning", "fit", "grpo",
+        "kto", "lora", "nanogpt", "ppo", "pretrain", "pretraining", "qlora", "retrain", "rlhf",
+        "sft", "tune",
     )
 )  # fmt: skip
 """Parts of a script's name that show training, in addition to names that begin with ``train``."""
@@ -156,7 +174,8 @@ SUBCOMMANDS = frozenset(
 """Arguments that show training, if among the first few."""
 
 EXAMPLES = re.compile(
-    r"run_(?:clm|fim|mlm|plm|glue|qa|ner|swag|t5|seq2seq|summarization|translation|speech|mae|mim|image|audio|flax|xnli)"
+    r"run_(?:clm|fim|mlm|plm|glue|qa|ner|swag|t5|seq2seq|summarization|translation|speech|mae|mim"
+    r"|image|audio|flax|xnli)"
     r"\w*"
 )
 """Scripts of Hugging Face's examples."""
@@ -300,13 +319,17 @@ def launched_script(args: list[str]) -> str:
 
 
 _DIR = re.compile(
-    r"(?:.*[-_.])?(?:out(?:put)?s?|log(?:ging|s)?|save|work|exp(?:eriment)?|ckpts?|checkpoints?|runs?|results?|tensorboard"
-    r"|tb|default[-_]root|metrics?)[-_]?(?:dir(?:ectory)?|path|folder|root)|out|output|outdir|o|save|hydra\.run\.dir",
+    r"(?:.*[-_.])?(?:out(?:put)?s?|log(?:ging|s)?|save|work|exp(?:eriment)?|ckpts?|checkpoints?"
+    r"|runs?|results?|tensorboard"
+    r"|tb|default[-_]root|metrics?)[-_]?(?:dir(?:ectory)?|path|folder|root)|out|output|outdir|o"
+    r"|save|hydra\.run\.dir",
     re.I,
 )
 _CONTINUED = re.compile(
-    r"-{0,2}(?:auto[-_]?)?(?:resume|continue|restore|load|ckpt|checkpoint|init[-_]from|overwrite|local[-_]rank"
-    r"|(?:start|begin|initial|first|last|from)[-_]?(?:epoch|step|iter(?:ation)?))(?:[-_](?!dir)\w+)*",
+    r"-{0,2}(?:auto[-_]?)?(?:resume|continue|restore|load|ckpt|checkpoint|init[-_]from|overwrite"
+    r"|local[-_]rank"
+    r"|(?:start|begin|initial|first|last|from)[-_]?(?:epoch|step"
+    r"|iter(?:ation)?))(?:[-_](?!dir)\w+)*",
     re.I,
 )
 _NAME = re.compile(r"-{0,2}(?:run|exp(?:eriment)?|wandb|job)?[-_]?(?:name|tag|id)", re.I)

@@ -53,9 +53,11 @@ if TYPE_CHECKING:
 # prose.
 _TOKEN = re.compile(
     r"(?<![\w.@/\-])(?:\d{1,15}-(?=\d{1,15}[a-z]{2}))?"
-    r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
+    r"([-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24})(?:\.\d{0,24})?"
+    r"|\.\d{1,24})(?:[eE][-+]?\d{1,4})?"
     r"|[-+]?(?:[nN][aA][nN]|[iI]nf(?:inity)?)(?![A-Za-z]|\s[a-z]{2,20}(?:\s|:)))"
-    r"([KMBGT](?![A-Za-z\d]))?(?:(?:\s{0,2}/\s{0,8}|\s{1,2}of\s{1,2})(\d{1,15}[KMB]?)(?!\w|\.\w|/))?"
+    r"([KMBGT](?![A-Za-z\d]))?(?:(?:\s{0,2}/\s{0,8}|\s{1,2}of\s{1,2})(\d{1,15}[KMB]?)(?!\w|\.\w"
+    r"|/))?"
     r"(?![\d_]|[A-Za-z%]{0,12}[\d_]|\.\d|-\d\d-\d\d)"
 )
 """A number, its scale and its total: ``1.5e-3``, ``31K``, ``100/ 500000``, ``3 of 90``."""
@@ -88,8 +90,10 @@ _MEMBER = re.compile(
 _INSIDE = re.compile(r'"|[\[\]{},]{1,9}$|[-+.\deE, ]{1,60}$')
 """A line inside such an object: a member, brackets, or the numbers of a list."""
 _HINTS = (
-    "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc", "learn",
-    "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg", "nll",
+    "step", "loss", "epoc", "iter", "|", "rew", "acc", "updat", "batch", "up.", "mae", "mse", "auc",
+    "learn",
+    "err", "cost", "ppl", "perp", "score", "dice", "epch", "return", "round", "tick", "map", "ndcg",
+    "nll",
     "sampl", "frame", "xent", "l1", "l2", "cross", "avg", "epis", "_train", "result:",
     " train ", " val ",
 )  # fmt: skip

@@ -138,8 +138,8 @@ FAIRSEQ = LineFormat(
     "fairseq",
     "fairseq 0.12, --log-format simple and json",
     ("| train", "| valid"),
-    "2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4212 loss=5.1, ppl=34.3, wps=9000, "
-    "num_updates=100, lr=1.25e-05, gnorm=1.2, loss_scale=128",
+    "2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4212 loss=5.1, ppl=34.3, "
+    "wps=9000, num_updates=100, lr=1.25e-05, gnorm=1.2, loss_scale=128",
     _parse_fairseq,
 )
 
@@ -223,8 +223,8 @@ MMENGINE = LineFormat(
     "mmengine",
     "mmengine 0.10 LoggerHook; mmcv 1 TextLoggerHook",
     ("epoch", "iter"),
-    "11/21 09:42:55 - mmengine - INFO - Epoch(train) [1][ 5/15]  lr: 1.0000e-02  eta: 0:00:00  time: 0.0025  "
-    "grad_norm: 0.9749  loss: 0.1230",
+    "11/21 09:42:55 - mmengine - INFO - Epoch(train) [1][ 5/15]  lr: 1.0000e-02  eta: 0:00:00  "
+    "time: 0.0025  grad_norm: 0.9749  loss: 0.1230",
     _parse_mmengine,
 )
 
@@ -305,7 +305,8 @@ ULTRALYTICS = LineFormat(
     "ultralytics",
     "Ultralytics 8.4",
     ("gpu_mem", "g ", " all ", "map50"),
-    "        1/3         0G    0.03306      13.44          0          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s",
+    "        1/3         0G    0.03306      13.44          0          4         64: 100% "
+    "━━━━━━━━━━━━ 2/2 5.3it/s",
     _parse_ultralytics,
 )
 

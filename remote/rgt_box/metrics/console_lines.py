@@ -36,8 +36,8 @@ class ConsoleRow:
         samples: Samples seen, if the line counts samples.
         stream: Which of several bars or loops of the same format printed it; "" if there is only
             one.
-        total: Planned steps of the run, if known; 0 if they turned out to be unknown. Planned epochs
-            of a row without a step.
+        total: Planned steps of the run, if known; 0 if they turned out to be unknown. Planned
+            epochs of a row without a step.
         weak: True for numbers that many programs print in addition to their own: they do not vote
             for a format.
     """
@@ -89,7 +89,10 @@ class ConsoleRow:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Row({self.values!r}, step={self.step!r}, epoch={self.epoch!r}, samples={self.samples!r})"
+        return (
+            f"Row({self.values!r}, step={self.step!r}, epoch={self.epoch!r}, "
+            f"samples={self.samples!r})"
+        )
 
 
 TAKEN: "list[ConsoleRow]" = []
@@ -307,7 +310,8 @@ else:
 
 _BAR = re.compile(
     r"\d{1,3}%\|[^|]{0,400}\|\s{0,20}(?P<n>[\d.]{1,20}[kMGT]?)/(?P<total>[\d.]{1,20}[kMGT]?)\s{1,4}"
-    r"\[[\d:]{1,20}<(?:[\d:]{1,20}|\?),\s{0,9}(?P<rate>[^,\]]{1,40})(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
+    r"\[[\d:]{1,20}<(?:[\d:]{1,20}"
+    r"|\?),\s{0,9}(?P<rate>[^,\]]{1,40})(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
 )
 _BARE = re.compile(
     r"(?:^|(?<=[:\s]))(?P<n>[\d.]{1,20}[kMGT]?)it \[[\d:]{1,20},\s{0,9}(?P<rate>[^,\]]{1,40})"
@@ -323,7 +327,8 @@ _SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 # Bars of data sets, downloads and evaluations show totals and sometimes a loss, but no training
 # step.
 _NOT_TRAINING = re.compile(
-    r"^\W*(?:val|test|eval|predict|sanity|map|filter|download|load|writ|generat|tokeni|sav|fetch|convert|shard|sampl)",
+    r"^\W*(?:val|test|eval|predict|sanity|map|filter|download|load|writ|generat|tokeni|sav|fetch"
+    r"|convert|shard|sampl)",
     re.I,
 )
 _NOT_STEPS = ("examples/s", "B/s", "files/s", "tokens/s")
@@ -598,8 +603,8 @@ LLAMAFACTORY = LineFormat(
     "llamafactory",
     "LLaMA-Factory 0.9 LogCallback",
     (">> {'",),
-    "[INFO|2026-03-01 10:00:00] llamafactory.train.callbacks:143 >> {'loss': 3.8978, 'learning_rate': 1.6000e-04, "
-    "'epoch': 0.10, 'throughput': 7257.13}",
+    "[INFO|2026-03-01 10:00:00] llamafactory.train.callbacks:143 >> {'loss': 3.8978, "
+    "'learning_rate': 1.6000e-04, 'epoch': 0.10, 'throughput': 7257.13}",
     _parse_llamafactory,
 )
 

@@ -85,8 +85,10 @@ GENTLE = WalkLimits(
 """For a working directory, which may contain anything: datasets are not walked."""
 
 _MADE = re.compile(
-    r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
-    r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+"
+    r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data"
+    r"|\d{8}[_-]\d{4,6}"
+    r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events"
+    r"|network_train|attempt_\d+"
     r"|dvclive|plots"
 )
 """Directories that frameworks create inside a run's directory."""

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
         is_database: bool = False
         """It is read in a child process, see `sqlite_child`."""
         counts: Sniff | None = None
-        """Whether the rows of such a file have no position of their own, so that they are counted."""
+        """Whether the rows of such a file have no position of their own, so that they are counted.
+        """
 else:
     from collections import namedtuple
 
@@ -47,15 +48,17 @@ else:
     )
 
 COUNTED, COUNTED_RANK = ":counted", 7
-"""End of the kind of a file whose rows are only counted, and its preference: they may be the samples
-of one evaluation, so every file with positions comes first, also what the console prints."""
+"""End of the kind of a file whose rows are only counted, and its preference: they may be the
+samples of one evaluation, so every file with positions comes first, also what the console
+prints."""
 SNIFF = 64 << 10
 """First bytes used to detect a format: enough for a first row with hundreds of metrics."""
 SQLITE = b"SQLite format 3\0"
 # A line of MLflow's file store: milliseconds and a value; all but old versions add the step.
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 _PAIR = re.compile(r"[^=:]+[=:]\s*(?:[-+]?[.\d]\S*|nan|[-+]?inf)\W{0,20}(?:\r.*)?", re.S)
-"""A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame."""
+"""A cell that is a name with its value, as in a progress bar; ``\\r`` begins the bar's next frame.
+"""
 _NUMBER_CELL = re.compile(r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?")
 _TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
 
@@ -273,9 +276,12 @@ FORMATS = (
     FileFormat("tensorboard", ("*tfevents*",), 2, _is_tensorboard, "tensorboard.EventFile"),
     FileFormat("tensorboard_dir", (), 2, None, "tensorboard.EventDirectory"),
     FileFormat("wandb", ("*.wandb",), 4, _is_wandb, "wandb.WandbFile"),
-    FileFormat("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "trackers.MlflowDatabase", True),
-    FileFormat("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackers.TrackioDatabase", True),
-    FileFormat("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "trackers.AiToolkitDatabase", True),
+    FileFormat("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"),
+               "trackers.MlflowDatabase", True),
+    FileFormat("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackers.TrackioDatabase",
+               True),
+    FileFormat("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"),
+               "trackers.AiToolkitDatabase", True),
     FileFormat("rgt", ("*.jsonl",), 0, _is_rgt_metrics, _LINES),
     FileFormat("llamafactory", ("*.jsonl",), 1, _row_with("current_steps"), _LINES),
     FileFormat("verl", ("*.jsonl",), 1, _is_verl, _LINES),
@@ -283,13 +289,15 @@ FORMATS = (
     FileFormat("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
     FileFormat("jsonl", ("*.jsonl", "metrics.json"), 1, _is_jsonl, _LINES, counts=_counts_lines),
     FileFormat("hf_trainer", ("trainer_state.json",), 6, _is_hf_trainer, "jsonl.TrainerState"),
-    FileFormat("json", _DOCUMENTS, 1, _is_json_document, "json_documents.JsonDocument", counts=_counts_lists),
+    FileFormat("json", _DOCUMENTS, 1, _is_json_document, "json_documents.JsonDocument",
+               counts=_counts_lists),
     FileFormat("deepspeed", _TABLES, 1, _is_deepspeed, _TABLE),
     FileFormat("ultralytics", _TABLES, 1, _is_ultralytics, _TABLE),
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
     FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
     FileFormat("csv", _TABLES, 1, _is_csv, _TABLE, counts=_counts_cells),
-    FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable", counts=_counts_numbers),
+    FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable",
+               counts=_counts_numbers),
     FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),
@@ -339,7 +347,8 @@ def identify_kind(path: str, kinds: tuple[str, ...] | None = None) -> str | None
         kinds: Kinds to check; None checks all, and any other text counts as a console.
 
     Returns:
-        The kind, with `COUNTED` at its end if the rows are counted; None for a file that is empty or has no known kind.
+        The kind, with `COUNTED` at its end if the rows are counted; None for a file that is empty
+        or has no known kind.
 
     Raises:
         OSError: when the file cannot be read.

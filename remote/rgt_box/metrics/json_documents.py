@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from rgt_box.metrics.reader_base import ReadBatch
 
 MAX_BYTES = 4 << 20
-"""A larger document would be decoded too often while it grows, and its objects take ten times the memory."""
+"""A larger document would be decoded too often while it grows, and its objects take ten times the
+memory.
+"""
 LAYOUT = RowLayout()
 _NUMBERED = re.compile(rb'^\s*\{\s*"\d{1,9}"\s*:\s*\{')
 """Objects by their number."""

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         tag: str
         """The name of a value; "" for a position and for a number without a name."""
         kind: str
-        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``edge``, ``listed``, or ""."""
+        """``step``, ``epoch``, ``samples``, ``within`` (n of a total), ``bare``, ``edge``,
+        ``listed``, or "".
+        """
         rank: int
         """How reliable a position of this name is; 0 is best."""
 
@@ -154,12 +156,14 @@ def _cut_name(text: str) -> tuple[str, str, bool]:
 
 
 _LISTED = r"[A-Za-z](?:[\w@.%+\-]| (?=[\w@.%+\-])){0,30}"
-"""A name in a list; it does not end with a blank, so a text is divided into names in one way only."""
+"""A name in a list; it does not end with a blank, so a text is divided into names in one way only.
+"""
 _LIST = re.compile(
     rf"(?P<names>{_LISTED}(?:\s{{0,2}}[,/|]\s?{_LISTED}){{1,15}})\s{{0,4}}[)\]}}]?"
     r"\s{0,4}(?:=+>|-+>|[=:/|]){1,2}\s{0,4}[(\[{]?\s?$"
 )
-"""Several names before as many numbers: ``P/R/F1: ``, ``Loss:(pitch, yaw)/(``, ``loss, acc ===> ``."""
+"""Several names before as many numbers: ``P/R/F1: ``, ``Loss:(pitch, yaw)/(``, ``loss, acc ===> ``.
+"""
 _BETWEEN = re.compile(r"\s{0,3}[,/|;]?\s{0,3}$")
 _COMMA_NAME = re.compile(
     r"(?:[^\n]{0,200}[\s({\[:;'\"])?\W{0,9}([A-Za-z_][\w/ .\-]{0,40}?)\s?[:=]?['\"]?\s?,\s{0,2}['\"(\[]?$"

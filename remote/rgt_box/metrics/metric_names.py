@@ -263,7 +263,8 @@ class TagNaming:
 
 
 _PARTS = (
-    ("loss", LOSS, False), ("eval_loss", LOSS, True), ("lr", RATE, False), ("grad_norm", NORM, False),
+    ("loss", LOSS, False), ("eval_loss", LOSS, True), ("lr", RATE, False),
+    ("grad_norm", NORM, False),
     ("throughput", SPEED, False),
 )  # fmt: skip
 """Metric, its role, and whether it is an evaluation: for tags without a known name."""

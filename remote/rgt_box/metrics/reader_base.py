@@ -1,7 +1,8 @@
 """The base of all readers of scalars: their input and output, and reading growing files.
 
-A reader handles one file. `MetricReader.read` resumes from a cursor (a small JSON-compatible dictionary
-that is sent to the client and back) and returns a `ReadBatch`. It never raises because of a file's
+A reader handles one file. `MetricReader.read` resumes from a cursor (a small JSON-compatible
+dictionary that is sent to the client and back) and returns a `ReadBatch`. It never raises because
+of a file's
 content: damage is a `ReadProblem` with the file and offset. An incomplete tail is left for the next
 read.
 
@@ -95,7 +96,8 @@ class ReadBatch:
     """
 
     __slots__ = (
-        "cursor", "events", "more", "path", "points", "problem_count", "problems", "reset", "rows", "starts", "wait",
+        "cursor", "events", "more", "path", "points", "problem_count", "problems", "reset", "rows",
+        "starts", "wait",
     )  # fmt: skip
 
     def __init__(self, path: str, cursor: Cursor | None) -> None:

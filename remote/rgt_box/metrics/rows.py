@@ -4,10 +4,10 @@ It finds a row's position on the x axis, and which of its values are metrics.
 
 It also parses numbers as training programs write them.
 
-`ZeroLossCheck` restores a NaN loss that transformers logs as zero, if loss and gradient norm are separate
-records. `logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN loss, but
-logs the NaN of the gradient norm right after the loss, for the same step. A zero is held back until
-its step is over.
+`ZeroLossCheck` restores a NaN loss that transformers logs as zero, if loss and gradient norm are
+separate records. `logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN
+loss, but logs the NaN of the gradient norm right after the loss, for the same step. A zero is held
+back until its step is over.
 
 """
 
@@ -178,7 +178,8 @@ def row_position(row: JsonObject, layout: RowLayout, state: JsonObject) -> tuple
     The key is chosen once per file and kept in ``state["key"]``, so two counters are never mixed.
 
     Raises:
-        FirmStepFound: when `layout` has a call counter and this row has a firmer key than the one in use.
+        FirmStepFound: when `layout` has a call counter and this row has a firmer key than the one
+            in use.
     """
     used = state.get("key")
     if used is None or (layout.call_counter and used not in FIRM):

@@ -8,8 +8,8 @@ next to it:
 - WAL mode without a log: there is no writer; opened as immutable, and refused if it changed.
 - a log or a journal: copied to a private directory together with it, and read there.
 
-`DatabaseReader` is the base of the readers: its cursor is a row ID, and an unchanged file is not read
-again.
+`DatabaseReader` is the base of the readers: its cursor is a row ID, and an unchanged file is not
+read again.
 
 Everything here runs only in a child process, see `sqlite_child`.
 

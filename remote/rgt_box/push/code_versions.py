@@ -60,7 +60,10 @@ def find_obstacles(manifest: PushManifest) -> str:
     path = os.path.join(manifest.place, manifest.name)
     target = link_target(path)
     if target is None and os.path.lexists(path):
-        return f"{path} already exists and is not a link of rgt's: push under another name, or to another directory"
+        return (
+            f"{path} already exists and is not a link of rgt's: push under another name, or to "
+            "another directory"
+        )
     if target is not None and target not in read_version_records(manifest.place):
         known = os.path.join(manifest.place, FOLDER, target + ".json")
         if "/" in target or not os.path.lexists(known):
@@ -209,7 +212,10 @@ def _why_maybe_shared(place: str) -> str:
     mount, kind = disks.find_mount(disks.resolve_links(place, table), table)
     if kind in disks.LOCAL:
         return ""
-    return f"{mount} ({kind or 'an unknown file system'}) may be mounted on other machines, which may run it"
+    return (
+        f"{mount} ({kind or 'an unknown file system'}) may be mounted on other machines, which "
+        "may run it"
+    )
 
 
 def find_extra_files(folder: str, told: JsonObject) -> list[str]:
@@ -279,8 +285,8 @@ def remove_unused(place: str, rows: list[JsonObject], jobs: list[str]) -> list[J
 def unfinished(place: str, now: float, remove: bool) -> list[JsonObject]:
     """Return the pushes without progress for a day, and remove them on request.
 
-    A version that a killed `remove_unused` had renamed but not checked gets its name back instead: a
-    process may have written to it.
+    A version that a killed `remove_unused` had renamed but not checked gets its name back instead:
+    a process may have written to it.
     """
     folder = os.path.join(place, FOLDER)
     found = []

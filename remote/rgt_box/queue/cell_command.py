@@ -88,7 +88,10 @@ def wrap_with_hooks(words: list[str], told: JsonObject, env: dict[str, str]) -> 
         script += (
             'if [ -n "$http_proxy$https_proxy$HTTP_PROXY$HTTPS_PROXY$all_proxy$ALL_PROXY" ]; then\n'
         )
-        script += f'  no_proxy="${{no_proxy:+$no_proxy,}}{near}"; NO_PROXY="$no_proxy"; export no_proxy NO_PROXY\nfi\n'
+        script += (
+            f'  no_proxy="${{no_proxy:+$no_proxy,}}{near}"; NO_PROXY="$no_proxy"; export '
+            "no_proxy NO_PROXY\nfi\n"
+        )
     return [
         shell or "/bin/sh",
         "-c",
@@ -191,7 +194,8 @@ def check_line(line: str, values: dict[str, str]) -> None:
         # Text with spaces is a command line for something else, such as trap or another shell.
         if _VARIABLE.search(inside) and not re.search(r"\s", inside):
             raise WrongVariable(
-                f'a shell does not expand {inside} in single quotes: write "{inside}", in double quotes'
+                f'a shell does not expand {inside} in single quotes: write "{inside}", in double '
+                "quotes"
             )
 
 

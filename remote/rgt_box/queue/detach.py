@@ -274,7 +274,8 @@ def kubernetes_manifest(
     pod = pod_body(container, claims, gpus, grace_s)
     if not any(files.is_below(job.folder, parse_claim(claim)[1]) for claim in claims):
         raise WrongManifest(
-            f"no --claim NAME:/MOUNT contains the job directory {job.folder}: the pod would not see it"
+            f"no --claim NAME:/MOUNT contains the job directory {job.folder}: the pod would not "
+            "see it"
         )
     rules = restart_rules("runner", cells, int(job.settings["parallel"]))
     spec = dict(rules, template={"spec": pod})
@@ -329,7 +330,8 @@ Exit status: 0 started, or alive already, 1 it did not start, 2 it cannot be run
 Example: detach --job ~/jobs/sweep -- --from 3
 """
 SPEC = {
-    "--job": "str", "--print": "str", "--image": "str", "--claim": "list", "--gpus": "int", "--python": "str",
+    "--job": "str", "--print": "str", "--image": "str", "--claim": "list", "--gpus": "int",
+    "--python": "str",
     "--agent": "str",
 }  # fmt: skip
 

@@ -45,7 +45,10 @@ def largest_cell(job: Job) -> tuple[str, int, int] | None:
     return max(found, key=lambda one: one[1], default=None)
 
 
-NEITHER = "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: --ckpt-size)"
+NEITHER = (
+    "%s: the budget in %s is not checked: no checkpoint found and no %s; set it (rgt run: "
+    "--ckpt-size)"
+)
 """Note shown when the size of a checkpoint is unknown."""
 
 
@@ -155,7 +158,8 @@ def check_budget(
         where, error = free_space.measure_free_space(os.path.dirname(first))
         if where is None:
             problems.append(
-                f'{job.source.line_of_key(key)}: the disk of "{key}" ({os.path.dirname(first)}) does not answer: '
+                f'{job.source.line_of_key(key)}: the disk of "{key}" ({os.path.dirname(first)}) '
+                "does not answer: "
                 f"{error}; mount it again"
             )
             continue
@@ -163,7 +167,8 @@ def check_budget(
         unwritable = free_space.explain_unwritable(os.path.dirname(first))
         if unwritable:
             problems.append(
-                f'{job.source.line_of_key(key)}: "{key}" cannot be written: {unwritable}; make it writable '
+                f'{job.source.line_of_key(key)}: "{key}" cannot be written: {unwritable}; make it '
+                "writable "
                 "(mount it for writing, chown), or name another directory"
             )
         # By device: "out" and "durable" on one disk share its space.
@@ -240,8 +245,8 @@ def _shortage_problems(demand: DiskDemand, size: CheckpointSize, job: Job) -> li
         return []
     stated = job.settings[f"ckpt_{size.unit}"] is not None
     return [
-        "{}: does not fit: the disk of {} ({}) has {} free, {} needed ({}; checkpoint size from {}); "
-        "free {} there, or remove cells from the queue".format(
+        "{}: does not fit: the disk of {} ({}) has {} free, {} needed ({}; checkpoint size from "
+        "{}); free {} there, or remove cells from the queue".format(
             job.source.line_of_key(f"ckpt_{size.unit}" if stated else demand.keys[0]),
             " and ".join(f'"{key}"' for key in demand.keys),
             demand.where.mount,

@@ -58,9 +58,9 @@ def make_job(asked: JsonObject) -> JsonObject:
         asked: ``name``; ``digest``, which identifies the same job, and ``same_command``, the same
             without the code; ``again``: create one more although one exists; ``words``, a command
             without a shell, or ``line``, one for a shell. Optional: ``workdir``, ``env``,
-            ``platform_env``, ``platform_hooks`` (see `cell_command.valid_hooks`), ``paths`` (directories
-            for the front of PATH), ``data``, ``durable``, ``retries``, ``detach``, ``smoke`` (a
-            shell line), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
+            ``platform_env``, ``platform_hooks`` (see `cell_command.valid_hooks`), ``paths``
+            (directories for the front of PATH), ``data``, ``durable``, ``retries``, ``detach``,
+            ``smoke`` (a shell line), ``keep``, ``ckpt_bytes``, ``ckpt_inodes``.
 
     Returns:
         ``folder``, ``made`` (False: it already exists), ``same`` (it has this digest),
@@ -136,7 +136,8 @@ def make_job(asked: JsonObject) -> JsonObject:
             f"{error.filename or folder}: {error_text(error)}; nothing was created"
         ) from error
     return {
-        "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out, "workdir": workdir,
+        "folder": folder, "made": there is None, "same": True, "same_command": True, "out": out,
+        "workdir": workdir,
         "durable": settings["durable"], "notes": notes,
     }  # fmt: skip
 
@@ -359,8 +360,8 @@ def make_sweep(asked: JsonObject) -> JsonObject:
 
     Args:
         asked: ``name``, ``digest``; ``words``, a command without a shell, or ``line``, one for a
-            shell, both with the fields of ``job.json``. Optional: those of `make_job`, ``prune``, and
-            ``jobs``, the directory of job directories.
+            shell, both with the fields of ``job.json``. Optional: those of `make_job`, ``prune``,
+            and ``jobs``, the directory of job directories.
 
     Returns:
         ``folder``, ``made`` (False: it existed with the same content), ``out``, ``workdir``,
@@ -452,8 +453,8 @@ def _output_notes(words: list[str]) -> list[str]:
     if any("{out}" in word or "{name}" in word or OUT in word for word in words):
         return []
     return [
-        f"the command names neither {{out}} nor ${OUT}: unless each config has a directory of its own for results, "
-        "the cells overwrite each other"
+        f"the command names neither {{out}} nor ${OUT}: unless each config has a directory of its "
+        "own for results, the cells overwrite each other"
     ]
 
 

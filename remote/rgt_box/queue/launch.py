@@ -57,7 +57,8 @@ cannot be run.
 Example: launch --job ~/jobs/sweep
 """
 SPEC = {
-    "--job": "str", "--make": "flag", "--find": "flag", "--from": "str", "--seconds": "float", "--no-smoke": "flag",
+    "--job": "str", "--make": "flag", "--find": "flag", "--from": "str", "--seconds": "float",
+    "--no-smoke": "flag",
     "--smoke-seconds": "float",
 }  # fmt: skip
 OK, FAILED, USAGE = 0, 1, 2
@@ -76,8 +77,8 @@ ALIVE, QUEUED, DONE, DIED, TROUBLE, STILL = (
     "trouble",
     "not-started",
 )
-"""Results of `JobBeginning.watch_start`. Trouble: it runs, but its log ends in a traceback. Not started: no
-cell has run yet, and no runner is active.
+"""Results of `JobBeginning.watch_start`. Trouble: it runs, but its log ends in a traceback. Not
+started: no cell has run yet, and no runner is active.
 """
 BEGUN_WELL = (ALIVE, QUEUED, DONE)
 CHECK_EVERY_S, CHECK_RARELY_S = 0.1, 2.0
@@ -367,7 +368,8 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
             reason = "killed by signal %d" % -status
         reason += cell_process.describe_missing_python(status, end, env.get("PATH", os.defpath))
     return {
-        "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1), "log": log,
+        "ok": status == 0, "exit": status, "seconds": round(time.monotonic() - began, 1),
+        "log": log,
         "reason": reason, "tail": [line[:1000] for line in tail],
     }  # fmt: skip
 
@@ -566,9 +568,11 @@ class JobBeginning:
         lines = tail.decode("utf-8", "replace").splitlines()
         return {
             "cell": name, "state": cell.get("state"), "reason": cell.get("reason"), "log": log,
-            "exit_code": cell.get("exit_code"), "attempts": cell.get("attempts"), "first": first, "step": step,
+            "exit_code": cell.get("exit_code"), "attempts": cell.get("attempts"), "first": first,
+            "step": step,
             "began": self._began.get(name), "saved": self._saved.get(name),
-            "out": cell.get("out"), "traceback": TRACEBACK in tail and not _continues_after_traceback(tail),
+            "out": cell.get("out"),
+            "traceback": TRACEBACK in tail and not _continues_after_traceback(tail),
             "tail": [line[:LINE_CHARS] for line in lines[-TAIL_LINES:]],
         }  # fmt: skip
 
@@ -623,7 +627,8 @@ def wait_until_done(job: Job, seconds: float, slurm: Callable[[], Any] | None = 
     Args:
         job: The job.
         seconds: Time limit.
-        slurm: As for `JobBeginning.watch_start`; a job that waits in Slurm's queue is ``queued``, not over.
+        slurm: As for `JobBeginning.watch_start`; a job that waits in Slurm's queue is ``queued``,
+            not over.
     """
     until = time.monotonic() + seconds
     asked_at = float("-inf")

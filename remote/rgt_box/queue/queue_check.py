@@ -162,8 +162,10 @@ def check_queue(job: Job, start: str | None = None) -> CheckResult:
         spare = durable_copy.removable_checkpoints(job, queue_state.load_state(job)["cells"])
         if spare:
             found.notes.append(
-                f'"prune": {durable_copy.describe_removable(spare)} may be removed when a cell needs room: '
-                "all but the best of each, after their copies were proved again (nothing is removed now)"
+                f'"prune": {durable_copy.describe_removable(spare)} may be removed when a cell '
+                "needs room: "
+                "all but the best of each, after their copies were proved again (nothing is "
+                "removed now)"
             )
         amounts = (sum(one.bytes for one in spare), sum(len(one.files) for one in spare))
         problems, notes = disk_budget.check_budget(job, pending, amounts)
@@ -226,7 +228,8 @@ def shared_out_problems(job: Job, lines: list[QueueLine]) -> list[str]:
             found = _shared_folder(mine[key], _written_folders(other, key, theirs))
             if found is not None:
                 problems.append(
-                    '{}: "{}": cell {} would write to {}, where cell {} of the job {} writes: name another "{}", or '
+                    '{}: "{}": cell {} would write to {}, where cell {} of the job {} writes: name '
+                    'another "{}", or '
                     "remove that job if it is over".format(
                         job.source.line_of_key(key), key, *found, folder, key
                     )

@@ -520,7 +520,8 @@ def run_queue(job: queue_file.Job, found: JsonObject) -> int:
     threads = runner.threads_of_quota(words, {**told, **os.environ, **job.settings["env"]})
     if threads is not None:
         checked.notes.append(
-            f"{runner.THREADS}={threads}: the container's CPU quota is below its cores; set it to use another number"
+            f"{runner.THREADS}={threads}: the container's CPU quota is below its cores; set it to "
+            "use another number"
         )
     for note in checked.notes:
         print(f"note: {note}", flush=True)

@@ -62,8 +62,8 @@ def add_lines(job: Job, data: bytes) -> JsonObject:
                 there.append(line.name)
             else:
                 raise NotEdited(
-                    "%s: the name %r is taken by line %d; rename the config: both would write to the same directory"
-                    % (path, line.name, known.number)
+                    "%s: the name %r is taken by line %d; rename the config: both would write to "
+                    "the same directory" % (path, line.name, known.number)
                 )
         if fresh:
             _append_lines(path, fresh)

@@ -73,7 +73,8 @@ def quote_for_shell(path: str) -> str:
 
 
 COMMAND = [
-    "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
+    "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}",
+    "--out", "{out}",
 ]  # fmt: skip
 JOBS = "~/jobs"
 """Where rgt makes jobs, by name: in the home directory, which a full data disk does not affect."""
@@ -314,8 +315,8 @@ def parse_queue(data: bytes, path: str) -> tuple[list[QueueLine], list[str]]:
             line.twin = None
         else:
             problems.append(
-                "%s: the name %r is already taken by line %d; both cells would write to the same directory: "
-                "rename one of the configs" % (where, line.name, line.twin.number)
+                "%s: the name %r is already taken by line %d; both cells would write to the same "
+                "directory: rename one of the configs" % (where, line.name, line.twin.number)
             )
         found.append(line)
     return found, problems
@@ -529,9 +530,12 @@ NAMES = {
 """Aliases of the settings below."""
 SAID = frozenset(
     (
-        "lr", "batch", "seed", "optimizer", "weight_decay", "warmup", "warmup_steps", "schedule", "scheduler",
-        "dropout", "precision", "dtype", "grad_accum", "gradient_accumulation_steps", "clip", "grad_clip",
-        "max_grad_norm", "model", "layers", "n_layer", "num_layers", "width", "d_model", "hidden", "hidden_size",
+        "lr", "batch", "seed", "optimizer", "weight_decay", "warmup", "warmup_steps", "schedule",
+        "scheduler",
+        "dropout", "precision", "dtype", "grad_accum", "gradient_accumulation_steps", "clip",
+        "grad_clip",
+        "max_grad_norm", "model", "layers", "n_layer", "num_layers", "width", "d_model", "hidden",
+        "hidden_size",
         "heads", "n_head", "block_size", "seq_len", "context", "ranks", "epochs", "steps",
     )
 )  # fmt: skip

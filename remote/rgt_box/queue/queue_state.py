@@ -51,7 +51,8 @@ def read_frozen_cells(job: Job) -> list[str] | None:
     cells = (jsonline.loads_dict(data or b"") or {}).get("cells")
     if not isinstance(cells, list) or not all(isinstance(name, str) for name in cells):
         raise ValueError(
-            f"{job.path(INDEXES)} is damaged; tasks that wait need it: restore it from the submission"
+            f"{job.path(INDEXES)} is damaged; tasks that wait need it: restore it from the "
+            "submission"
         )
     return [str(name) for name in cells]
 
@@ -156,7 +157,8 @@ BLOCK = 16384
 """state.json is padded to a multiple of this, so that it can grow in place on a full disk."""
 
 CELL_FIELDS = (
-    "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
+    "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal",
+    "reason",
     "durable", "durable_path", "out", "log", "best", "flag", "told",
 )  # fmt: skip
 

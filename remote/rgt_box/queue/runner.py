@@ -80,14 +80,14 @@ def unusual_flag(cell: JsonObject, cells: list[JsonObject]) -> str | None:
     if usual < least or seconds >= short * usual:
         return None
     return (
-        "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): read its log"
-        % (
-            duration_text(seconds),
-            duration_text(usual),
-            len(like),
-            cell.get("task"),
-            cell.get("epochs"),
-        )
+        "ended after %s, where %s is usual (median of %d done with task %s and %s epochs): read "
+        "its log"
+    ) % (
+        duration_text(seconds),
+        duration_text(usual),
+        len(like),
+        cell.get("task"),
+        cell.get("epochs"),
     )
 
 

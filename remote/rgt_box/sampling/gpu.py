@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 TOOLS = frozenset(
     (
-        "Xorg", "dcgm-exporter", "dcgmi", "gpustat", "nv-fabricmanager", "nv-hostengine", "nvidia-persistenced",
+        "Xorg", "dcgm-exporter", "dcgmi", "gpustat", "nv-fabricmanager", "nv-hostengine",
+        "nvidia-persistenced",
         "nvidia-powerd", "nvidia-smi", "nvitop", "nvtop",
     )
 )  # fmt: skip
@@ -267,7 +268,10 @@ UNEXPLAINED = 1 << 30
 less.
 """
 
-FOREIGN = "GPU processes: the driver reports them with the PIDs of another namespace, which are shown as they are"
+FOREIGN = (
+    "GPU processes: the driver reports them with the PIDs of another namespace, which are "
+    "shown as they are"
+)
 SILENT = "GPU processes: the driver does not list them, as is usual in containers"
 
 

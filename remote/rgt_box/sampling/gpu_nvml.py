@@ -234,7 +234,8 @@ def _compile_pynvml(target: str) -> None:
     code = (
         "import sys, zipfile, importlib._bootstrap_external as b\n"
         "source = zipfile.ZipFile(sys.argv[1]).read('pynvml.py')\n"
-        "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, optimize=2))\n"
+        "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, "
+        "optimize=2))\n"
         "import os; t = sys.argv[2] + '.tmp-' + os.urandom(4).hex()\n"
         "f = os.open(t, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)\n"
         "os.write(f, data); os.close(f); os.rename(t, sys.argv[2])\n"
@@ -262,8 +263,8 @@ no driver.
 """
 
 WORDS = {
-    18: "driver/library version mismatch: the driver was updated while its old kernel module still runs; "
-    "only a restart of the machine helps",
+    18: "driver/library version mismatch: the driver was updated while its old kernel module still "
+    "runs; only a restart of the machine helps",
     15: "GPU is lost",
 }
 """NVML_ERROR_LIB_RM_VERSION_MISMATCH and NVML_ERROR_GPU_IS_LOST, with the same text for every

@@ -113,15 +113,19 @@ def cell_session(pid: int, cells: Collection[int]) -> int | None:
 
 WRAPPERS = frozenset(
     (
-        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl",
-        "less", "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch", "screen", "script",
-        "setsid", "sh", "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout", "tmux", "top", "vi",
+        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice",
+        "ksh", "kubectl",
+        "less", "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch",
+        "screen", "script",
+        "setsid", "sh", "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout",
+        "tmux", "top", "vi",
         "vim", "watch", "zsh",
     )
 )  # fmt: skip
 """Programs whose arguments may contain the pattern although they are not the training."""
 HELPERS = re.compile(
-    r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service|tensorboard)\b"
+    r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service"
+    r"|tensorboard)\b"
 )
 """Helper processes that a training starts, by their command lines."""
 

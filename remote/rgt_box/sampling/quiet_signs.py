@@ -24,12 +24,16 @@ MOST = 16
 """Maximum number of transfers that are reported."""
 
 TRANSFERS: dict[str, tuple[str, ...]] = {
-    "rsync": (), "scp": (), "sftp": (), "rclone": (), "s5cmd": (), "azcopy": (), "lftp": (), "croc": (),
-    "cp": (), "mv": (), "tar": (), "dd": (), "restic": (), "borg": (), "unison": (), "bbcp": (), "oss": (),
+    "rsync": (), "scp": (), "sftp": (), "rclone": (), "s5cmd": (), "azcopy": (), "lftp": (),
+    "croc": (),
+    "cp": (), "mv": (), "tar": (), "dd": (), "restic": (), "borg": (), "unison": (), "bbcp": (),
+    "oss": (),
     "ossutil": (), "ossutil64": (), "obsutil": (), "coscli": (), "b2": (), "s3cmd": (),
-    "aws": ("s3", "s3api"), "gsutil": ("cp", "mv", "rsync"), "gcloud": ("storage",), "az": ("storage",),
+    "aws": ("s3", "s3api"), "gsutil": ("cp", "mv", "rsync"), "gcloud": ("storage",),
+    "az": ("storage",),
     "mc": ("cp", "mirror", "mv", "pipe"), "hf": ("upload", "upload-large-folder", "download"),
-    "huggingface-cli": ("upload", "upload-large-folder", "download"), "git-lfs": (), "git": ("push", "lfs"),
+    "huggingface-cli": ("upload", "upload-large-folder", "download"), "git-lfs": (),
+    "git": ("push", "lfs"),
     "dvc": ("push",), "wandb": ("sync", "artifact"), "runpodctl": ("send",), "vastai": ("copy",),
     "kubectl": ("cp",), "modelscope": ("upload", "download"), "kaggle": ("datasets", "models"),
 }  # fmt: skip

@@ -40,7 +40,8 @@ ENVIRONMENT = 256 << 10
 LAUNCHES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
      ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
      ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ("HYDI_CONTROL_FD", "PMI_PORT")),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
@@ -59,7 +60,8 @@ DUMP_WAIT = 0.1
 
 
 PHASES = (
-    "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation", "start", "end",
+    "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation",
+    "start", "end",
 )  # fmt: skip
 HEARTBEAT_LINK = "/memfd:rgt-heartbeat (deleted)"
 """Target of the descriptor's link in /proc."""
@@ -79,8 +81,10 @@ class RankMember:
         dump: Path of its flight recorder dump, or None.
     """
 
-    __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "pid", "ran", "rank",
-                 "ras", "ras_at", "reading", "siblings", "slices", "spins_since", "stack", "started",
+    __slots__ = ("beat", "beat_at", "dump", "dumps", "flight", "group", "looked", "pid", "ran",
+                 "rank",
+                 "ras", "ras_at", "reading", "siblings", "slices", "spins_since", "stack",
+                 "started",
                  "still_since", "world")  # fmt: skip
 
     def __init__(self, started: float, env: Mapping[str, str], launch: tuple[Any, ...]) -> None:

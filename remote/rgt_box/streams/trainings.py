@@ -305,7 +305,8 @@ class FoundTraining:
         ]
         if self._sources.cut:
             notes.append(
-                f"metrics were searched for in only a part of {', '.join(sorted(self._sources.cut))}"
+                "metrics were searched for in only a part of "
+                f"{', '.join(sorted(self._sources.cut))}"
             )
         if torn:
             notes.append(

@@ -63,7 +63,8 @@ def _find_callback(trainer: Any, caller: str) -> Any:
     from rgt_train.exits import UsageError
 
     raise UsageError(
-        f"{caller}: {type(trainer).__name__} has none of RgtCallback, RgtLightningCallback among its callbacks"
+        f"{caller}: {type(trainer).__name__} has none of RgtCallback, RgtLightningCallback among "
+        "its callbacks"
     )
 
 

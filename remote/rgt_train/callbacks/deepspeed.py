@@ -204,8 +204,8 @@ class RgtDeepSpeed:
         # DeepSpeed raises assertions, KeyErrors and torch's errors for one and the same mistake.
         except Exception as error:
             raise exits.UsageError(
-                f"DeepSpeed cannot load {path}: {type(error).__name__}: {error}. With ZeRO it takes the number of "
-                "ranks and the settings with which it was saved"
+                f"DeepSpeed cannot load {path}: {type(error).__name__}: {error}. With ZeRO it "
+                "takes the number of ranks and the settings with which it was saved"
             ) from error
         if loaded is None:
             raise exits.UsageError(f"DeepSpeed has loaded nothing from {path}")

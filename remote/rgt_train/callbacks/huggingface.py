@@ -127,7 +127,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note that the optimizer runs, and with which learning rates."""
         self._phases.beat.enter_phase(OPTIMIZER)
-        # Later the schedule has changed them: the Trainer, too, logs those of the step that is done.
+        # Later the schedule has changed them: the Trainer, too, logs those of the step that is
+        # done.
         self._rates = group_rates({"optimizer": kwargs.get("optimizer")})
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -154,8 +154,8 @@ def newest_good(
         return found[1]
     if told:
         raise exits.UsageError(
-            f"{os.fspath(out)} has checkpoints, and none is known to be good: {'; '.join(told)}. Name the one "
-            "to resume from yourself, or move them away to start over"
+            f"{os.fspath(out)} has checkpoints, and none is known to be good: {'; '.join(told)}. "
+            "Name the one to resume from yourself, or move them away to start over"
         )
     return None
 
@@ -241,8 +241,8 @@ def _fetch_newer(
     except OSError as error:
         if found is None:
             raise exits.UsageError(
-                f"{os.fspath(out)} has no good checkpoint, and the mirror {mirror} does not answer: {error}. Mend it, "
-                "or launch without it to start from step 0"
+                f"{os.fspath(out)} has no good checkpoint, and the mirror {mirror} does not "
+                f"answer: {error}. Mend it, or launch without it to start from step 0"
             ) from error
         print_line(f"rgt: the mirror {mirror} does not answer: {error}; going on with what is here")
     return found
@@ -253,7 +253,8 @@ def _fetch_checkpoint(place: MirrorPlace, name: str, out: StrPath) -> str:
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
-        CheckpointDamaged: The copy there is incomplete, or differs from the checksums that `record_checksums` recorded.
+        CheckpointDamaged: The copy there is incomplete, or differs from the checksums that
+            `record_checksums` recorded.
     """
     staged = os.path.join(out, ".rgt", "fetched")
     make_dirs(os.path.dirname(staged))
@@ -339,7 +340,10 @@ def _complaint(path: str, files: Mapping[str, Any]) -> str:
     try:
         found = dict(_checkpoint_files(path))
         if set(found) != set(files):
-            return f"other files than were written: {', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
+            return (
+                "other files than were written: "
+                f"{', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
+            )
         for name, facts in files.items():
             if _file_facts(found[name], facts["chunk"]) != facts:
                 return f"{unquote(name)} is not what was written"

@@ -41,7 +41,8 @@ class TrainingRecorder:
         out: The run directory; created if missing.
         step: The step from which the other trainer continues.
         total_steps: Its last step.
-        facts: Keyword arguments of `rgt_train.tracking.run_log.launch_facts` besides attempt, step and git.
+        facts: Keyword arguments of `rgt_train.tracking.run_log.launch_facts` besides attempt, step
+            and git.
         mirror: Place of a second copy of each checkpoint: an absolute path or an fsspec URL;
             empty for none.
         keep: How many checkpoints stay there, besides the best.

@@ -152,8 +152,8 @@ __getattr__ = imported_later(
     {
         "async_saver": "AsyncSaver BEST SaveOutcome SaveRequest STEP",
         "diskio": (
-            "ALIGN LineAppender Unreadable fsync_dir make_dirs round_up_to_block remove_path replace_file write_all "
-            "write_file write_region"
+            "ALIGN LineAppender Unreadable fsync_dir make_dirs round_up_to_block remove_path "
+            "replace_file write_all write_file write_region"
         ),
         "lock": "RunLock",
         "manifest": "CheckpointDamaged UnknownFormat NAME",
@@ -167,6 +167,8 @@ __getattr__ = imported_later(
         "saver": "LossLimits CheckpointSaver",
         "snapshot": "PARANOID TornSnapshot",
         "state": "RunState counted_averages",
-        "store": "Checkpoint CheckpointItem KeepPolicy CheckpointStore read_space verified_checkpoint",
+        "store": (
+            "Checkpoint CheckpointItem KeepPolicy CheckpointStore read_space verified_checkpoint"
+        ),
     },
 )

@@ -169,8 +169,8 @@ class AsyncSaver:
         store: The target.
         keep: Descriptors the writer holds while it lives (the lock of the run).
         started: Called with the process id of each writer.
-        background: Whether to use a writer process and overlapped copies; otherwise `begin_save` does
-            everything.
+        background: Whether to use a writer process and overlapped copies; otherwise `begin_save`
+            does everything.
     """
 
     def __init__(
@@ -447,8 +447,9 @@ class AsyncSaver:
         if isinstance(error, TornSnapshot):
             self._at_once.update(_copy_group(name) for name in error.names)
             self._notes.append(
-                f"{error}: that save is dropped, and from now on it is copied on the training thread. What comes "
-                "after run.step in the body of the loop is left out by a resume: make such a change before it"
+                f"{error}: that save is dropped, and from now on it is copied on the training "
+                "thread. What comes after run.step in the body of the loop is left out by a "
+                "resume: make such a change before it"
             )
         notes = tuple(self._notes)
         self._notes.clear()

@@ -32,8 +32,8 @@ def fsync_dir(path: StrPath) -> None:
     """Make the names inside the directory `path` durable.
 
     Raises:
-        OSError: The directory could not be synced. File systems that cannot sync a directory at all (EINVAL,
-            ENOTSUP) are accepted, because nothing better exists there.
+        OSError: The directory could not be synced. File systems that cannot sync a directory at all
+            (EINVAL, ENOTSUP) are accepted, because nothing better exists there.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -145,8 +145,8 @@ class Unreadable(UsageError):
         self.error = error
         name = errno.errorcode.get(error.errno or 0, type(error).__name__)
         super().__init__(
-            f"{path} cannot be read: {name} ({error.strerror or error}). Nothing was deleted: mend what keeps it from "
-            f"being read and launch again{else_move}"
+            f"{path} cannot be read: {name} ({error.strerror or error}). Nothing was deleted: mend "
+            f"what keeps it from being read and launch again{else_move}"
         )
 
     def of_checkpoint(self, directory: str) -> "Unreadable":

@@ -109,8 +109,8 @@ class UnknownContent(UsageError, ValueError):
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
-            f"the checkpoint holds an unknown {what} {name!r}, and is intact: finish the run with the versions of "
-            "rgt_train and torch that wrote it, or give another --out"
+            f"the checkpoint holds an unknown {what} {name!r}, and is intact: finish the run with "
+            "the versions of rgt_train and torch that wrote it, or give another --out"
         )
 
 
@@ -196,7 +196,8 @@ def _encode_dict(value: dict[Any, Any], put: Put, path: str) -> Any:
     for key, item in value.items():
         if not isinstance(key, (str, int, float, bool, tuple, type(None))):
             raise CannotStore(
-                f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
+                f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be "
+                "stored"
             )
         pairs.append(
             (
@@ -226,8 +227,8 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
             return int(value)
         return float(value)
     raise CannotStore(
-        f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}; only tensors, "
-        "numbers, text and containers of them can be stored safely"
+        f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}; only "
+        "tensors, numbers, text and containers of them can be stored safely"
     )
 
 
@@ -247,7 +248,8 @@ def _plain_number(value: Any, path: str) -> Any:
     # A longdouble has no exact form in JSON.
     if not isinstance(number, (bool, int, float, complex)):
         raise CannotStore(
-            f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be stored"
+            f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be "
+            "stored"
         )
     if isinstance(number, complex):
         return [number.real, number.imag]
@@ -382,7 +384,8 @@ def own_state(extra: Any) -> Stateful | None:
     if isinstance(extra, MutableMapping):
         return OwnState(extra)
     raise UsageError(
-        f"extra is a {type(extra).__name__}: give a dictionary, or an object with state_dict and load_state_dict"
+        f"extra is a {type(extra).__name__}: give a dictionary, or an object with state_dict and "
+        "load_state_dict"
     )
 
 

@@ -134,8 +134,9 @@ class RunLock:
         # The lock would refuse it, too, but the message would name this very process.
         if self.path in _OPEN:
             raise UsageError(
-                f"this process has a Run of {os.fspath(out)} already, made at {_OPEN[self.path]}: use that one, or "
-                "call its close() first (in a notebook, before the cell is run again)"
+                f"this process has a Run of {os.fspath(out)} already, made at {_OPEN[self.path]}: "
+                "use that one, or call its close() first (in a notebook, before the cell is run "
+                "again)"
             )
         # Never unlinked: a process that waits on the old inode would lock another file than the
         # next one.
@@ -151,8 +152,8 @@ class RunLock:
                 if not self._wait_for_lock(former):
                     raise UsageError(
                         "another trainer is running in "
-                        f"{os.fspath(out)}{_owner_text(self._read_previous_owner())}; two would overwrite "
-                        f"each other. Wait for it, stop it, or give another --out"
+                        f"{os.fspath(out)}{_owner_text(self._read_previous_owner())}; two would "
+                        "overwrite each other. Wait for it, stop it, or give another --out"
                     )
             elif not self.exclusive:
                 self._end_helpers(former)

@@ -58,7 +58,8 @@ def crc32_in(
         path: The file.
         begin: Offset of the first byte.
         length: Bytes to read.
-        pieces: Memory for them, in order, in pieces that stay in the cache of a core; None drops them.
+        pieces: Memory for them, in order, in pieces that stay in the cache of a core; None drops
+            them.
 
     Raises:
         OSError: It cannot be opened or read.
@@ -322,8 +323,8 @@ def verify_checkpoint(
         directory: The checkpoint.
         threads: Number of threads that check; None for one per core.
         only: As in `open_verified`.
-        memory_of: Returns the memory into which a file is read, from its name, its path and its size;
-            None keeps nothing. An `OSError` in it is one of reading the file.
+        memory_of: Returns the memory into which a file is read, from its name, its path and its
+            size; None keeps nothing. An `OSError` in it is one of reading the file.
 
     Raises:
         CheckpointDamaged: The first file that is missing, short, long or altered.

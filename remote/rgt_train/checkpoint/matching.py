@@ -236,7 +236,10 @@ def _requires_grad_text(how: str, names: Sequence[str]) -> str:
     plural = ""
     if len(names) > 1:
         plural = "s"
-    return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
+    return (
+        f"requires_grad ({len(names)} parameter{plural} {how} again: "
+        f"{', '.join(names[:_SHOWN])}{more})"
+    )
 
 
 def restore_dtypes(optimizer: Any, saved: Mapping[str, Any]) -> None:
@@ -391,7 +394,8 @@ def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
     else:
         why = "has no weights under the names of a model"
     raise UsageError(
-        f"{part} keeps averaged weights, but {why}: --raw writes the weights that were trained instead"
+        f"{part} keeps averaged weights, but {why}: --raw writes the weights that were trained "
+        "instead"
     )
 
 

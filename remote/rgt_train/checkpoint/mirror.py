@@ -114,7 +114,8 @@ class CheckpointMirror:
         answer = self._request_answer({"do": "forget", "first": first})
         if "error" in answer:
             raise UsageError(
-                f"the mirror {self._url} still has checkpoints that a rollback gives up: {answer['error']}"
+                f"the mirror {self._url} still has checkpoints that a rollback gives up: "
+                f"{answer['error']}"
             )
 
     def queue_copy(self, saved: Checkpoint) -> None:
@@ -285,7 +286,8 @@ class CheckpointMirror:
             size = int(answer["bytes"])
             seconds = float(answer["seconds"])
             self._report.print_line(
-                f"mirrored {errand.name} → {self._url}  {size_text(size)}  read back  {seconds:.1f} s"
+                f"mirrored {errand.name} → {self._url}  {size_text(size)}  read back  "
+                f"{seconds:.1f} s"
             )
             self._report.append_event(
                 "mirrored", errand.step, name=errand.name, url=self._url, bytes=size

@@ -96,13 +96,14 @@ def check_owner(place: MirrorPlace, out: str, launch: str, *, held: bool) -> Mir
     # The order matters: a launch that lost the mirror must not take it back.
     if noted is not None and held:
         raise UsageError(
-            f"another launch of this run took the mirror {place.url} over: {noted.where}. One of the two must end; "
-            "nothing more is copied by this one"
+            f"another launch of this run took the mirror {place.url} over: {noted.where}. One of "
+            "the two must end; nothing more is copied by this one"
         )
     if noted is not None and mine != noted.run and (mine or _has_checkpoints(out)):
         raise UsageError(
-            f"the mirror {place.url} belongs to another run ({noted.run}, last held by {noted.where}): each run needs "
-            f"a mirror of its own. If it is this run's all the same, write that name into {os.path.join(out, ID_FILE)}"
+            f"the mirror {place.url} belongs to another run ({noted.run}, last held by "
+            f"{noted.where}): each run needs a mirror of its own. If it is this run's all the "
+            f"same, write that name into {os.path.join(out, ID_FILE)}"
         )
     if noted is not None:
         run = noted.run
@@ -149,7 +150,8 @@ def _parse_owner(raw: bytes, where: str) -> MirrorOwner | None:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{where} cannot be understood ({error!r}): it says whose mirror it is; remove it if it is this run's"
+            f"{where} cannot be understood ({error!r}): it says whose mirror it is; remove it if "
+            "it is this run's"
         ) from error
 
 
@@ -272,8 +274,8 @@ def download_newest(
     path = _fetch_newest(place, store, newer, None, says)
     if path is None and newer and local is None and not diskio.is_dir(store.best):
         raise UsageError(
-            f"no checkpoint in the mirror {place.url} is good, and none was deleted: {'; '.join(says)}. To start from "
-            "step 0, give another --out and another mirror"
+            f"no checkpoint in the mirror {place.url} is good, and none was deleted: "
+            f"{'; '.join(says)}. To start from step 0, give another --out and another mirror"
         )
     return path, says
 

@@ -94,9 +94,15 @@ def guarantee(
     timed = "cudnn benchmark is on: each launch picks its kernels again, by their speed"
     doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
     if any(doubts):
-        return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
+        return (
+            "bits may differ from the uninterrupted run: "
+            f"{'; '.join(doubt for doubt in doubts if doubt)}"
+        )
     if sampled:
-        told = "the checkpoint was sampled, not compared in full with its step; as far as that tells, the same bits"
+        told = (
+            "the checkpoint was sampled, not compared in full with its step; as far as that "
+            "tells, the same bits"
+        )
     elif proved and complete and not unknown:
         told = f"bit for bit, proved over {proved} steps"
     else:
@@ -128,7 +134,8 @@ def _capability() -> str:
 Declared = Dict[str, Any]
 """Name of a part → its ``class``, and ``values`` by key."""
 _RUNNING = frozenset((
-    "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "base_lrs", "best",
+    "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial",
+    "base_lrs", "best",
     "num_bad_epochs", "cooldown_counter", "last_lr", "T_cur", "T_i", "scale", "_growth_tracker",
 ))  # fmt: skip
 """Values of schedules and scalers that change as they run, or follow from the optimizer's."""
@@ -493,7 +500,8 @@ class RestoredState:
             doubts.append(f"a replay of {proved} steps: {self.proof['difference']}")
         unseeded = self._data.get("ahead") and not self._data.get("seeded")
         return guarantee(
-            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled, proved=proved,
+            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled,
+            proved=proved,
             complete=not self.found,
             unknown="whether making a sample draws random numbers, as run.seeded is not used" if unseeded else "",
         )  # fmt: skip

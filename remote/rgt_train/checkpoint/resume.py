@@ -80,9 +80,9 @@ def load_finished(
         except CheckpointDamaged as damage:
             told = f"{store.path_of(item)} is damaged: {damage}"
     raise UsageError(
-        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What comes after the loop would "
-        f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to continue from "
-        "what is left"
+        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What comes "
+        "after the loop would work on untrained weights. Put the checkpoint back, or remove "
+        f"{result_path(store.out)} to continue from what is left"
     )
 
 
@@ -125,8 +125,9 @@ def load_latest(
     # Starting again would delete the damaged ones, which a person may still repair.
     if found is None and complaints:
         raise UsageError(
-            f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
-            f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
+            f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. "
+            "Look at the disk and launch again. To start from step 0, give another --out, or move "
+            f"{store.root} and {store.best} away"
         )
     remove_path(
         result_path(store.out)
@@ -207,7 +208,8 @@ def reconcile_best(store: CheckpointStore, progress: Progress, report: RunReport
         raise
     except (CheckpointDamaged, UsageError, KeyError) as error:
         report.print_line(
-            f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
+            f"best of step {progress.best_step} is damaged: {error}; the next validation makes a "
+            "new one"
         )
         # Moved, not deleted: damaged weights may be all that is left of the best.
         store.set_best_aside()

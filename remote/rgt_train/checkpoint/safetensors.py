@@ -48,8 +48,10 @@ __all__ = [
 ]
 
 NAMES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
-    "int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL",
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
+    "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+    "bool": "BOOL",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64",
 }  # fmt: skip
 """torch's name of a dtype → its name in the safetensors format."""
@@ -475,7 +477,10 @@ def unfit(tensor: torch.Tensor) -> str:
     if torch.nn.parameter.is_lazy(tensor):
         return "has no shape yet: run one batch through the model before the Run is made"
     if tensor.is_meta:
-        return "is on the meta device, without values: materialise it, or make it a non-persistent buffer"
+        return (
+            "is on the meta device, without values: materialise it, or make it a "
+            "non-persistent buffer"
+        )
     if tensor.layout is not torch.strided:
         return f"is a {tensor.layout} tensor, which cannot be stored by a single process"
     if (

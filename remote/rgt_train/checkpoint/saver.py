@@ -77,16 +77,16 @@ class SaveReporter:
         """Report that the training waits until there is room."""
         size, inodes = self._needs()
         self._report.print_line(
-            f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
-            f"until {self._store.root} takes {size_text(size)} and {inodes} inodes"
+            f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to "
+            f"{limit_s:.0f} s until {self._store.root} takes {size_text(size)} and {inodes} inodes"
         )
         self._report.append_event("hold", step, unsaved=unsaved, limit_s=limit_s)
 
     def report_given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
         """Report that the training ends because nothing could be saved."""
         self._report.print_line(
-            f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, {unsaved} steps are lost. "
-            "Free space and launch the same command"
+            f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, "
+            f"{unsaved} steps are lost. Free space and launch the same command"
         )
         self._report.append_event("given-up", step, unsaved=unsaved)
 
@@ -94,7 +94,8 @@ class SaveReporter:
         """Report that the training ends because of an error that free space would not fix."""
         self._report.print_line(
             f"giving up at step {step}: saving fails again and again, and not because of the disk: "
-            f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
+            f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and "
+            "launch the same command"
         )
         self._report.append_event(
             "given-up", step, unsaved=unsaved, error=f"{type(error).__name__}: {error}"

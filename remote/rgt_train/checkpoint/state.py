@@ -190,8 +190,8 @@ LOOSE = "parameters"
 STREAM = "stream"
 """Name of the part that reads the data of a run."""
 _GROUPS = (
-    "; make every parameter group before the Run is made, also those that are trained later: requires_grad says "
-    "what is trained, and is kept"
+    "; make every parameter group before the Run is made, also those that are trained later: "
+    "requires_grad says what is trained, and is kept"
 )
 
 
@@ -471,8 +471,9 @@ class RunState:
             problems, _ = matching.find_mismatches(now, built, {key: key for key in built})
             if problems:
                 raise CannotLoad(
-                    f"{name} is not built as it was when the Run was made: {'; '.join(problems)}. A relaunch could "
-                    f"not load this: build it in full before the Run{_GROUPS if name in self.optimizers else ''}"
+                    f"{name} is not built as it was when the Run was made: {'; '.join(problems)}. "
+                    "A relaunch could not load this: build it in full before the "
+                    f"Run{_GROUPS if name in self.optimizers else ''}"
                 )
 
     def explain_error(self, error: BaseException) -> UsageError | None:
@@ -605,8 +606,8 @@ class RunState:
         where = loaded.directory
         if document.get("layout") == "sharded":
             raise UsageError(
-                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as before, on any number "
-                "of ranks, or give another --out"
+                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as "
+                "before, on any number of ranks, or give another --out"
             )
         self.refuse_other_classes(document, where)
         matching.check_names("models", document["models"], self.models)
@@ -828,8 +829,8 @@ def find_loose_tensors(
 ) -> dict[str, torch.Tensor]:
     """Return the tensors that the optimizers change and that nothing else saves, by name.
 
-    An image, a temperature, the weight of a loss term or a layer in a plain list: an optimizer takes
-    them without a module. Some optimizers save copies in another precision themselves.
+    An image, a temperature, the weight of a loss term or a layer in a plain list: an optimizer
+    takes them without a module. Some optimizers save copies in another precision themselves.
     """
     saved = {id(p) for model in models.values() for p in model.parameters()}
     saved |= tensor_ids(extra)
@@ -878,8 +879,8 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
     """
     if torch.get_default_device().type == "meta":
         raise UsageError(
-            "torch.set_default_device('meta') is in force, so that the tensors of loaders would have no values: set "
-            "another device, or use `with torch.device('meta'):`, before the Run"
+            "torch.set_default_device('meta') is in force, so that the tensors of loaders would "
+            "have no values: set another device, or use `with torch.device('meta'):`, before the Run"
         )
     if isinstance(model, Mapping):
         models = model
@@ -902,7 +903,8 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
             where = f"{kind} {name}".rstrip()
             if isinstance(one, (list, tuple)):
                 raise UsageError(
-                    f'{where} is a {type(one).__name__}: give several by name, as {kind}={{"a": …, "b": …}}, so that a '
+                    f'{where} is a {type(one).__name__}: give several by name, as {kind}={{"a": …, '
+                    '"b": …}, so that a '
                     "resume knows which is which"
                 )
             if one is not None and not (
@@ -913,6 +915,6 @@ def check_parts(model: Any, parts: Mapping[str, Any]) -> None:
                 )
             if type(one).__name__ == "ZeroRedundancyOptimizer":
                 raise UsageError(
-                    f"{where} is a ZeroRedundancyOptimizer, whose state is in parts on the ranks: use fully_shard "
-                    "(FSDP2), or the plain optimizer"
+                    f"{where} is a ZeroRedundancyOptimizer, whose state is in parts on the ranks: "
+                    "use fully_shard (FSDP2), or the plain optimizer"
                 )

@@ -214,7 +214,10 @@ def why_failed(error: OSError, space: DiskSpace | None, need_bytes: int, need_in
         inodes = (
             f"; inodes {_percent_of(space.inodes_total - space.inodes_free, space.inodes_total)}%"
         )
-    return f"no bytes left on {mount} (needs {size_text(need_bytes)}, {size_text(space.bytes_free)} free{inodes})"
+    return (
+        f"no bytes left on {mount} (needs {size_text(need_bytes)}, "
+        f"{size_text(space.bytes_free)} free{inodes})"
+    )
 
 
 def reserve_space(directory: StrPath, need_bytes: int) -> None:
@@ -405,7 +408,8 @@ class CheckpointStore:
         """Return ``use(path)`` of the newest complete checkpoint, and a line for each damaged one.
 
         If there is one, damaged ones are renamed (``.damaged-step-…``), so that they are never
-        taken for good later; `prune_checkpoints` deletes all but one of them once there is a new checkpoint. If
+        taken for good later; `prune_checkpoints` deletes all but one of them once there is a new
+        checkpoint. If
         there is none, they stay: the next launch checks again. Nothing is deleted here. ``best`` is
         the last resort.
 

@@ -223,7 +223,10 @@ class Stream:
         """What may come in another order than before, in words; empty if nothing may."""
         if self._pending is None or self._pending["own"] is None or self.own_state:
             return ""
-        return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
+        return (
+            "the stream's order, where it is random (the checkpoint has the state of a loader "
+            "that kept its own)"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, as of the last batch that was returned."""
@@ -322,9 +325,10 @@ class Stream:
         self._pending = state
         kind = type(self.source).__name__
         raise UsageError(
-            f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
-            "an IterableDataset needs state_dict and load_state_dict of that data set, or of its iterator: add them and"
-            " start over in another --out. To continue here pass a plain DataLoader: it is read up to the same batch"
+            f"the stream ({kind}) does not come back to where it was: after iter() {other}. A "
+            "StatefulDataLoader over an IterableDataset needs state_dict and load_state_dict of "
+            "that data set, or of its iterator: add them and start over in another --out. To "
+            "continue here pass a plain DataLoader: it is read up to the same batch"
         )
 
     def _skip_used(self, iterator: Iterator[Any], count: int) -> None:
@@ -657,19 +661,22 @@ class DataPosition:
             return
         if p.done_steps == self._from:
             raise exits.UsageError(
-                f"{over}, but run.step was not called in it: call run.step(loss) after each optimizer.step()"
+                f"{over}, but run.step was not called in it: call run.step(loss) after each "
+                "optimizer.step()"
             )
         if not self.asked:
             raise exits.UsageError(
-                f"{over}, but its batches did not come from run.batches() (or run.stream()): a relaunch would not know "
-                "which ones are left. Use DataLoader(data, batch_sampler=run.batches()), Run(…, sampler=…) for an "
-                "order of your own, and `for step in run.steps():` where there are no data"
+                f"{over}, but its batches did not come from run.batches() (or run.stream()): a "
+                "relaunch would not know which ones are left. Use DataLoader(data, "
+                "batch_sampler=run.batches()), Run(…, sampler=…) for an order of your own, and "
+                "`for step in run.steps():` where there are no data"
             )
         if p.done_steps < planned:
             raise exits.UsageError(
-                f"{over} after {p.done_steps} of {planned} steps. Call run.step once for each optimizer step, also for "
-                f"one that is skipped; for shorter epochs give Run(…, steps_per_epoch={p.done_steps}); to end the "
-                "training here call run.finish() before the break"
+                f"{over} after {p.done_steps} of {planned} steps. Call run.step once for each "
+                "optimizer step, also for one that is skipped; for shorter epochs give Run(…, "
+                f"steps_per_epoch={p.done_steps}); to end the training here call run.finish() "
+                "before the break"
             )
 
     def require_steps_left(self) -> None:
@@ -682,8 +689,9 @@ class DataPosition:
         planned = self.planned_steps
         if p.done_steps >= planned:
             raise exits.UsageError(
-                f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "
-                f"optimizer step (of {self.sampler.window} batches), in a loop over run.epochs() and run.batches()"
+                f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it "
+                f"once for each optimizer step (of {self.sampler.window} batches), in a loop over "
+                "run.epochs() and run.batches()"
             )
 
     def require_epoch_entered(self) -> None:
@@ -694,7 +702,8 @@ class DataPosition:
         """
         if not self.entered and self._progress.done_steps >= self.planned_steps > self._from:
             raise exits.UsageError(
-                "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: loop over it"
+                "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: "
+                "loop over it"
             )
 
     def iterate_steps(self) -> Iterator[int]:
@@ -707,7 +716,8 @@ class DataPosition:
         p = self._progress
         if not self.entered:
             raise exits.UsageError(
-                "run.steps() are those of one epoch: put `for step in run.steps():` into `for epoch in run.epochs():`"
+                "run.steps() are those of one epoch: put `for step in run.steps():` into `for "
+                "epoch in run.epochs():`"
             )
         self._before_first_batch()
         while not self.is_over:

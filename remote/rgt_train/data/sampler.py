@@ -255,11 +255,11 @@ class BatchPlan:
 
     With several ranks each takes its slice of every batch: the order, and so the position in it,
     does not depend on their number. A batch that cannot be shared evenly is padded: the short ranks
-    repeat samples of the batch, at the end of their slice, and `count_real` returns how many count. Then
-    all ranks make the same number of steps of the same shape, and multiplying the mean loss over
-    the real samples by `loss_share` gives the gradients of the whole batch when the ranks' gradients are
-    averaged. Without padding (`pad=False`) slices differ in length and may be missing at the end:
-    for ``torch.distributed.algorithms.Join``.
+    repeat samples of the batch, at the end of their slice, and `count_real` returns how many count.
+    Then all ranks make the same number of steps of the same shape, and multiplying the mean loss
+    over the real samples by `loss_share` gives the gradients of the whole batch when the ranks'
+    gradients are averaged. Without padding (`pad=False`) slices differ in length and may be missing
+    at the end: for ``torch.distributed.algorithms.Join``.
 
     Args:
         sampler: Source of the order.
@@ -320,7 +320,8 @@ class BatchPlan:
         # The caller's file is the only sign: torch wraps `sampler=` in a BatchSampler of its own.
         if sys._getframe(1).f_code.co_filename.endswith("torch/utils/data/sampler.py"):
             raise UsageError(
-                "run.batches() gives whole batches: use DataLoader(data, batch_sampler=run.batches()), not sampler="
+                "run.batches() gives whole batches: use DataLoader(data, "
+                "batch_sampler=run.batches()), not sampler="
             )
         self._set_position(self._where())
         # Workers started in an earlier epoch know only that epoch: from the second iteration on
@@ -465,7 +466,8 @@ class SeededDataset(Dataset[Any]):
         """
         if not isinstance(index, SampleIndex):
             raise UsageError(
-                f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
+                f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, "
+                "batch_sampler=run.batches())"
             )
         # In a worker nothing else draws, so restoring the state would only cost time.
         with seeded_random_state(index.seed, put_back=get_worker_info() is None):
@@ -482,9 +484,9 @@ class OwnOrder(EpochSampler):
     """The batches of a person's own sampler, weighted, bucketed, sequential or by a token budget.
 
     A sampler is iterated with the random state of (seed, epoch), so that each epoch has its own
-    order and length, which a resume reproduces without stored indices. This works for a sampler that draws
-    from torch's, NumPy's or Python's generators (or a `generator` of its own), from nothing, or
-    from `set_epoch`; another kind is refused.
+    order and length, which a resume reproduces without stored indices. This works for a sampler
+    that draws from torch's, NumPy's or Python's generators (or a `generator` of its own), from
+    nothing, or from `set_epoch`; another kind is refused.
 
     Args:
         source: The sampler.
@@ -508,7 +510,8 @@ class OwnOrder(EpochSampler):
     ) -> None:
         if isinstance(source, DistributedSampler):
             raise UsageError(
-                "sampler is a DistributedSampler: give one of all the data, each rank takes its slice of every batch"
+                "sampler is a DistributedSampler: give one of all the data, each rank takes its "
+                "slice of every batch"
             )
         self._source = source
         self._order_seed = seed
@@ -519,8 +522,9 @@ class OwnOrder(EpochSampler):
         # Tried at once: a resume hours later would find it out too late.
         if self._make_batches(0) != first:
             raise UsageError(
-                "sampler gives other batches when it is asked for the same epoch again: it has random state of its "
-                "own, which a resume could not put back. Seed it in set_epoch(epoch), or give a function of the epoch"
+                "sampler gives other batches when it is asked for the same epoch again: it has "
+                "random state of its own, which a resume could not put back. Seed it in "
+                "set_epoch(epoch), or give a function of the epoch"
             )
         self._batched = isinstance(first[0], list)
         super().__init__(
@@ -580,8 +584,9 @@ class OwnOrder(EpochSampler):
         batches = -(-self._units(epoch) // self._unit)
         if batches < (self.cut_to or 0) * self.window:
             raise UsageError(
-                f"sampler gives {batches} batches in epoch {epoch + 1}, fewer than the {self.steps_per_epoch} steps of "
-                "an epoch need: give Run(…) smaller steps_per_epoch, or none, and each epoch has its own length"
+                f"sampler gives {batches} batches in epoch {epoch + 1}, fewer than the "
+                f"{self.steps_per_epoch} steps of an epoch need: give Run(…) smaller "
+                "steps_per_epoch, or none, and each epoch has its own length"
             )
         return super()._limit(epoch)
 

@@ -219,7 +219,8 @@ def join_ranks(kind: str) -> Ranks:
     if kind == "none":
         if world > 1:
             raise UsageError(
-                f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp, shard_grad_op or hsdp"
+                f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp, "
+                "shard_grad_op or hsdp"
             )
         return SingleRank()
     if launch.read_launch().launcher == "alone":
@@ -322,7 +323,8 @@ def of_deepspeed(engine: Any) -> dict[str, Any]:
     if stage:
         raise UsageError(
             f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: use "
-            "rgt_train.callbacks.RgtDeepSpeed, which saves by engine.save_checkpoint, or shard with torch's fully_shard"
+            "rgt_train.callbacks.RgtDeepSpeed, which saves by engine.save_checkpoint, or shard "
+            "with torch's fully_shard"
         )
     found = {
         "model": engine.module,

@@ -173,8 +173,8 @@ def parse_metadata(data: bytes, where: str = METADATA) -> Metadata:
         return _build_metadata(_Unpickler(io.BytesIO(data)).load())
     except UnknownFormat as foreign:
         raise UnknownFormat(
-            f"{where} {foreign}. It is intact: finish the run with the Python, torch and rgt_train that wrote it, "
-            "or give another --out"
+            f"{where} {foreign}. It is intact: finish the run with the Python, torch and rgt_train "
+            "that wrote it, or give another --out"
         ) from foreign
     except CheckpointDamaged:
         raise
@@ -227,7 +227,8 @@ def _build_properties(record: Any) -> TensorProperties:
     if type(layout) is not _LayoutRecord or layout.said != ("torch.strided",):
         _raise_damaged("a layout", getattr(layout, "said", layout))
     return TensorProperties(
-        dtype=_require_type(dtype, torch.dtype), layout=torch.strided, requires_grad=_require_type(requires_grad, bool),
+        dtype=_require_type(dtype, torch.dtype), layout=torch.strided,
+        requires_grad=_require_type(requires_grad, bool),
         memory_format=_build_memory_format(encoding), pin_memory=_require_type(pin_memory, bool),
     )  # fmt: skip
 
@@ -322,7 +323,8 @@ def tensors_in(reader: SafeReader) -> dict[str, TensorStorageMetadata]:
     """Return the tensors that a sharded checkpoint holds, by name.
 
     Raises:
-        CheckpointDamaged: See `parse_metadata`; or it holds something that is not a tensor and would be unpickled.
+        CheckpointDamaged: See `parse_metadata`; or it holds something that is not a tensor and
+            would be unpickled.
         UnknownFormat: See `parse_metadata`.
     """
     found: dict[str, TensorStorageMetadata] = {}

@@ -24,7 +24,8 @@ from rgt_train.checkpoint.snapshot import outside_compile
 T = TypeVar("T")
 
 PHASES = (
-    "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation", "start", "end",
+    "loop", "data", "forward", "backward", "collective", "optimizer", "checkpoint", "evaluation",
+    "start", "end",
 )  # fmt: skip
 """``loop`` is the code of the loop without finer information: forward, backward, or its own
 loading. The page stores the indices of these names: append only.
@@ -56,7 +57,8 @@ class Heartbeat:
     """
 
     __slots__ = (
-        "_aside", "_page", "_phase", "_since", "_slowest", "_spent", "_stepped", "_steps", "_usual", "loads", "shown",
+        "_aside", "_page", "_phase", "_since", "_slowest", "_spent", "_stepped", "_steps", "_usual",
+        "loads", "shown",
     )  # fmt: skip
 
     def __init__(self) -> None:

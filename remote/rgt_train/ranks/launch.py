@@ -159,11 +159,13 @@ def read_launch(env: Mapping[str, str] | None = None) -> LaunchedProcess:
     launch = _parse_environment(os.environ if env is None else env)
     if not 0 <= launch.rank < launch.world:
         raise UsageError(
-            f"the launcher says rank {launch.rank} of {launch.world}; unset RANK and WORLD_SIZE, or use it whole"
+            f"the launcher says rank {launch.rank} of {launch.world}; unset RANK and WORLD_SIZE, "
+            "or use it whole"
         )
     if launch.world > 1 and not launch.port:
         raise UsageError(
-            "MASTER_PORT is not set: launch with torchrun, or export MASTER_ADDR and MASTER_PORT in the job script"
+            "MASTER_PORT is not set: launch with torchrun, or export MASTER_ADDR and MASTER_PORT "
+            "in the job script"
         )
     return launch
 
@@ -189,8 +191,9 @@ def launch_of_group(rank: int, world: int, env: Mapping[str, str] | None = None)
         return told
     if told.launcher == TORCHRUN and told.world > world:
         raise UsageError(
-            f"RANK and WORLD_SIZE say rank {told.rank} of {told.world}, the process group that was made says rank "
-            f"{rank} of {world}: make the group of all ranks, or let distributed() make it"
+            f"RANK and WORLD_SIZE say rank {told.rank} of {told.world}, the process group that was "
+            f"made says rank {rank} of {world}: make the group of all ranks, or let distributed() "
+            "make it"
         )
     return LaunchedProcess(rank, world, launcher=GROUP)
 
@@ -212,7 +215,8 @@ def _parse_environment(env: Mapping[str, str]) -> LaunchedProcess:
         if env.get("TORCHELASTIC_USE_AGENT_STORE") != "False":
             restarts = _parse_number(env, "TORCHELASTIC_RESTART_COUNT", 0)
         return LaunchedProcess(
-            _parse_number(env, "RANK", 0), world, _parse_number(env, "LOCAL_RANK", 0), max(1, world // max(1, local)),
+            _parse_number(env, "RANK", 0), world, _parse_number(env, "LOCAL_RANK", 0),
+            max(1, world // max(1, local)),
             env.get("MASTER_ADDR", "127.0.0.1"), _parse_number(env, "MASTER_PORT", 0),
             restarts, TORCHRUN,
         )  # fmt: skip
@@ -297,9 +301,10 @@ def _parse_quota(words: Sequence[str]) -> float:
 #
 # Every decision based on the writer's knowledge (how long a save took, whether the disk accepted
 # it, which checkpoint is complete) is made by the writer alone. If it may need all ranks, every
-# rank calls `Coordinator.run_on_leader` at the same point. The leader runs the work and gives *orders* for its
-# collective parts; the others wait for them, carry each out and return the leader's result, or
-# raise its error. So no collective is called by only some ranks, for any decision of the leader.
+# rank calls `Coordinator.run_on_leader` at the same point. The leader runs the work and gives
+# *orders* for its collective parts; the others wait for them, carry each out and return the
+# leader's result, or raise its error. So no collective is called by only some ranks, for any
+# decision of the leader.
 #
 # An error found by one rank alone (a damaged byte, a state that cannot be stored, a file it cannot
 # read) must not leave the others waiting in the next collective. So each rank reports the result of
@@ -375,9 +380,9 @@ class Coordinator:
     def signal_alive(self) -> bool:
         """Signal the others that this rank still works; return whether any rank was asked to stop.
 
-        Call it regularly in a long wait inside `run_on_leader`: ranks without a message for the time-out of
-        the agreements assume that this one is dead, and a signal to one of them would not be
-        handled before its end.
+        Call it regularly in a long wait inside `run_on_leader`: ranks without a message for the
+        time-out of the agreements assume that this one is dead, and a signal to one of them would
+        not be handled before its end.
         """
         self.heard()
         if self.is_leading:
@@ -458,8 +463,8 @@ def run_on_all_ranks(ranks: Ranks, work: Callable[[], T]) -> T:
     Collective.
 
     Raises:
-        CheckpointDamaged: A rank found a checkpoint damaged; likewise `StateNotTaken`. The writer continues from
-            here.
+        CheckpointDamaged: A rank found a checkpoint damaged; likewise `StateNotTaken`. The writer
+            continues from here.
         UsageError: A rank raised it; every rank raises it.
         RanksError: Another rank's work failed unexpectedly; that rank raises its own error.
     """

@@ -273,7 +273,8 @@ def describe_differences(seen: Sequence[tuple[int, Prints]]) -> list[str]:
         names = sorted(whole ^ {name for name in found if SHARD not in name})
         if names:
             out.append(
-                f"rank {rank} and rank 0 do not have the same tensors: {names[0]}{_more_text(names)}"
+                f"rank {rank} and rank 0 do not have the same tensors: "
+                f"{names[0]}{_more_text(names)}"
             )
             continue
         names = []
@@ -358,7 +359,8 @@ class Replicated(_ForwardingPersister):
         """Restore a checkpoint that every rank has verified. Collective.
 
         Raises:
-            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed anything.
+            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed
+                anything.
             UsageError: It belongs to something else.
         """
         opened: list[LoadedCheckpoint] = []

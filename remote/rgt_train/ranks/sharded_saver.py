@@ -240,8 +240,8 @@ class ShardedPersister:
 
         Raises:
             TrainingStop: The ranks are out of step.
-            StateNotTaken: A rank's state holds something that cannot be stored, or it has no memory for
-                the copy.
+            StateNotTaken: A rank's state holds something that cannot be stored, or it has no memory
+                for the copy.
         """
         begun = time.monotonic()
         self._finish_previous()
@@ -301,7 +301,8 @@ class ShardedPersister:
         """Restore a checkpoint made by any number of ranks. Collective.
 
         Raises:
-            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed anything.
+            CheckpointDamaged: A rank found a byte that is not the one written; no rank has changed
+                anything.
             UsageError: It belongs to something else.
         """
         reader = SafeReader(directory)
@@ -459,7 +460,8 @@ def _verify_own_share(directory: str, rank: int, world: int) -> dict[str, Any]:
     names: Sequence[str] = sorted(manifest.read_manifest(directory)["files"])
     if METADATA not in names:
         raise exits.UsageError(
-            f"{directory} was saved by a run whose model is not sharded; launch it as before, or give another --out"
+            f"{directory} was saved by a run whose model is not sharded; launch it as before, or "
+            "give another --out"
         )
     shared = [name for name in names if name not in (METADATA, STATE_FILE)]
     verified = manifest.open_verified(directory, only={METADATA, STATE_FILE, *shared[rank::world]})

@@ -245,7 +245,8 @@ def models_of_optimizers(state: RunState) -> dict[str, tuple[str, torch.optim.Op
         optimizer: Any = state.others[name]
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UsageError(
-                f"{name} is a {type(optimizer).__name__}: a sharded model needs an optimizer of torch.optim"
+                f"{name} is a {type(optimizer).__name__}: a sharded model needs an optimizer of "
+                "torch.optim"
             )
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         for model, module in state.models.items():
@@ -255,7 +256,8 @@ def models_of_optimizers(state: RunState) -> dict[str, tuple[str, torch.optim.Op
                 break
         else:
             raise UsageError(
-                f"{name} has parameters that are of no model of this run: create it after fully_shard"
+                f"{name} has parameters that are of no model of this run: create it after "
+                "fully_shard"
             )
     return found
 
@@ -388,8 +390,8 @@ def check_part_names(state: RunState) -> None:
     for name in sorted({*state.models, *state.optimizers}):
         if "/" in name or name + "/" == OBJECTS or _EACH.fullmatch(name + "/"):
             raise UsageError(
-                f"a sharded run cannot have a part called {name!r}: give it a name without / that is neither objects "
-                "nor rank with a number"
+                f"a sharded run cannot have a part called {name!r}: give it a name without / that "
+                "is neither objects nor rank with a number"
             )
     both = sorted(set(state.models) & set(state.optimizers))
     if both:

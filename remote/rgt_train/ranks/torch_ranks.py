@@ -350,7 +350,8 @@ class TorchRanks:
         except (RuntimeError, ValueError) as error:
             where = f"{how.address}:{how.port}"
             raise RanksError(
-                f"rank {how.rank} of {how.world} did not find the others at {where}: {_first_line(error)}"
+                f"rank {how.rank} of {how.world} did not find the others at {where}: "
+                f"{_first_line(error)}"
             ) from error
 
     def _run_collective(self, collective: Any) -> None:
@@ -400,7 +401,8 @@ def bind_device(local_rank: int) -> torch.device:
     count = torch.cuda.device_count()
     if local_rank >= count:
         raise UsageError(
-            f"LOCAL_RANK is {local_rank}, but this machine has {count} GPUs; launch {count} processes here"
+            f"LOCAL_RANK is {local_rank}, but this machine has {count} GPUs; launch {count} "
+            "processes here"
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)

@@ -78,7 +78,9 @@ def _expand_symbol(symbol: str, draw: random.Random) -> str:
 
 
 IGNORE = -100
-"""The label of a position that is not scored; `torch.nn.functional.cross_entropy` leaves it out by default."""
+"""The label of a position that is not scored; `torch.nn.functional.cross_entropy` leaves it out by
+default.
+"""
 NO_SEGMENT = -1
 
 

@@ -184,7 +184,8 @@ def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in SINKS:
             raise UsageError(
-                f"unknown logger {name!r}; known are {', '.join(SINKS)} (metrics.jsonl is always on)"
+                f"unknown logger {name!r}; known are {', '.join(SINKS)} (metrics.jsonl is always "
+                "on)"
             )
 
 
@@ -207,7 +208,8 @@ def open_sinks(
             raise
         except Exception as error:
             say(
-                f"logger {name} could not be opened and is left out: {type(error).__name__}: {error}"
+                f"logger {name} could not be opened and is left out: {type(error).__name__}: "
+                f"{error}"
             )
     return sinks
 
@@ -243,7 +245,8 @@ class GuardedSink:
         except Exception as error:
             self._on = False
             self._say(
-                f"logger {self._name} failed and is switched off for this launch: {type(error).__name__}: {error}"
+                f"logger {self._name} failed and is switched off for this launch: "
+                f"{type(error).__name__}: {error}"
             )
 
 
@@ -252,7 +255,8 @@ def _import_library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise UsageError(
-            f"logger {name} was asked for, but it is not installed here ({error}): pip install {name}, or leave it out"
+            f"logger {name} was asked for, but it is not installed here ({error}): pip install "
+            f"{name}, or leave it out"
         ) from error
 
 

@@ -81,7 +81,10 @@ class AttemptHistory:
             minutes = (time.time() - self.copied_at) / 60
             return (
                 lost,
-                f"{lost} to unknown steps (the mirror's logs end {minutes:.0f} min before this launch)",
+                (
+                    f"{lost} to unknown steps (the mirror's logs end {minutes:.0f} min before this "
+                    "launch)"
+                ),
             )
         if self.told or self.log_every == 1 or not self.attempts:
             return lost, words
@@ -393,8 +396,9 @@ def _run_git(folder: str, words: Sequence[str]) -> bytes | None:
     git_seconds = 10.0
     try:
         with _open_nameless_file() as output:
-            # A file instead of a pipe, which a DataLoader worker that is forked meanwhile would keep
-            # open. close_fds=False avoids the pipe to which a forked child reports a failed exec.
+            # A file instead of a pipe, which a DataLoader worker that is forked meanwhile would
+            # keep open. close_fds=False avoids the pipe to which a forked child reports a failed
+            # exec.
             done = subprocess.run(
                 [program, "-C", folder, *options, *words],
                 stdin=subprocess.DEVNULL,

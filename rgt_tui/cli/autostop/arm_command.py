@@ -72,7 +72,8 @@ def run_autostop(arguments: AutostopArguments) -> int:
     if arguments.idle is None and only_arming:
         print_error(
             translate(
-                "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle TIME"
+                "--accept, --idle-if, --inspect and --dry-run only work when arming: add --idle "
+                "TIME"
             )
         )
         return USAGE
@@ -449,7 +450,8 @@ def _list_sections(found: Rehearsal) -> Iterator[tuple[str, Sequence[str]]]:
                 translate("counts as idle"),
                 (
                     translate(
-                        "a live run in whose log, results and use nothing advanced for {limit} ({source})",
+                        "a live run in whose log, results and use nothing advanced for {limit} "
+                        "({source})",
                         limit=limit,
                         source=wish.no_progress_source,
                     ),

@@ -91,9 +91,9 @@ class AutostopArguments(ArmingArguments):
     idle_if = option(
         "no-progress[=TIME]",
         parse_idle_if,
-        "also count a live run as idle if nothing advanced for TIME (default 1h): no line in its log but "
-        "repeated ones, no result, no work on GPU or CPU; a run whose log cannot be read never counts; "
-        "without it, as idle_if of the fleet file says; never: no live run counts",
+        "also count a live run as idle if nothing advanced for TIME (default 1h): no line in its "
+        "log but repeated ones, no result, no work on GPU or CPU; a run whose log cannot be read "
+        "never counts; without it, as idle_if of the fleet file says; never: no live run counts",
     )
     accept = list_option(
         "PID",

@@ -71,8 +71,8 @@ def _read_address(with_token: bool) -> tuple[Secret, Secret | None]:
     ):
         raise ValueError(
             translate(
-                "there was no address on standard input: one line, https://… (and the token in a second "
-                "one, with --token)"
+                "there was no address on standard input: one line, https://… (and the token in a "
+                "second one, with --token)"
             )
         )
     if with_token and not (lines[1] and lines[1].isprintable()):

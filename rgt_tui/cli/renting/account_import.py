@@ -42,7 +42,8 @@ def import_machines(arguments: ImportArguments) -> int:
     if arguments.config is not None:
         print_error(
             translate(
-                "--config reads hosts of ssh_config, --from machines of a provider: give only one of them"
+                "--config reads hosts of ssh_config, --from machines of a provider: give only one "
+                "of them"
             )
         )
         return USAGE
@@ -154,7 +155,8 @@ def tables_of(
             if bill.kind not in profiles:
                 print_error(
                     translate(
-                        "{id} was left out: there is no profile {kind!r} yet; rgt profiles lists them",
+                        "{id} was left out: there is no profile {kind!r} yet; rgt profiles lists "
+                        "them",
                         id=thing.id,
                         kind=bill.kind,
                     )

@@ -127,8 +127,8 @@ class _BidCommand:
                 return self.print_result(
                     USAGE,
                     translate(
-                        "cannot prompt here: in a script, run it with --dry-run --json, then pass what it "
-                        "prints: --confirm PHRASE --evidence DIGEST"
+                        "cannot prompt here: in a script, run it with --dry-run --json, then pass "
+                        "what it prints: --confirm PHRASE --evidence DIGEST"
                     ),
                 )
             typed = prompt_line(

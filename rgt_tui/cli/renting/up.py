@@ -117,8 +117,8 @@ def _apply_job_file(arguments: UpArguments) -> None:
             if kind not in rentable:
                 print_error(
                     translate(
-                        "{kind}: rgt cannot rent there: rent it on its console, then rgt add {name} "
-                        "HOST",
+                        "{kind}: rgt cannot rent there: rent it on its console, then rgt add "
+                        "{name} HOST",
                         kind=kind,
                         name=arguments.name,
                     )
@@ -256,8 +256,8 @@ def no_offer(found: OfferSearch) -> tuple[tuple[str, ...], int]:
     if not found.answered and not unfit and keyless:
         reasons.append(
             translate(
-                "no provider was queried: no API key for {names}; set one, then try again (rgt up --on "
-                "NAME shows the variable's name)",
+                "no provider was queried: no API key for {names}; set one, then try again (rgt up "
+                "--on NAME shows the variable's name)",
                 names=", ".join(keyless),
             )
         )
@@ -561,7 +561,8 @@ class _RentCommand:
         ref = ref_of(action)
         with self._rental.lock_account(ref, self._name) as creation:
             try:
-                # A person's statement is checked: a machine that exists is billed even if it was not seen.
+                # A person's statement is checked: a machine that exists is billed even if it was
+                # not seen.
                 found = await market_of(self._providers, ref).find_by_token(token)
             except ProviderError as error:
                 print_error(

@@ -441,7 +441,8 @@ class BoxDoctor:
             )
         except HostKeyRefused as error:
             advice = translate(
-                "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
+                "compare the fingerprint with the provider's; for a first contact: "
+                "--accept-new-host-key"
             )
             self._add_finding("hostkey", DoctorStatus.FAIL, str(error), advice)
             return None

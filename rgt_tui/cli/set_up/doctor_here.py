@@ -133,7 +133,10 @@ def check_terminal() -> DoctorFinding:
         )
     # The only sign of 24-bit colours that terminals agree on; without it nothing is wrong.
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
-    text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM declares'}"
+    text = (
+        f"{kind}, {size.columns}×{size.lines}, "
+        f"{'24-bit colours' if colours else 'colours as TERM declares'}"
+    )
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
         return DoctorFinding(
             name, DoctorStatus.WARN, text, translate("make the window at least 80×24")
@@ -147,7 +150,8 @@ async def check_ssh_agent() -> DoctorFinding:
     path = os.environ.get("SSH_AUTH_SOCK")
     if not path:
         return DoctorFinding(
-            name, DoctorStatus.SKIP, translate("SSH_AUTH_SOCK is not set; keys are read from their files"),
+            name, DoctorStatus.SKIP,
+            translate("SSH_AUTH_SOCK is not set; keys are read from their files"),
             translate("keys with a passphrase need an agent: eval $(ssh-agent); ssh-add"),
         )  # fmt: skip
     # A forwarded agent whose connection is gone accepts and never answers.

@@ -265,8 +265,8 @@ def list_push_warnings(arrived: PushResult) -> list[str]:
     if arrived.windows and not arrived.mended:
         found.append(
             translate(
-                "Windows line endings, which break shells and queues: {names}; --fix-crlf fixes the "
-                "pushed copies",
+                "Windows line endings, which break shells and queues: {names}; --fix-crlf fixes "
+                "the pushed copies",
                 names=", ".join(arrived.windows[:5]),
             )
         )

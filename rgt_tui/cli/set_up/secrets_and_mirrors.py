@@ -162,7 +162,8 @@ def secret_lines(box: str, answer: SecretAnswer) -> list[str]:
         )
     for token in answer.found:
         found.append(
-            f"{box}: found {token.path}: {token.why}; {token.open or translate('only you can read it')}"
+            f"{box}: found {token.path}: {token.why}; "
+            f"{token.open or translate('only you can read it')}"
         )
     if not (found or answer.refused):
         found.append(translate("{box}: no stored secret, and none in the usual places", box=box))
@@ -348,7 +349,8 @@ def mirror_lines(
                 if yes
             ]
             found.append(
-                f"  {fact.kind:<6} {'on for ' + ' and '.join(where) if where else 'off':<20} {'; '.join(what)}"
+                f"  {fact.kind:<6} {'on for ' + ' and '.join(where) if where else 'off':<20} "
+                f"{'; '.join(what)}"
             )
         # The agent adds the first three itself for every job.
         if fact.no_proxy:

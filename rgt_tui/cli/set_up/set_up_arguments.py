@@ -56,7 +56,10 @@ class DemoArguments(Arguments):
 class InitArguments(FleetArguments):
     """Arguments of ``rgt init``."""
 
-    about = "Write a starter fleet file with comments that explain every key. An existing file is never overwritten."
+    about = (
+        "Write a starter fleet file with comments that explain every key. An existing file is "
+        "never overwritten."
+    )
     examples = ("rgt init", "rgt init --path ~/.config/rgt/fleet.toml")
     path = text_option("FILE", "where to write it (default: --fleet or RGT_FLEET, else ./rgt.toml)")
     fleet = FLEET

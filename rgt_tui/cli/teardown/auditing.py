@@ -211,8 +211,10 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
     if as_json:
         first, last = action.first, action.last
         body = {
-            "event": "open", "at": last.at, "state": last.state, "box": first.box, "verb": first.verb,
-            "kind": first.target.kind, "account": first.target.account, "instance": first.target.instance,
+            "event": "open", "at": last.at, "state": last.state, "box": first.box,
+            "verb": first.verb,
+            "kind": first.target.kind, "account": first.target.account,
+            "instance": first.target.instance,
             "who": first.who, "pid": first.pid, "text": last.text,
             "token": None if first.rent is None else first.rent.token, "machine": last.machine,
         }  # fmt: skip
@@ -231,7 +233,8 @@ def _verify_log(log: AuditLog, *, as_json: bool) -> int:
     _, chain = read_checked(os.environ)
     if as_json:
         body = {
-            "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines, "begins": chain.begins,
+            "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines,
+            "begins": chain.begins,
             "broken": chain.broken, "reason": chain.reason, "torn": chain.torn,
         }  # fmt: skip
         print_json(body)

@@ -64,7 +64,8 @@ def run_down(arguments: DownArguments) -> int:
     if arguments.verb is None:
         print_error(
             translate(
-                "choose an action for {name}: --park stops it and keeps its disks, --destroy deletes it",
+                "choose an action for {name}: --park stops it and keeps its disks, --destroy "
+                "deletes it",
                 name=spec.name,
             )
         )

@@ -280,7 +280,8 @@ class AuditArguments(FleetArguments):
         choices=("off", "on"),
     )
     json = flag(
-        "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
+        "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, "
+        "torn"
     )
 
 
@@ -361,7 +362,8 @@ class PullArguments(BoxArguments):
     unclaimed = option(
         "SIZE",
         byte_count,
-        "without PATH: exit with 1 if unclaimed files (of no job, run or `results`) are larger than this (default 1M)",
+        "without PATH: exit with 1 if unclaimed files (of no job, run or `results`) are larger "
+        "than this (default 1M)",
     )
     fleet = FLEET
     # Lines instead of one object, because a pull may take hours.

@@ -442,7 +442,8 @@ def _print_problems(name: str, what: str, rows: Iterable[tuple[str, str]], count
     # On stderr like all problems: stdout has the result.
     for path, reason in list(rows)[:shown]:
         print_error(
-            f"{name}: {what}: {replace_surrogates(path)}: {replace_surrogates(show_recorded(reason))}"
+            f"{name}: {what}: {replace_surrogates(path)}: "
+            f"{replace_surrogates(show_recorded(reason))}"
         )
     if count > shown:
         print_error(

@@ -132,7 +132,9 @@ def _reap_lines(row: Row) -> Iterator[str]:
             kind = None
         said = kind or ORPHAN[orphan if isinstance(orphan, bool) else None]
         who = row_text(holder, "cmd") or row_text(holder, "name") or "?"
-        yield f"{said:<9} {row_text(holder, 'kill'):<20} {memory(row_count(holder, 'rss')):>9}  {who}"
+        yield (
+            f"{said:<9} {row_text(holder, 'kill'):<20} {memory(row_count(holder, 'rss')):>9}  {who}"
+        )
     if not holders:
         yield translate("no process holds a GPU")
     if row.get("why"):

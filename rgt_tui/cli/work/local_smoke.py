@@ -42,8 +42,10 @@ LOGGERS_OFF = {
 """Environment that keeps a smoke out of experiment trackers."""
 LOG, NOTES = "smoke.log", "limits"
 OWN_OPTION = re.compile(
-    r"(?:--|\+{0,2}trainer\.)(?:smoke(?:[-_]test)?|fast[-_]dev[-_]run|max[-_](?:train[-_])?(?:steps|iters|batches)"
-    r"|limit[-_](?:train[-_])?batches|num[-_]steps|steps|debug|dry[-_]run|overfit[-_]one[-_]batch)(?:=.*)?"
+    r"(?:--|\+{0,2}trainer\.)(?:smoke(?:[-_]test)?|fast[-_]dev[-_]run|max[-_](?:train[-_])?(?:steps"
+    r"|iters|batches)"
+    r"|limit[-_](?:train[-_])?batches|num[-_]steps|steps|debug|dry[-_]run"
+    r"|overfit[-_]one[-_]batch)(?:=.*)?"
 )
 """Options by which a command limits itself."""
 WANTS_GPU = re.compile(
@@ -72,7 +74,8 @@ def run_local_smoke(
     if tree is None or not arguments.smoke:
         raise ValueError(
             translate(
-                "--smoke-here runs the command of --smoke in a copy of the code of --push: give both"
+                "--smoke-here runs the command of --smoke in a copy of the code of --push: give "
+                "both"
             )
         )
     # Everything that decides the outcome; values of secrets do not, and no digest of them is
@@ -413,8 +416,8 @@ def _describe_limits(
     if not lines:
         lines.append(
             translate(
-                "smoke: the command ran as it is: rgt knows no framework in it that it can limit to "
-                "{batches} batches. Add an option of its own, such as --max-steps 2",
+                "smoke: the command ran as it is: rgt knows no framework in it that it can limit "
+                "to {batches} batches. Add an option of its own, such as --max-steps 2",
                 batches=batches,
             )
         )

@@ -117,8 +117,8 @@ class ObjectUpload:
         if self._python is None:
             sender = translate("this machine")
         keys = translate(
-            "keys are read from {sender}: its environment or ~/.aws, and AWS_ENDPOINT_URL for a store "
-            "that is not AWS",
+            "keys are read from {sender}: its environment or ~/.aws, and AWS_ENDPOINT_URL for a "
+            "store that is not AWS",
             sender=sender,
         )
         steps = {
@@ -147,7 +147,8 @@ class ObjectUpload:
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
             given.write(data)
             given.seek(0)
-            # A session of its own: Ctrl-C must not end it before it has removed its unfinished parts.
+            # A session of its own: Ctrl-C must not end it before it has removed its unfinished
+            # parts.
             child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", *words),
                 stdin=given,

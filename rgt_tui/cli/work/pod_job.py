@@ -206,7 +206,8 @@ async def create_pod_sweep(
     rows = [
         f"image  {image}",
         translate(
-            "job    {job} in {namespace}: {cells}, {parallel} at a time; state and results below {folder}",
+            "job    {job} in {namespace}: {cells}, {parallel} at a time; state and results below "
+            "{folder}",
             job=metadata["name"],
             namespace=metadata["namespace"],
             cells=how_many(rules["completions"], "cell"),

@@ -309,7 +309,10 @@ class QueueCommand:
             for box, queue in queues.items()
         )
         job = posixpath.basename(next(iter(queues.values())).path.rstrip("/"))
-        push = f"{rgt_with(self._arguments.fleet)} queue {','.join(queues)} new {job} --push PATH -- 'COMMAND'"
+        push = (
+            f"{rgt_with(self._arguments.fleet)} queue {','.join(queues)} new {job} --push PATH "
+            "-- 'COMMAND'"
+        )
         print_error(
             translate(
                 "nothing was started: {said}; results of different code cannot be compared. "

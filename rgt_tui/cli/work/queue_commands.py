@@ -127,7 +127,8 @@ def _find_pod_fault(arguments: QueueArguments, specs: Sequence[BoxSpec]) -> str 
     if not jobs:
         return None
     return translate(
-        "{box} is a Kubernetes Job: its cells are those of a job file: {rgt} queue {box} run --job job.toml",
+        "{box} is a Kubernetes Job: its cells are those of a job file: {rgt} queue {box} run --job "
+        "job.toml",
         box=jobs[0],
         rgt=rgt_with(arguments.fleet),
     )
@@ -145,8 +146,8 @@ def _find_argument_fault(arguments: QueueArguments, names: Sequence[str]) -> str
     # Some of these could be argparse's work, but its messages would not show the right command.
     if action == "new" and not arguments.words:
         return translate(
-            "which command? write it after --: rgt queue BOX new sweep -- 'python train.py --config "
-            "{cfg}'"
+            "which command? write it after --: rgt queue BOX new sweep -- 'python train.py "
+            "--config {cfg}'"
         )
     if action == "new" and arguments.job is not None:
         return translate("new takes the name of the job instead of --job")
@@ -200,8 +201,8 @@ def jobs_of(spec: BoxSpec, arguments: QueueArguments) -> tuple[str, ...]:
     if not spec.jobs:
         raise ValueError(
             translate(
-                "{name}: the fleet file names no job of it; name one with --job DIR, or make one: rgt "
-                "queue {name} new sweep --push . -- 'python train.py --config {{cfg}}'",
+                "{name}: the fleet file names no job of it; name one with --job DIR, or make one: "
+                "rgt queue {name} new sweep --push . -- 'python train.py --config {{cfg}}'",
                 name=spec.name,
             )
         )

@@ -64,7 +64,10 @@ from rgt_tui.transfer import SourceError, SourceTree
 
 SLACK_S = 60.0
 """Extra time for the box, besides the smoke command and watching the start."""
-UNSURE = "unknown whether it was started: run the same command again to see its state; nothing is started twice"
+UNSURE = (
+    "unknown whether it was started: run the same command again to see its state; nothing is "
+    "started twice"
+)
 
 
 def run_run(arguments: RunArguments) -> int:

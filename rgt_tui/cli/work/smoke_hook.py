@@ -1,7 +1,7 @@
 """Limits a training to a few batches on the CPU: ``rgt smoke`` starts each Python with this file.
 
-It is copied as ``sitecustomize.py`` and runs in the user's Python (3.8 or later), not in rgt's, so it
-imports only the standard library. A framework is changed when the script imports it: some
+It is copied as ``sitecustomize.py`` and runs in the user's Python (3.8 or later), not in rgt's, so
+it imports only the standard library. A framework is changed when the script imports it: some
 arguments of some of its methods are replaced, as `LIMITS` says.
 """
 
@@ -45,9 +45,12 @@ LIGHTNING: dict[str, Any] = {
     "fast_dev_run": BATCHES, "accelerator": "cpu", "devices": 1, "num_nodes": 1, "strategy": "auto",
 }  # fmt: skip
 TRAINING_ARGUMENTS: dict[str, Any] = {
-    "max_steps": BATCHES, "gradient_accumulation_steps": 1, "logging_steps": 1, "eval_steps": BATCHES,
-    "report_to": "none", "save_strategy": "no", "load_best_model_at_end": False, "push_to_hub": False,
-    "output_dir": OUT, "use_cpu": True, "no_cuda": True, "fp16": False, "tf32": None, "deepspeed": None, "fsdp": "",
+    "max_steps": BATCHES, "gradient_accumulation_steps": 1, "logging_steps": 1,
+    "eval_steps": BATCHES,
+    "report_to": "none", "save_strategy": "no", "load_best_model_at_end": False,
+    "push_to_hub": False,
+    "output_dir": OUT, "use_cpu": True, "no_cuda": True, "fp16": False, "tf32": None,
+    "deepspeed": None, "fsdp": "",
 }  # fmt: skip
 FIT: dict[str, Any] = {
     "epochs": 1, "initial_epoch": 0, "steps_per_epoch": BATCHES, "validation_steps": BATCHES,
@@ -60,7 +63,8 @@ LIMITS = (
     CallLimit("transformers", TRAINER, "Trainer", "get_eval_dataloader", {}, {}, shorten=True),
     *(
         CallLimit(package, f"{module}.trainer.trainer", "Trainer", method, arguments, {})
-        for package, module in (("lightning", "lightning.pytorch"), ("pytorch-lightning", "pytorch_lightning"))
+        for package, module in (("lightning", "lightning.pytorch"), ("pytorch-lightning",
+                                                                     "pytorch_lightning"))
         for method, arguments in (("__init__", LIGHTNING), ("fit", {"ckpt_path": None}))
     ),
     *(
@@ -73,7 +77,8 @@ LIMITS = (
         )
         for method, arguments in (("fit", FIT), ("evaluate", {"steps": BATCHES}))
     ),
-    CallLimit("rgt-train", "rgt_train.run", "Run", "__init__", {"out": OUT, "max_steps": BATCHES}, {}),
+    CallLimit("rgt-train", "rgt_train.run", "Run", "__init__", {"out": OUT, "max_steps": BATCHES},
+              {}),
     CallLimit("rgt-train", "rgt_train.cadence", "Options", "__init__",
               {"mirror": "", "loggers": (), "log_every": 1}, {}),
 )  # fmt: skip

@@ -81,8 +81,8 @@ class SmokeArguments(Arguments):
     overfit_one_batch = option(
         "N",
         parse_count,
-        "train N steps on one batch instead, and fail unless its loss falls: rgt_train, or a script that trains"
-        " with resume() or overfit_one_batch() of rgt_train.callbacks",
+        "train N steps on one batch instead, and fail unless its loss falls: rgt_train, or a "
+        "script that trains with resume() or overfit_one_batch() of rgt_train.callbacks",
     )
     batches = option("N", parse_count, "batches to train, and to evaluate (2)", default=2)
     seconds = option("TIME", parse_duration, "time limit (10m)", default=600.0)
@@ -125,7 +125,8 @@ class RunArguments(BoxArguments):
     push = text_option("PATH", "push this code first (rgt push), and start in that version")
     smoke = text_option("CMD", "a shell line that must exit with 0 first")
     smoke_here = flag(
-        "run the smoke command on this machine first, without a GPU, in a copy of the code of --push"
+        "run the smoke command on this machine first, without a GPU, in a copy of the code of "
+        "--push"
     )
     env = list_option("K=V", "environment variable of the command (repeatable)")
     secret = list_option(
@@ -138,7 +139,8 @@ class RunArguments(BoxArguments):
     ckpt_size = option(
         "SIZE",
         byte_count,
-        "size of one checkpoint, such as 2G: the job starts only if it fits on the disk; 0 = do not check",
+        "size of one checkpoint, such as 2G: the job starts only if it fits on the disk; 0 = do "
+        "not check",
     )
     keep = list_option(
         "PATH",
@@ -146,13 +148,14 @@ class RunArguments(BoxArguments):
     )
     again = flag("start it once more, although it was started before")
     install = flag(
-        "instead of a command: install what the code of --push needs, by its install_deps.sh, lock file or "
-        "requirements.txt; torch and CUDA stay those of the image"
+        "instead of a command: install what the code of --push needs, by its install_deps.sh, lock "
+        "file or requirements.txt; torch and CUDA stay those of the image"
     )
     force = flag("with --job: also on a smaller card than the job asks for, or on an unknown one")
     on_start = text_option(
         None,
-        "install the hook by which this box continues its queues after a restart (default), show or remove it",
+        "install the hook by which this box continues its queues after a restart (default), show "
+        "or remove it",
         # --on-start alone installs; the words after -- are separated before argparse sees them.
         nargs="?",
         const="install",
@@ -184,7 +187,10 @@ class QueueArguments(ConnectedArguments):
     pod for each cell (docs/kubernetes.md).
     """
     examples = (
-        "rgt queue lab new sweep --push . -- 'python train.py --config {cfg} --epochs {epochs} --out {out}'",
+        (
+            "rgt queue lab new sweep --push . -- 'python train.py --config {cfg} --epochs {epochs} "
+            "--out {out}'"
+        ),
         "rgt queue lab add 'configs/a.yaml classify 20' 'configs/b.yaml classify'",
         "rgt queue lab run --from b",
         "rgt queue lab check --fix",
@@ -214,21 +220,22 @@ class QueueArguments(ConnectedArguments):
     )
     prune = text_option(
         None,
-        "new: delete results of finished cells that have a verified copy when the next cell needs space",
+        "new: delete results of finished cells that have a verified copy when the next cell needs "
+        "space",
         choices=("keep-best",),
     )
     job = text_option(
         "J",
-        "name or directory of the job (default: the one of the fleet file); run: or a job file, FILE.toml,"
-        " whose sweep is made and started (docs/job.md)",
+        "name or directory of the job (default: the one of the fleet file); run: or a job file, "
+        "FILE.toml, whose sweep is made and started (docs/job.md)",
     )
     names = list_option("CELL", "with a job file: only these cells", nargs="+", action="extend")
     skip_existing = flag(
         "with a job file: without the cells that are done on a box, or whose results were pulled"
     )
     dry_run = flag(
-        "with a job file: show cards, cells and how they are shared, or the manifest of a Kubernetes Job; push and"
-        " start nothing"
+        "with a job file: show cards, cells and how they are shared, or the manifest of a "
+        "Kubernetes Job; push and start nothing"
     )
     force = flag("with a job file: also on smaller cards than it asks for, or on unknown ones")
     parallel = option(

@@ -361,14 +361,16 @@ def propose_self_stop(box: BoxState, profile: Profile, command: str, why: str) -
     options = self_stop_options(box, profile)
     if options is None:
         return "", translate(
-            "{why}; the box can neither stop itself nor notify you: stop it yourself (rgt down {name})",
+            "{why}; the box can neither stop itself nor notify you: stop it yourself (rgt down "
+            "{name})",
             why=why,
             name=name,
         )
     command = f"{command.format(box=name)} {options}".rstrip()
     if options:
         why = translate(
-            "{why}; the box cannot stop itself: it notifies you (rgt notify {name}), and you stop it (rgt down {name})",
+            "{why}; the box cannot stop itself: it notifies you (rgt notify {name}), and you stop "
+            "it (rgt down {name})",
             why=why,
             name=name,
         )

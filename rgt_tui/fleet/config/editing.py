@@ -420,7 +420,8 @@ def with_entry(path: Path, text: str, name: str, key: str, entry: str) -> str:
     if not same:
         raise FleetFileError(
             translate(
-                "{path}:{line}: boxes.{name} is not a separate table: add {word} to its {key} by hand",
+                "{path}:{line}: boxes.{name} is not a separate table: add {word} to its {key} by "
+                "hand",
                 path=path,
                 line=line,
                 name=name,

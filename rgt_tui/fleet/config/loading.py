@@ -107,8 +107,9 @@ class Positions:
     def _array_table(self) -> KeyPath:
         line = self._current_line()
         path = self._parse_dotted_key(())
-        # `_parse_dotted_key` steps into the newest element of every array in the path, including the last one.
-        # For the second [[x]] of an array the key's path already ends with the first one's index.
+        # `_parse_dotted_key` steps into the newest element of every array in the path, including
+        # the last one. For the second [[x]] of an array the key's path already ends with the first
+        # one's index.
         if path and isinstance(path[-1], int):
             path = path[:-1]
         count = self._arrays.get(path, 0)
@@ -334,8 +335,8 @@ def read_source(path: Path) -> FleetFileSource:
             if wrong is not None:
                 raise FleetFileError(
                     translate(
-                        "{words}, and a fleet file controls which programs run and where keys are sent: "
-                        "{cure}",
+                        "{words}, and a fleet file controls which programs run and where keys are "
+                        "sent: {cure}",
                         words=wrong.words,
                         cure=wrong.cure,
                     )

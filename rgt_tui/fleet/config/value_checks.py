@@ -12,11 +12,13 @@ from rgt_tui.model import IGNORED_RULE, parse_idle_condition, parse_tunnel
 from rgt_tui.ssh import check_host, check_user, replace_tokens
 
 ADVICE = (
-    "never put a secret (or a URL that grants access) in the fleet file: put it into an environment "
-    "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
+    "never put a secret (or a URL that grants access) in the fleet file: put it into an "
+    "environment variable and name that (key_env, url_env, token_env), or into a file that only "
+    "you can read (url_file)"
 )
 _NAMES = re.compile(
-    r"^url$|(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
+    r"^url$|(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?"
+    r"|bearer)$",
     re.IGNORECASE,
 )
 _VALUES = re.compile(

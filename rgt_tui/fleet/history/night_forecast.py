@@ -1,6 +1,7 @@
 """The night ahead: what each box does until tomorrow noon, and what that costs. Pure functions.
 
-Each forecast has a spread. Unknown figures are reported as unknown, never as zero and never as safe.
+Each forecast has a spread. Unknown figures are reported as unknown, never as zero and never as
+safe.
 """
 
 from __future__ import annotations
@@ -331,7 +332,8 @@ def _add_waiting_cells(
     ]
     least, most = 1.0, 1.0
     if not took:
-        # Without a finished cell, the others are taken to last as long as this one, give or take half.
+        # Without a finished cell, the others are taken to last as long as this one, give or take
+        # half.
         share = max(1.0, float(run.total_steps or 1)) / max(
             1.0, float(run.total_steps or 1) - (run.step or 0)
         )

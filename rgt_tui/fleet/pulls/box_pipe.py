@@ -239,8 +239,8 @@ class SshPipe:
         if refuses_host(text):
             return HostKeyRefused(
                 translate(
-                    "the box showed one host key when rgt logged in, and another one to ssh just now: "
-                    "someone may be intercepting the connection; nothing more was taken"
+                    "the box showed one host key when rgt logged in, and another one to ssh just "
+                    "now: someone may be intercepting the connection; nothing more was taken"
                 )
             )
         # ssh's own exit status; any other is the remote command's.

@@ -412,9 +412,9 @@ def _check_free_space(destination: Path, todo: PullPlan) -> None:
     if todo.needed_bytes > free:
         raise PullFailed(
             translate(
-                "no room under {destination}: {needed_bytes:,} bytes are needed, {free:,} are free; "
-                "nothing was fetched. Make room, name another --dest, or pull it in parts, by naming "
-                "paths",
+                "no room under {destination}: {needed_bytes:,} bytes are needed, {free:,} are "
+                "free; nothing was fetched. Make room, name another --dest, or pull it in parts, "
+                "by naming paths",
                 destination=destination,
                 needed_bytes=todo.needed_bytes,
                 free=free,

@@ -284,7 +284,8 @@ async def _request_plan(
     done = await run_command(
         connection, deployed.build_command("push", "plan"),
         # By size, because the box hashes all of the files that it has.
-        data=manifest, seconds=max(PLAN_S, total / SLOWEST), most_bytes=MOST_ANSWER, name="planning the push",
+        data=manifest, seconds=max(PLAN_S, total / SLOWEST), most_bytes=MOST_ANSWER,
+        name="planning the push",
     )  # fmt: skip
     return _decode_answer(done.out, done.status, done.words, _PushPlan)
 

@@ -262,7 +262,8 @@ class MachineRental:
         )
 
     def _build_case(
-        self, candidate: Candidate, wish: RentalRequest, box: str, taken: str, fresh: Offer | None, at: float | None,
+        self, candidate: Candidate, wish: RentalRequest, box: str, taken: str, fresh: Offer | None,
+        at: float | None,
         open_: str
     ) -> RentCase:  # fmt: skip
         return RentCase(
@@ -545,7 +546,8 @@ class MachineRental:
             await creation.record_state(state, text, machine, line)
 
     def _write_audit(
-        self, event: AuditEvent, box: str, instance: str, text: str, *, required: bool, typed: str = "", shown: str = ""
+        self, event: AuditEvent, box: str, instance: str, text: str, *, required: bool,
+        typed: str = "", shown: str = ""
     ) -> str:  # fmt: skip
         entry = AuditEntry(
             at=self._clock(),

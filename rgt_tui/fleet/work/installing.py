@@ -29,7 +29,8 @@ PLAIN = "requirements.txt"
 _BEFORE = (
     "python -m pip list --format=freeze | grep -E "
     "'^(torch|torchvision|torchaudio|(pytorch[-_])?triton|flash[-_]attn|xformers|nvidia-[a-z0-9-]+)==' "
-    '> "$RGT_OUT/kept.txt"; export PIP_CONSTRAINT="$RGT_OUT/kept.txt" UV_CONSTRAINT="$RGT_OUT/kept.txt"; '
+    '> "$RGT_OUT/kept.txt"; export PIP_CONSTRAINT="$RGT_OUT/kept.txt" '
+    'UV_CONSTRAINT="$RGT_OUT/kept.txt"; '
 )
 _AFTER = ' && python -m pip freeze > "$RGT_OUT/packages.txt" && { python -m pip check || true; }'
 
@@ -54,8 +55,8 @@ def plan_install(paths: Collection[str]) -> InstallPlan | None:
         return _build_plan(steps, UV_LOCK, "")
     if PLAIN in paths:
         warning = translate(
-            "{file} is no lock file: another install may take other versions (page U29). Keep packages.txt "
-            "of this run as {lock}, which pins them",
+            "{file} is no lock file: another install may take other versions (page U29). Keep "
+            "packages.txt of this run as {lock}, which pins them",
             file=PLAIN,
             lock=LOCKS[0],
         )

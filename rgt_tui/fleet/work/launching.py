@@ -29,7 +29,10 @@ DETACH = {
 }
 """Launch method of a profile → ``detach`` of a job."""
 NO_DETACH = {
-    "k8s-job": "there, work is a separate Job, which the agent prints: detach --job DIR --print k8s (docs/jobs.md)",
+    "k8s-job": (
+        "there, work is a separate Job, which the agent prints: detach --job DIR --print "
+        "k8s (docs/jobs.md)"
+    ),
     "kaggle-commit": "there only a committed notebook outlives the session",
 }
 """Platforms on which no process outlives the login, and what to use instead."""

@@ -52,10 +52,12 @@ DIGEST = re.compile(r"[^@]+@sha256:[0-9a-f]{64}")
 _SCRIPT = (
     'mkdir -p "$RGT_OUT" || exit 74; log="$RGT_OUT/run.log"; : >>"$log"; tail -n 0 -f "$log" & '
     'sh -c "$1" >>"$log" 2>&1 & pid=$!; trap \'kill -TERM "$pid"\' TERM INT; '
-    'wait "$pid"; s=$?; while kill -0 "$pid" 2>/dev/null; do wait "$pid"; s=$?; done; sleep 1; exit "$s"'
+    'wait "$pid"; s=$?; while kill -0 "$pid" 2>/dev/null; do wait "$pid"; s=$?; done; sleep 1; '
+    'exit "$s"'
 )
-"""The container's command: the log goes to the claim and to ``kubectl logs``, and SIGTERM to the command, which as
-the first process of a container would otherwise not get it. ``wait`` also ends at the signal, hence the loop.
+"""The container's command: the log goes to the claim and to ``kubectl logs``, and SIGTERM to the
+command, which as the first process of a container would otherwise not get it. ``wait`` also ends at
+the signal, hence the loop.
 """
 
 
@@ -99,7 +101,8 @@ def job_manifest(
     # First, so that the person's own value wins.
     variables = {"RGT_OUT": results_directory(route), **env}
     container: dict[str, Any] = {
-        "name": route.container or "main", "image": image, "command": ["sh", "-c", _SCRIPT, "rgt", line],
+        "name": route.container or "main", "image": image, "command": ["sh", "-c", _SCRIPT, "rgt",
+                                                                       line],
         "env": [{"name": name, "value": value} for name, value in variables.items()],
     }  # fmt: skip
     if workdir is not None:
@@ -161,7 +164,8 @@ def sweep_manifests(
         name: Name of the sweep.
         env: Environment of the cells.
         workdir: Their working directory; None = the image's.
-        retries: Further attempts of a failed cell in its pod. A pod that ends otherwise is replaced.
+        retries: Further attempts of a failed cell in its pod. A pod that ends otherwise is
+            replaced.
         keep: Paths below a cell's directory to copy to durable storage; empty = all.
         at_once: Pods that run at the same time.
 
@@ -268,8 +272,9 @@ class KubernetesJob:
                 name, job = self._spec.name, self._route.job
                 raise CannotRun(
                     translate(
-                        "the Job {job} exists already, and nothing was created: rgt logs {name} shows it; for "
-                        "another command set another `job`, or delete it first: rgt down {name} --destroy",
+                        "the Job {job} exists already, and nothing was created: rgt logs {name} "
+                        "shows it; for another command set another `job`, or delete it first: rgt "
+                        "down {name} --destroy",
                         job=job,
                         name=name,
                     )
@@ -280,7 +285,8 @@ class KubernetesJob:
     async def resolve_image(self) -> str:
         """Return the image by its digest.
 
-        A tag is resolved by the pods of the namespace that run it already, otherwise by its registry.
+        A tag is resolved by the pods of the namespace that run it already, otherwise by its
+        registry.
 
         Raises:
             CannotRun: the pods run different images, or none runs it and the registry does not say.
@@ -355,8 +361,8 @@ class KubernetesJob:
         except BoxError as error:
             raise CannotRun(
                 translate(
-                    "{error}. The Job {job} was created, and its pods wait for this ConfigMap: delete it with rgt "
-                    "down {name} --destroy",
+                    "{error}. The Job {job} was created, and its pods wait for this ConfigMap: "
+                    "delete it with rgt down {name} --destroy",
                     error=error,
                     job=self._route.job,
                     name=self._spec.name,

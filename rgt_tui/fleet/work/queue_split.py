@@ -384,7 +384,10 @@ def _completing_command(part: QueuePart, name: str, row: Row) -> str:
     # The runner does it by itself, unless the queue takes the lost cell for done.
     if alive and not again:
         return ""
-    return f"rgt queue {part.box} run{f' --again {shlex.quote(name)}' if again else ''}{_job_argument(part)}"
+    return (
+        f"rgt queue {part.box} "
+        f"run{f' --again {shlex.quote(name)}' if again else ''}{_job_argument(part)}"
+    )
 
 
 class HandedCell(FrozenStruct, kw_only=True):

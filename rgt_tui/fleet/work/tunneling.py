@@ -152,7 +152,8 @@ class BoxTunnels:
                         label = connection_label(connection)
                         raise ConfigError(
                             translate(
-                                "rgt forwards ports over SSH only; use kubectl port-forward for {label}",
+                                "rgt forwards ports over SSH only; use kubectl port-forward for "
+                                "{label}",
                                 label=label,
                             )
                         )

@@ -231,7 +231,10 @@ def say_ecc(view: BoxFacts, reading: Reading, since: float) -> str:
         fixed = "?"
     else:
         fixed = f"{gpu.ecc_corrected:,}"
-    return f"{_gpu_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
+    return (
+        f"{_gpu_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} "
+        f"({fixed} corrected)"
+    )
 
 
 def read_gpu_error(view: BoxFacts) -> Sequence[Reading] | None:

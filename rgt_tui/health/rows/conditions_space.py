@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from rgt_tui.health.condition import (
     NOTHING,
+    YES,
+    YES_ERROR,
     AlertRung,
+    Condition,
     Covered,
+    LifecycleCheck,
     Reading,
     Verdict,
     failed_verdict,
     level_of_value,
     passed_verdict,
+    unread_mount,
     unread_verdict,
     verdict_of_level,
     waiting_verdict,
@@ -413,3 +418,68 @@ def memory_reading(box: BoxState) -> str | None:
         mem=pct(memory_pct(mem)),
         limit=memory(mem.limit),
     )
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    Condition(
+        "bytes", "A mount is running out of bytes", "disk", read_bytes, say_bytes,
+        DISK,
+        unit="% used", quiet_s=30.0, gauge=True,
+        over="{key} has free space again",
+        advice="Free space, old checkpoints and caches first, before the next save fails.",
+        findings=("U6", "U7"),
+        covered=mount_short_of("bytes"),
+        checks=(LifecycleCheck("0.5", "three more checkpoints fit, bytes and inodes",
+                               check_checkpoint_budget),),
+    ),
+    Condition(
+        "inodes", "A mount is running out of inodes", "inodes", read_inodes, say_inodes,
+        DISK,
+        unit="% used", quiet_s=30.0, gauge=True,
+        over="{key} has free inodes again",
+        advice="Remove directories of many small files; free bytes do not help.",
+        findings=("U6", "U7"),
+        covered=mount_short_of("inodes"),
+        checks=(
+            LifecycleCheck("0.2", "inodes below 80% on every mount", check_inodes),
+            LifecycleCheck("4.3", "inodes below 80% everywhere", check_inodes),
+        ),
+    ),
+    Condition(
+        "filling", "A mount will soon be full", "filling", read_filling, say_filling,
+        (AlertRung("warn", 3.0, 4.0), AlertRung("error", 0.5, 0.75)), unit="h to full", below=True,
+        hold_s=300.0,
+        quiet_s=120.0, gauge=True,
+        over="no longer filling up",
+        advice="Find the growing files and limit them (retention, logs), or free space in time.",
+        see="U6 U7",
+    ),
+    Condition(
+        "mount", "A mount cannot be read", "mount", read_mount, say_mount, YES,
+        needs=unread_mount,
+        over="{key} can be read again",
+        advice="Check the mount on the box; do not start anything that saves there.",
+        see="C4",
+    ),
+    Condition(
+        "memory", "The container is running out of memory", "memory", read_memory,
+        say_memory,
+        MEMORY, unit="% of limit",
+        quiet_s=30.0, gauge=True,
+        over="the container has free memory again",
+        advice="Fewer loader workers or smaller caches in the process; the kernel kills at the "
+               "limit.",
+        checks=(LifecycleCheck("4.8", "container memory below 90%, no kill", check_memory),),
+        see="U9",
+    ),
+    Condition(
+        "oom-kill", "The kernel killed a process for lack of memory", "oom", read_oom,
+        say_oom, YES_ERROR,
+        unit="more kills", rises=True, quiet_s=LIMITS.oom_recent_s,
+        over="no further process was killed for lack of memory",
+        advice="Find out which process was killed; reduce its memory before you start it again.",
+        findings=("U9",),
+        see="U41",
+    ),
+)  # fmt: skip
+"""The rows of the table of conditions that are about space."""

@@ -128,7 +128,8 @@ class ListingReader:
             # The only proof that nothing was lost on the way: the list is otherwise a row per file.
             if row.files != self._rows:
                 raise ListingError(
-                    f"the box says that it listed {how_many(row.files, 'file')}, but {self._rows:,} came"
+                    f"the box says that it listed {how_many(row.files, 'file')}, but "
+                    f"{self._rows:,} came"
                 )
             self.ended = True
         elif (root := _decode_name(row.root, row.root_b64)) is not None:
@@ -295,7 +296,8 @@ def split_clashes(
     clashes = tuple(
         RefusedFile(
             file.path,
-            "is refused: its name differs only in case from another one, and this destination cannot hold both",
+            "is refused: its name differs only in case from another one, and this destination "
+            "cannot hold both",
         )
         for same in by_key.values()
         if len(same) > 1

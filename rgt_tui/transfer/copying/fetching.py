@@ -159,7 +159,8 @@ class FileCopy:
     """The state of one file in progress."""
 
     __slots__ = (
-        "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "tries", "why",
+        "asked", "counted", "moved", "open", "part", "replaced", "sha256", "stamp", "step", "tries",
+        "why",
     )  # fmt: skip
 
     def __init__(self, step: PullStep) -> None:

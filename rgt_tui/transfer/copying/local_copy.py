@@ -32,7 +32,8 @@ from rgt_tui.transfer.ledger import FileRow, FileStamp, sha256_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OF_ONE = (
-    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL,
+    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EILSEQ,
+    errno.EINVAL,
     errno.EACCES, errno.EPERM, errno.ELOOP, errno.EFBIG,
 )  # fmt: skip
 """Errors that concern one file, not all later ones."""
@@ -59,8 +60,8 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
     if error.errno in FULL:
         return LandingFailed(
             translate(
-                "the disk under {destination} is full: {path} needs {needed:,} bytes, {destination_2} "
-                "are free; make room and pull again: what has arrived is kept",
+                "the disk under {destination} is full: {path} needs {needed:,} bytes, "
+                "{destination_2} are free; make room and pull again: what has arrived is kept",
                 destination=destination,
                 path=path,
                 needed=needed,
@@ -74,8 +75,8 @@ def write_failure(path: str, needed: int, destination: Path, error: OSError) -> 
         )
         return LandingFailed(
             translate(
-                "cannot write {path}: {blocking} is a file here and a directory on the box now; it is "
-                "kept. To go on, move it with `{aside}` and pull again",
+                "cannot write {path}: {blocking} is a file here and a directory on the box now; it "
+                "is kept. To go on, move it with `{aside}` and pull again",
                 path=path,
                 blocking=blocking,
                 aside=aside,

@@ -117,13 +117,17 @@ __getattr__ = imported_later(
         "board": "Board",
         "canvas": "Canvas ValueScale edges_of lit_rows sample_columns rows_of",
         "curve_stats": (
-            "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average summarize_seeds "
-            "DifferenceRule FirstDifference find_first_difference"
+            "FINE RunningAverage AverageBand SeedSummary Floats ExtremesPyramid moving_average "
+            "summarize_seeds DifferenceRule FirstDifference find_first_difference"
         ),
         "frame": "PlotCurve FIRST_CURVE PlotFrame GAP draw_plot",
         "picture": "draw_svg",
-        "ticks": "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks",
+        "ticks": (
+            "clock_labels duration_labels format_labels linear_ticks log_ticks nice_step time_ticks"
+        ),
         "trace": "AxisKnots MOST_LOST CurvePath CurveTrace",
-        "view": "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow metrics_of run_tag",
+        "view": (
+            "XAxis MIN_SPAN RunKey SMOOTHING PlotSettings ShownRun AxisWindow metrics_of run_tag"
+        ),
     },
 )

@@ -77,7 +77,8 @@ def draw_svg(
         f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#6a717b"/>'
     )
     out.append(
-        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{columns}" height="{height}"/></clipPath>'
+        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{columns}" '
+        f'height="{height}"/></clipPath>'
     )
     out.append('<g clip-path="url(#plot)" fill="none" stroke-linejoin="round">')
     for row, curve in enumerate(curves):
@@ -161,7 +162,10 @@ def _mark_elements(
 ) -> list[str]:
     colour = COLOURS[curve.number % len(COLOURS)]
     out = [
-        f'<circle cx="{x_of(x):.1f}" cy="{y_of(value):.1f}" r="4" fill="#ffffff" stroke="{colour}" stroke-width="1.6"/>'
+        (
+            f'<circle cx="{x_of(x):.1f}" cy="{y_of(value):.1f}" r="4" fill="#ffffff" '
+            f'stroke="{colour}" stroke-width="1.6"/>'
+        )
         for x, value in drawn_points(curve, window)
         if math.isfinite(y_of(value))
     ]

@@ -1,7 +1,9 @@
 """One run's curve prepared for drawing: split at resumes and gaps, smoothed, with its extremes.
 
-A `CurveTrace` is fed repeatedly with the newest snapshot of a growing series, and reads only the new
-points. It is drawn from a `CurvePath`: the raw or smoothed values, with the pyramid of their extremes.
+A `CurveTrace` is fed repeatedly with the newest snapshot of a growing series, and reads only the
+new
+points. It is drawn from a `CurvePath`: the raw or smoothed values, with the pyramid of their
+    extremes.
 `AxisKnots` map its steps to the x axis.
 """
 
@@ -87,7 +89,8 @@ class _LostPoints:
 class CurveTrace:
     """A curve in order of steps. The points may arrive in any order.
 
-    When a run resumes, it repeats some steps: the points of the first attempt move to `lost_pieces`.
+    When a run resumes, it repeats some steps: the points of the first attempt move to
+    `lost_pieces`.
     """
 
     def __init__(self) -> None:

@@ -89,7 +89,8 @@ def audit_row(one: AuditLine, names: int, width: int = WHOLE) -> Line:
 def _list_proof(entry: AuditEntry) -> tuple[tuple[str, str], ...]:
     """Return what was typed and the evidence, each with its label."""
     return (
-        ("typed", entry.typed), ("shown", entry.shown), ("proof", entry.evidence), ("boot", entry.boot),
+        ("typed", entry.typed), ("shown", entry.shown), ("proof", entry.evidence),
+        ("boot", entry.boot),
     )  # fmt: skip
 
 

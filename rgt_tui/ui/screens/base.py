@@ -239,7 +239,8 @@ class FleetAwareScreen(EntrySupport, ShellKeys, FaultTolerant, MouseSelection, P
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands) and `BINDINGS = bindings(KEYS)`, returns its middle
-    from `compose_body`, and draws in `show_state`. It never calls anything of the fleet that blocks.
+    from `compose_body`, and draws in `show_state`. It never calls anything of the fleet that
+    blocks.
     """
 
     KEYS: ClassVar[tuple[Command, ...]] = ()

@@ -41,7 +41,8 @@ DRY_RUNS = dict.fromkeys(("pull", "push", "autostop", "lease"), "--dry-run")
 
 COMMAND: tuple[Command, ...] = (
     Command("command.close", ("escape",), "close",
-            "Stop what the dialog runs here and close it; what runs on the boxes keeps running.", "close", footer=1),
+            "Stop what the dialog runs here and close it; what runs on the boxes keeps running.",
+            "close", footer=1),
 )  # fmt: skip
 
 

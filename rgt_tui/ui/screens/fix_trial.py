@@ -41,7 +41,8 @@ from rgt_tui.ui.widgets.spans import (
 from rgt_tui.ui.widgets.why import command_lines
 
 FIX_TRIAL: tuple[Command, ...] = (
-    Command("fix.close", ("escape",), "close", "Close the dialog; what has not run yet does not run.", "close"),
+    Command("fix.close", ("escape",), "close",
+            "Close the dialog; what has not run yet does not run.", "close"),
     Command("fix.copy", ("y",), "copy", "Copy the steps with what they printed.", "copy"),
     Command("fix.page-down", ("pagedown", "ctrl+d"), "page down", "Scroll down.", "scroll(1)"),
     Command("fix.page-up", ("pageup", "ctrl+u"), "page up", "Scroll up.", "scroll(-1)"),

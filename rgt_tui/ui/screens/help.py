@@ -41,9 +41,12 @@ from rgt_tui.ui.widgets.spans import (
 )
 
 HELP: tuple[Command, ...] = (
-    Command("help.close", ("q", "question_mark", "f1"), "close", "Close the help.", "close", footer=1),
-    Command("help.escape", ("escape",), "clear", "Clear the search, then close the help.", "escape"),
-    Command("help.search", ("slash",), "search", "Show only rows with these words.", "search", footer=2),
+    Command("help.close", ("q", "question_mark", "f1"), "close", "Close the help.", "close",
+            footer=1),
+    Command("help.escape", ("escape",), "clear", "Clear the search, then close the help.",
+            "escape"),
+    Command("help.search", ("slash",), "search", "Show only rows with these words.", "search",
+            footer=2),
     Command("help.copy", ("y",), "copy", "Copy the rows that are shown.", "copy", footer=3),
 )  # fmt: skip
 

@@ -53,20 +53,25 @@ LOW = 6
 LIFECYCLE: tuple[Command, ...] = (
     Command("phases.next-open", ("e",), "next to do",
             "Go to the next check that failed, warns, or needs you.", "next_open(1)", footer=1),
-    Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
+    Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.",
+            "next_open(-1)"),
     Command("phases.run", ("enter",), "run",
-            "Run the check of the selected item, if it is read-only; on a phase, expand or collapse it.",
+            "Run the check of the selected item, if it is read-only; on a phase, expand or "
+            "collapse it.",
             "run_check", footer=2),
     Command("phases.tick", ("space",), "tick",
-            "Tick or untick an item that only you can judge, with a note and your name; on a phase, fold it.",
+            "Tick or untick an item that only you can judge, with a note and your name; on a "
+            "phase, fold it.",
             "tick", footer=3),
     Command("phases.fold", ("f",), "fold", "Expand or collapse the selected phase.", "fold"),
     Command("phases.next-phase", ("right",), "next phase",
             "Open the next phase and go to it.", "step_phase(1)"),
     Command("phases.previous-phase", ("left",), "previous phase",
             "Open the previous phase and go to it.", "step_phase(-1)"),
-    Command("phases.all", ("z",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=10),
-    Command("phases.export", ("X",), "export", "Write all phases to a Markdown file; copying takes the same.",
+    Command("phases.all", ("z",), "all", "Expand all phases, or collapse all but this one.",
+            "fold_all", footer=10),
+    Command("phases.export", ("X",), "export",
+            "Write all phases to a Markdown file; copying takes the same.",
             "export", footer=9),
 )  # fmt: skip
 

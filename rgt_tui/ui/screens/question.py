@@ -29,7 +29,10 @@ QUESTION: tuple[Command, ...] = (
 
 QUESTION_WORDS: dict[QuestionKind, tuple[str, str]] = {
     QuestionKind.HOST_KEY: (
-        "Compare the fingerprint with the one your platform shows. A different key means a different machine.",
+        (
+            "Compare the fingerprint with the one your platform shows. A different key means a "
+            "different machine."
+        ),
         "type yes to accept it and add it to known_hosts; anything else refuses",
     ),
     QuestionKind.SECRET: (

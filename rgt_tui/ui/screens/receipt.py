@@ -26,13 +26,15 @@ STRONG = frozenset({"ended", "still bills", "to end that", "given up"})
 """Labels of texts that must not be missed."""
 END_CHARGES = Command(
     "receipt.tear-down", ("D",), "end what still bills",
-    "For a parked box: review destroying it, which ends what still bills.", "tear_down", dangerous=True,
+    "For a parked box: review destroying it, which ends what still bills.", "tear_down",
+    dangerous=True,
 )  # fmt: skip
 RECEIPT: tuple[Command, ...] = (
     Command("receipt.close", ("escape", "q", "enter"), "close", "Close the receipt.", "close"),
     Command("receipt.copy", ("y",), "copy", "Copy the receipt as Markdown.", "copy"),
     END_CHARGES,
-    Command("receipt.scroll-down", ("down", "pagedown"), "scroll down", "See the rest.", "scroll(1)"),
+    Command("receipt.scroll-down", ("down", "pagedown"), "scroll down", "See the rest.",
+            "scroll(1)"),
     Command("receipt.scroll-up", ("up", "pageup"), "scroll up", "See the start.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),
 )  # fmt: skip

@@ -114,7 +114,8 @@ dropped silently: they were meant for the screen below."""
 COPY = Command("teardown.copy", ("y",), "copy",
                "Copy the selected row; without a control plane, what to click.", "copy")  # fmt: skip
 TEARDOWN: tuple[Command, ...] = (
-    Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request already sent continues.", "close"),
+    Command("teardown.close", ("escape",), "cancel",
+            "Close the dialog. A request already sent continues.", "close"),
     Command("teardown.next", ("tab",), "next", "Go to the next field or button.", "app.focus_next"),
     Command("teardown.previous", ("shift+tab",), "previous",
             "Go to the previous field or button.", "app.focus_previous"),

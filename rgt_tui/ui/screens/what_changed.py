@@ -32,10 +32,13 @@ from rgt_tui.ui.widgets.spans import (
 )
 
 WHAT_CHANGED: tuple[Command, ...] = (
-    Command("changed.close", ("escape", "q", "apostrophe"), "close", "Close the comparison.", "close"),
+    Command("changed.close", ("escape", "q", "apostrophe"), "close", "Close the comparison.",
+            "close"),
     Command("changed.copy", ("y",), "copy", "Copy the comparison as text.", "copy"),
-    Command("changed.page-down", ("pagedown", "ctrl+d", "j", "down"), "page down", "Scroll down.", "scroll(1)"),
-    Command("changed.page-up", ("pageup", "ctrl+u", "k", "up"), "page up", "Scroll up.", "scroll(-1)"),
+    Command("changed.page-down", ("pagedown", "ctrl+d", "j", "down"), "page down", "Scroll down.",
+            "scroll(1)"),
+    Command("changed.page-up", ("pageup", "ctrl+u", "k", "up"), "page up", "Scroll up.",
+            "scroll(-1)"),
 )  # fmt: skip
 
 

@@ -264,15 +264,16 @@ __getattr__ = imported_later(
         "names_of newest_lines past_room past_section split_heights "
         "split_left",
         "checklist": (
-            "CheckDetail CheckRun Checklist PhaseChecks detail_lines status_glyph next_check phases_of rail_line "
-            "row_line rows_of summary_parts then_lines"
+            "CheckDetail CheckRun Checklist PhaseChecks detail_lines status_glyph next_check "
+            "phases_of rail_line row_line rows_of summary_parts then_lines"
         ),
         "curve": (
-            "CurveLegend CurvePlot LegendEntry MetricGrid curve_tone entry_line choose_grid format_newest "
-            "run_names"
+            "CurveLegend CurvePlot LegendEntry MetricGrid curve_tone entry_line choose_grid "
+            "format_newest run_names"
         ),
         "fixed_lines": (
-            "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys choose_event"
+            "EntryLabel EntryLine EntryNote EventLine HOLDS_S HeaderLine KeyLine layout_keys "
+            "choose_event"
         ),
         "gpu_cards": "fault_lines gpu_lines gpu_sections links_down is_pcie_narrow worst_first",
         "lines": "FittedLines PaintedGround LineWidget RowChosen",
@@ -290,8 +291,8 @@ __getattr__ = imported_later(
             "own_stop_lines walk_processes vitals_sections"
         ),
         "why": (
-            "WhyBlock READ_FROM WhyPane action_lines finding_details finding_lines run_lines steps_of "
-            "why_blocks why_lines visible_lines"
+            "WhyBlock READ_FROM WhyPane action_lines finding_details finding_lines run_lines "
+            "steps_of why_blocks why_lines visible_lines"
         ),
     },
 )

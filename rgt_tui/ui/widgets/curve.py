@@ -53,7 +53,8 @@ NAMES = 1
 def curve_tone(number: int, *, lost: bool = False) -> Tone:
     """Return the tone of a run's curve, or of the part that was lost on a resume.
 
-    Tones are names of component classes; these exist only on widgets that add the rules of `build_css`.
+    Tones are names of component classes; these exist only on widgets that add the rules of
+    `build_css`.
     """
     return cast(Tone, f"{'lost' if lost else 'curve'}-{number % len(DARK)}")
 

@@ -375,7 +375,8 @@ class EntryLine(FaultTolerant, Horizontal):
         label: Left of the text.
         text: To begin with.
         done: Called with the text that Enter keeps.
-        changed: Called with the text while it is typed, and with an empty one if Escape discards it.
+        changed: Called with the text while it is typed, and with an empty one if Escape discards
+            it.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]

@@ -137,17 +137,20 @@ __getattr__ = imported_later(
     __name__,
     {
         "fleet_cells": (
-            "FleetRow age_cell clock_cell clock_cells eta_cell gpu_cell name_cell find_odd_cards power_cell "
-            "state_cell vram_cell"
+            "FleetRow age_cell clock_cell clock_cells eta_cell gpu_cell name_cell find_odd_cards "
+            "power_cell state_cell vram_cell"
         ),
         "fleet_columns": "COLUMNS FleetColumn FilterUnit FilterValue draw_heading choose_columns "
         "row_line filter_values",
         "fleet_filter": "FilterError TEXTS filter_rows parse_filter",
         "fleet_table": (
-            "FILE FLEET_GROUPS Arrangement FleetTable FleetView SortOrder Unreadable can_sort group_rows save_view "
-            "sort_choices sort_rows read_view view_path with_arrangement with_filter"
+            "FILE FLEET_GROUPS Arrangement FleetTable FleetView SortOrder Unreadable can_sort "
+            "group_rows save_view sort_choices sort_rows read_view view_path with_arrangement "
+            "with_filter"
         ),
         "loss_pane": "BARE BOARD LossPane measure_drawn frame_still_fits telling_run",
-        "since_lines": "MOST_EVENTS complete_from group_events idle_foot since_section story_section",
+        "since_lines": (
+            "MOST_EVENTS complete_from group_events idle_foot since_section story_section"
+        ),
     },
 )

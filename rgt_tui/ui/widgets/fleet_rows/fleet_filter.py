@@ -256,7 +256,8 @@ def _text_test(field: str, op: str, value: str) -> Test:
 
 
 _WORDS = {
-    "name": "gpu-1", "state": "running", "platform": "autodl", "account": "runpod", "alert": "inodes", "card": "4090",
+    "name": "gpu-1", "state": "running", "platform": "autodl", "account": "runpod",
+    "alert": "inodes", "card": "4090",
 }  # fmt: skip
 
 

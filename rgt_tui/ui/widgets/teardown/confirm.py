@@ -33,12 +33,14 @@ BUTTON_TONES: dict[RiskLevel, tuple[Tone, Tone]] = {
 
 CHOOSE: tuple[Command, ...] = (
     Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
-            "Switch between the reversible and the irreversible action; the name must be typed again.", "other_verb"),
+            "Switch between the reversible and the irreversible action; the name must be typed "
+            "again.", "other_verb"),
 )  # fmt: skip
 
 
 PRESS: tuple[Command, ...] = (
-    Command("teardown.press", ("enter",), "press", "Press the focused button: Cancel, until you move."),
+    Command("teardown.press", ("enter",), "press",
+            "Press the focused button: Cancel, until you move."),
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The state of the teardown dialog: what is forfeited, shown and enabled, and its transitions.
 
-Every transition returns a new value. Nothing here sends anything; `press_confirm` only returns whether
-the request may be sent.
+Every transition returns a new value. Nothing here sends anything; `press_confirm` only returns
+whether the request may be sent.
 """
 
 from __future__ import annotations

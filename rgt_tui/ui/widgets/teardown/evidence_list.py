@@ -38,16 +38,19 @@ NAME = "name"
 
 EVIDENCE: tuple[Command, ...] = (
     Command("teardown.give-up", ("f",), "give up",
-            "Give up what this row protects, or undo that; you must then type a longer phrase.", "act('forfeit')"),
+            "Give up what this row protects, or undo that; you must then type a longer phrase.",
+            "act('forfeit')"),
     Command("teardown.ignore", ("i",), "no result",
             "Mark the unclaimed files of this row as no result, or undo that.", "act('ignore')"),
     Command("teardown.pull", ("p",), "pull",
-            "Copy the files of this row here and verify the copy; while it runs, stop it.", "act('pull')"),
+            "Copy the files of this row here and verify the copy; while it runs, stop it.",
+            "act('pull')"),
     Command("teardown.pull-all", ("P",), "pull all",
             "Pull the files of all rows that block the action; while a pull runs, stop it.",
             "act('pull-all')"),
     Command("teardown.agree", ("Y",), "agree",
-            "Accept the traffic cost of a pull that asks; the pull then continues.", "act('agree')"),
+            "Accept the traffic cost of a pull that asks; the pull then continues.",
+            "act('agree')"),
 )  # fmt: skip
 """Keys for the selected row of the evidence, the last ones for all rows. None of them sends
 anything."""
