@@ -24,6 +24,7 @@ from rgt_wire.metric_roles import (
 from rgt_box.metrics.console_formats import BY_NAME, FORMATS
 from rgt_box.metrics.console_lines import (
     BAR,
+    COUNTED,
     GENERIC,
     PIECE,
     TAKEN,
@@ -33,6 +34,7 @@ from rgt_box.metrics.console_lines import (
 )
 from rgt_box.metrics.reader_base import (
     BUDGET,
+    EPOCH,
     MAX_TAGS,
     TOTAL,
     WINDOW,
@@ -123,7 +125,7 @@ class FormatChooser:
         patience = 100
         tier = _format_tier(self.chosen)
         settled = self._misses <= patience and tier > GENERIC
-        if tier == BAR and "%|" not in low and _EVALUATED.search(low):
+        if tier == BAR and "%|" not in low and ("epoch" in low or _EVALUATED.search(low)):
             settled = False
         for each in FORMATS:
             if settled and each.tier == GENERIC:
@@ -184,7 +186,7 @@ class FormatChooser:
         return self._choose_key(key)
 
     def _evaluation_rows(self, key: str, rows: list[ConsoleRow]) -> list[ConsoleRow]:
-        """Return the evaluations that a program prints between its bars, at the bar's last step."""
+        """Return the evaluations and summaries printed between bars, at the last step."""
         if _format_tier(self.chosen) != BAR or _format_tier(key) != GENERIC or self._step is None:
             return []
         found = [
@@ -195,7 +197,14 @@ class FormatChooser:
             }
             for row in rows
         ]
-        return [ConsoleRow(values, self._step) for values in found if values]
+        step = self._step
+        return [ConsoleRow(values, step) for values in found if values] + [
+            row.summarize_epoch(step)
+            for row in rows
+            if row.epoch is not None
+            and (row.step is None or row.is_summary)
+            and not any(map(is_evaluation, row.values))
+        ]
 
     def _merge_generic_rows(
         self, key: str, held: list[ConsoleRow], rows: list[ConsoleRow]
@@ -213,6 +222,9 @@ class FormatChooser:
                 return rows
             self._votes[key] = 0
             del held[:]
+        elif rows[0].is_summary:
+            held.append(rows[0])
+            return []
         elif position == _row_position(last) and len(rows) == 1:
             firmer = last.weak and not rows[0].weak
             self._votes[key] = self._votes.get(key, 0) + firmer
@@ -226,6 +238,8 @@ class FormatChooser:
             return FIRST
         name, _, stream = key.split(JOINT)
         chosen, _, now = self.chosen.split(JOINT)
+        if now == COUNTED:
+            return FIRST  # a position is better than a count
         # Only the rank differs.
         if (name, stream) == (chosen, now):
             return OTHER_RANK
@@ -356,6 +370,8 @@ class ConsoleReader(AppendedFileReader):
                 break
             data = window.read_at(offset, WINDOW)
             end = count_complete_bytes(data)
+            if self.ended and offset + len(data) == window.size:
+                end = len(data)  # the program has ended without ending its last line
             if end:
                 offset += self._parse_pieces(data[:end], chooser, state, batch, limit)
             elif len(data) < WINDOW:
@@ -431,6 +447,12 @@ def _add_rows(batch: ReadBatch, rows: list[ConsoleRow], state: JsonObject) -> No
             values = dict(values, epoch=row.epoch)
         for tag, y in list(values.items())[:MAX_TAGS]:
             batch.points.append(MetricPoint(tag, kind, float(x), y, None))
+        if row.is_summary and row.epoch is not None:
+            # It is at two positions: the step at which it was printed, and its epoch.
+            for tag, y in list(row.values.items())[:MAX_TAGS]:
+                if tag.endswith("_epoch"):
+                    tag = tag[: -len("_epoch")]
+                batch.points.append(MetricPoint(tag, EPOCH, row.epoch, y, None))
         known = {"step": "total", "epoch": "total_epochs"}.get(kind, "")
         if row.total is not None and known and row.total != state.get(known, 0.0):
             state[known] = row.total

@@ -30,7 +30,7 @@ from rgt_wire.metric_roles import (
     role_of,
 )
 
-from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
+from rgt_box.metrics.console_lines import COUNTED, GENERIC, ConsoleRow, LineFormat
 from rgt_box.metrics.console_positions import count_placed, forget_position, place_row
 from rgt_box.metrics.line_plans import (
     PATH,
@@ -70,11 +70,22 @@ _SINGLE = re.compile(r"(?<=\.\d)f0\b|(?<=\.\d\d)f0\b|(?<=\d{3})f0\b")
 """The end of Julia's single precision numbers."""
 _SLASHED = re.compile(r"(\d\.\d{1,12})/(?=\d{1,12}\.\d)")
 """Several numbers for several names: ``P/R/F1: 0.81/0.72/0.76``."""
+_GLUED = re.compile(
+    r"(?:(?<![\w./-])([Ee]poch|EPOCH|[Ee]p|EP)_?|^\[?(E))(?=\d{1,6}(?![\w/]|\.\w|-\d))"
+)
+"""A position without a blank before its number: ``epoch3:``, ``ep03``, ``E003``."""
+_R_PRINT = re.compile(r'^\[\d{1,6}\] "')
+"""What R's print writes before a text in quotes."""
 _GAPS = re.compile(r" {3,}")
 _RULE = re.compile(r"[|+\s]*[-=#*\u2500-\u257f]{6}[-=#*|+\s\u2500-\u257f]*$")
 _WIDE = re.compile(r"\s{2,}|\t|\s{0,200}\|\s*")
 _LISTS = re.compile(r"\[\s?(?:(-?[\d.]{1,24}(?:e[-+]\d{1,3})?)|[-+\d.e, ]{1,400})\s?\]")
 """A cell with a list of figures."""
+_DRAWN = re.compile(
+    r"\s{0,40}\|\s{0,40}([A-Za-z][\w /.@()-]{1,60}?)\s{0,60}\|"
+    r"\s{0,40}(-?\d{1,24}(?:\.\d{0,24})?(?:e[-+]?\d{1,4})?)\s{0,60}\|?\s{0,40}$"
+)
+"""A row of a drawn table whose name has a number: ``| mean 100 episode reward | 25.8 |``."""
 _SUM = "\u2211"
 """Marks the sum of such a list."""
 _CELL = re.compile(r"\s{0,200}[|,]\s*|\s{2,}|\t")
@@ -108,15 +119,19 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         rows = _parse_object_line(line, state)
         if rows is not None:
             return rows
-    if not line.isascii():
+    is_ascii = line.isascii()
+    if not is_ascii:
         line = in_english(line)
+    elif line[:1] == "[" and line[-1:] == '"':
+        line = _R_PRINT.sub("", line)[:-1]
     if line[-1:] == "}" and '{"' in line:
         rows = _parse_embedded_object(line, state)
         if rows:
             return rows
     heading = state.pop("heading", "")
     if (
-        not heading
+        is_ascii
+        and not heading
         and state.get("seen", -1) < 0
         and "block" not in state
         and "columns" not in state
@@ -137,6 +152,8 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         indent = len(line) - len(line.lstrip())
     if "f0" in line:
         line = _SINGLE.sub("", line)
+    if "ep" in line or "Ep" in line or "EP" in line or line[:1] == "E":
+        line = _GLUED.sub(_divide_glued, line)
     if "/" in line:
         line = _SLASHED.sub(r"\1 / ", line)
     # Programs pad their columns, and the padding changes with the width of a number: with gaps of
@@ -150,6 +167,10 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         rows = _parse_columns(line, state)
         if rows:
             return rows
+    if "block" in state and len(cut) > 5 and line.lstrip()[:1] == "|":
+        drawn = _DRAWN.match(line)
+        if drawn is not None:
+            return _add_to_block({drawn.group(1): float(drawn.group(2))}, [], state)
     key = "\0".join(cut[0::4])
     # The same text with a total and without one ("3/10", "3") needs two plans: a total makes a
     # position.
@@ -258,6 +279,12 @@ def _drop_object(state: JsonObject) -> None:
     """Forget an object that is read, was cut off, or holds settings."""
     for key in ("object", "block", "places"):
         state.pop(key, None)
+
+
+def _divide_glued(found: re.Match[str]) -> str:
+    if found.group(2):
+        return "epoch "
+    return found.group(1) + " "
 
 
 def _number(text: str, scale: str | None) -> float:
@@ -374,19 +401,38 @@ def _follow_position(
 ) -> list[ConsoleRow]:
     """Place a line of pairs at the position of the line above it."""
     at = state.get("at")
-    if at is None or not values or not (plan.slots[0].tag or plan.split):
-        return []
+    if at is None:
+        return _count_row(values, plan, state)
+    if not values or not (plan.slots[0].tag or plan.split):
+        return _count_row(values, plan, state)
     # Lines of a block that begins with a position of its own; others need a measure.
     block_lines = 80
     in_block = 0 <= state.get("seen", -1) < block_lines
     if not in_block and not (plan.measures and (plan.split or is_evaluation(plan.slots[0].tag))):
-        return []
+        return _count_row(values, plan, state)
     if in_block:
         state["seen"] += 1
     if plan.measures:
         count_placed(True, state)
     step, epoch, samples, total = at
     return [ConsoleRow(values, step, epoch, samples, weak=not plan.measures, total=total)]
+
+
+def _count_row(values: dict[str, float], plan: LinePlan, state: JsonObject) -> list[ConsoleRow]:
+    """Count the lines of a log that prints no position: a name that repeats begins the next row."""
+    is_placed = state.get("established") or (state.get("at") and state.get("rank", 9) < 9)
+    if is_placed or not plan.measures or all(y == int(y) for y in values.values() if abs(y) < 1e15):
+        return []
+    seen: dict[str, float] = state.setdefault("counted", {})
+    most_names = 200
+    # Text that is only repeated is no curve.
+    changes = any(tag in seen and seen[tag] != y for tag, y in values.items())
+    if not seen or not set(state["row"]).isdisjoint(values) or len(seen) > most_names:
+        state["row"] = []
+        state["count"] = state.get("count", 0) + 1
+    state["row"].extend(values)
+    seen.update({tag: y for tag, y in values.items() if abs(y) < 1e300})
+    return [ConsoleRow(values, state["count"], weak=not changes, stream=COUNTED)]
 
 
 def _add_to_block(
@@ -416,6 +462,8 @@ def _learn_trailing_position(
     at the end (RLlib's results in YAML): from then on, the lines are read as the rows of a table.
     """
     loose = state.get("loose")
+    if "count" in state:
+        return None
     if loose is None:
         # A log whose position comes first, or of other lines, is no such log.
         if named or not values or state.get("at") is not None:
@@ -426,6 +474,10 @@ def _learn_trailing_position(
     if repeated:
         del state["loose"]
         measured = any(role_of(tag) in MEASURES for tag in loose["values"])
+        if not loose["places"] and measured:
+            plan = LinePlan((), "", True, False)
+            first = {tag: float(y) for tag, y in loose["values"].items()}
+            return _count_row(first, plan, state) + _count_row(values, plan, state)
         if not loose["places"] or not measured or len(loose["values"]) < least_values:
             return None
         forget_position(state)
@@ -457,8 +509,8 @@ def _close_block(state: JsonObject) -> list[ConsoleRow]:
     plan = LinePlan((), "", measures, True)
     if not places:
         at = state.get("at")
-        if at is None:
-            return []
+        if at is None or "count" in state:
+            return _count_row(values, plan, state)
         return [ConsoleRow(values, at[0], at[1], at[2], weak=not measures)]
     # "epoch" before "test/episode": a plain name is the table's own position.
     best = min(place[0] for place in places) // PATH

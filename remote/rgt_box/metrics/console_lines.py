@@ -6,7 +6,7 @@ import math
 import re
 
 from rgt_wire.log_envelopes import split_envelope, unwrap_json_line
-from rgt_wire.metric_roles import position_of
+from rgt_wire.metric_roles import LOSS, MEASURES, OTHER, REWARD, is_evaluation, position_of, role_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 GENERIC, BAR, NAMED = 0, 1, 2
 """Tiers: how reliable a match of a format is."""
+COUNTED = "counted"
+"""The stream of rows that are only counted, because the log prints no position."""
 
 
 class ConsoleRow:
@@ -40,9 +42,10 @@ class ConsoleRow:
             epochs of a row without a step.
         weak: True for numbers that many programs print in addition to their own: they do not vote
             for a format.
+        is_summary: The values are those of an epoch in a log that counts steps.
     """
 
-    __slots__ = ("epoch", "samples", "step", "stream", "total", "values", "weak")
+    __slots__ = ("epoch", "is_summary", "samples", "step", "stream", "total", "values", "weak")
 
     def __init__(
         self,
@@ -53,14 +56,25 @@ class ConsoleRow:
         weak: bool = False,
         stream: str = "",
         total: float | None = None,
+        is_summary: bool = False,
     ) -> None:
         self.values = values
+        self.is_summary = is_summary
         self.step = step
         self.epoch = epoch
         self.samples = samples
         self.weak = weak
         self.stream = stream
         self.total = total
+
+    def summarize_epoch(self, step: int) -> ConsoleRow:
+        """Return the row as the summary of its epoch, printed after `step`."""
+        values = {}
+        for tag, y in self.values.items():
+            if not is_evaluation(tag) and not self.is_summary:
+                tag += "_epoch"
+            values[tag] = y
+        return ConsoleRow(values, step, self.epoch, is_summary=True)
 
     def x_position(self) -> tuple[str, float] | None:
         """Return (x kind, x): the first known of step, epoch and samples; or None."""
@@ -75,7 +89,8 @@ class ConsoleRow:
     def to_json_values(self) -> list[Any]:
         """Return the row as JSON-compatible values; `from_json_values` is the reverse."""
         values = {tag: y if math.isfinite(y) else repr(y) for tag, y in self.values.items()}
-        return [values, self.step, self.epoch, self.samples, self.weak, self.stream, self.total]
+        rest = (self.weak, self.stream, self.total, self.is_summary)
+        return [values, self.step, self.epoch, self.samples, *rest]
 
     @classmethod
     def from_json_values(cls, packed: list[Any]) -> ConsoleRow:
@@ -319,7 +334,7 @@ _BARE = re.compile(
 )
 """A bar without a total."""
 _PAIR = re.compile(
-    rf"(?:^|,\s{{0,9}}|\s)([A-Za-z_][\w/.\-]{{0,80}}(?: [A-Za-z_][\w/.\-]{{0,80}}){{0,3}})"
+    rf"(?:^|[,;|]\s{{0,9}}|\s)([A-Za-z_][\w/.\-]{{0,80}}(?: [A-Za-z_][\w/.\-]{{0,80}}){{0,3}})"
     rf"\s{{0,9}}[=:]\s{{0,9}}({NUM})",
     re.I,
 )
@@ -394,9 +409,13 @@ def _training_values(bar: ProgressBarState, state: JsonObject) -> dict[str, floa
             tag = tag.strip()
             if tag.lower() not in _DROP:
                 values[tag] = parse_decimal(text)
-    # Any program may draw a bar: only one that shows a loss is that of a training.
-    if not any("loss" in tag.lower() for tag in values):
+    # Any program may draw a bar: only one that shows a loss, or two numbers that are no counts, is
+    # that of a training.
+    figures = [tag for tag, y in values.items() if y % 1 and role_of(tag) in (*MEASURES, OTHER)]
+    is_measured = any(role_of(tag) in (LOSS, REWARD) or "loss" in tag.lower() for tag in values)
+    if not is_measured and (len(figures) < 2 and not state.get("figures")):
         return {}
+    state["figures"] = True
     return _drop_repeated_evaluation(values, state)
 
 

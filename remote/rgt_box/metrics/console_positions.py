@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rgt_box.metrics.console_lines import ConsoleRow
-from rgt_box.metrics.line_plans import split_word
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,13 +124,9 @@ def _place_without_step(
             # The summary of an epoch in a log that counts steps.
             if not values:
                 return None
-            kept = {
-                tag if plan.split or split_word(tag.replace("_", " ")) else tag + "_epoch": y
-                for tag, y in values.items()
-            }
-            values.clear()
-            values.update(kept)
-            return ConsoleRow(values, last[0], epoch[2])
+            if plan.split:
+                return ConsoleRow(values, last[0], epoch[2], is_summary=True)
+            return ConsoleRow(values, epoch=epoch[2]).summarize_epoch(last[0])
         state["at"] = [None, epoch[2], None, epoch[3] or None]
         return ConsoleRow(values, epoch=epoch[2], total=epoch[3] or None)
     # This log has printed a better position before. Axes are never mixed in one curve.

@@ -141,23 +141,26 @@ def _counts_lines(path: str, name: str, head: bytes) -> bool:
 def _is_json_document(path: str, name: str, head: bytes) -> bool:
     from rgt_box.metrics.json_documents import is_json_document
 
-    return is_json_document(head)
+    return is_json_document(path, head)
 
 
 def _counts_lists(path: str, name: str, head: bytes) -> bool:
     from rgt_box.metrics.json_documents import counts_rows
 
-    return counts_rows(path, head)
+    return counts_rows(path)
 
 
 def _column_names(head: bytes) -> list[str]:
-    line, newline, _ = head.partition(b"\n")
-    if not newline or b"\0" in line:
+    """Return the names of a table's columns in lower case; [] if the file is no table."""
+    from rgt_box.metrics.tables import find_header
+
+    if b"\0" in head[:4096]:
         return []
-    text = line.decode("utf-8-sig", "replace").lower().lstrip("# ")
-    delimiter = next((each for each in ",\t;" if each in text), ",")
+    header = find_header(head[:16384])
+    if header is None:
+        return []
     # pandas names the index that another program had saved "Unnamed: 0".
-    names = [cell.strip().strip('"') for cell in text.replace("unnamed: 0", "").split(delimiter)]
+    names = [name.lower().replace("unnamed: 0", "") for name in header.names]
     if any(map(_PAIR.fullmatch, names)):
         return []  # "2.25s/it, loss=0.31": a bar
     if any(map(_NUMBER_CELL.fullmatch, names)):
@@ -194,9 +197,14 @@ def _is_csv(path: str, name: str, head: bytes) -> bool:
         return len(names) > 1
     if names == ["wall time", "step", "value"]:
         return True  # what TensorBoard's page downloads
+    if names[:3] == ["r", "l", "t"]:
+        return True  # Stable-Baselines' monitor
     # Without a position, the rows are counted, if the names are those of a training.
     placed = any(map(position_of, names)) or (
-        LOSS in roles and IDENTIFIERS.isdisjoint(names) and _has_figures(head, len(names))
+        len(names) > 1
+        and has_no_position(names)
+        and IDENTIFIERS.isdisjoint(names)
+        and _has_figures(head)
     )
     return placed and any(role in MEASURES for role in roles)
 
@@ -207,30 +215,23 @@ def _counts_cells(path: str, name: str, head: bytes) -> bool:
 
 
 def _is_number_table(path: str, name: str, head: bytes) -> bool:
-    from rgt_box.metrics.tables import read_numbers
+    from rgt_box.metrics.tables import NumberLayout
 
-    least_rows = 3
-    lines = head.decode("utf-8", "replace").split("\n")[:-1][:50]
-    if len(lines) < least_rows or role_of(os.path.splitext(name)[0]) not in MEASURES:
-        return False
-    widths = {len(row) for row in map(read_numbers, lines) if row}
-    most_columns = 8
-    return all(map(read_numbers, lines)) and len(widths) == 1 and max(widths) <= most_columns
+    return NumberLayout(head[:16384]).is_table(os.path.splitext(name)[0])
 
 
 def _counts_numbers(path: str, name: str, head: bytes) -> bool:
-    from rgt_box.metrics.tables import find_rising_column, read_numbers
+    from rgt_box.metrics.tables import NumberLayout
 
-    lines = head.decode("utf-8", "replace").split("\n")[:-1][:50]
-    return find_rising_column([row for row in map(read_numbers, lines) if row]) is None
+    return NumberLayout(head[:16384]).column is None
 
 
-def _has_figures(head: bytes, columns: int) -> bool:
-    """Return whether the second line is a row of numbers below as many names."""
-    cells = re.split(r"[,\t;]", head.decode("utf-8", "replace").split("\n")[1].strip())
-    return 1 < columns == len(cells) and all(
-        not cell.strip() or _NUMBER_CELL.fullmatch(cell.strip().lower()) for cell in cells
-    )
+def _has_figures(head: bytes) -> bool:
+    """Return whether the first rows below the names are numbers, and as many."""
+    from rgt_box.metrics.tables import find_header
+
+    header = find_header(head[:16384])
+    return header is not None and header.is_strict
 
 
 def _tables_with(*words: str) -> Sniff:
@@ -296,9 +297,9 @@ FORMATS = (
     FileFormat("lightning", _TABLES, 1, _is_lightning, _TABLE),
     FileFormat("keras", _TABLES, 1, _is_keras_csv, _TABLE),
     FileFormat("csv", _TABLES, 1, _is_csv, _TABLE, counts=_counts_cells),
+    FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("numbers", _NUMBERS, 1, _is_number_table, "tables.NumberTable",
                counts=_counts_numbers),
-    FileFormat("mlflow_files", ("metrics/*",), 3, _is_mlflow_files, "trackers.MetricFile"),
     FileFormat("torchtune", ("log_*.txt",), 1, _is_torchtune, "tables.TorchtuneLog"),
     FileFormat("console", _LOGS, 5, _is_console_log, "console.ConsoleReader"),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import json
 import os
 import re
 
-from rgt_wire.metric_roles import MEASURES, is_evaluation, position_of, role_of
+from rgt_wire.metric_roles import EVALUATION, LOSS, MEASURES, is_evaluation, position_of, role_of
 
 from rgt_box.files import open_regular
 from rgt_box.metrics import rows
@@ -33,57 +33,87 @@ MAX_BYTES = 4 << 20
 memory.
 """
 LAYOUT = RowLayout()
-_NUMBERED = re.compile(rb'^\s*\{\s*"\d{1,9}"\s*:\s*\{')
-"""Objects by their number."""
-_ROWS = re.compile(rb'(?:^|":)\s*\[\s*\{|' + _NUMBERED.pattern)
-"""A list of objects, or objects by their number."""
-_NUMBERS = re.compile(rb'"([^"\\]{1,100})"\s*:\s*(\[\s*)?(?:-?\d|NaN)')
-"""A name with a number, or with a list of numbers."""
-_NAMES = re.compile(rb'"([^"\\]{1,100})"\s*:\s*(\[)?')
+_NAMES = re.compile(rb"[\"']([^\"'\\]{1,100})[\"']\s*:\s*(\[)?")
 """A name, and whether it has a list."""
-_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
-"""The number of a row; `str.isdigit` also takes "²", which is no number to `int`."""
+_NUMBERED = re.compile(r"(?:([A-Za-z]{1,12})[ _-]?)?(\d{1,9})", re.ASCII)
+"""The name of a numbered row: ``12`` or ``epoch_12``; `str.isdigit` also takes "²"."""
+_CALL = re.compile(
+    r"\b(?:np\.|torch\.|numpy\.)?(?:float\d{0,2}|int\d{0,2}|array|tensor)"
+    r"\(([-+.\deE]{1,40}|nan|inf)"
+    r"(?:, ?[a-z_]{1,20}=[\w.'<>]{1,40}){0,3}\)"
+)
+"""A number as NumPy and PyTorch print it inside of a dictionary."""
+_TIMED = re.compile(rb"\s*\[\s*\[\s*\d{10}\.\d")
+"""The file that TensorBoard's page writes: time, step and value."""
+_WORDS = re.compile(r"\b(None|True|False|nan|inf)\b")
+_JSON_WORDS = {"None": "null", "True": "true", "False": "false", "nan": "NaN", "inf": "Infinity"}
+_SETS = frozenset((*EVALUATION, "train", "training"))
 
 
-def is_json_document(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of such a document."""
+def decode_document(text: str) -> Any:
+    """Return the value of a document; a list of several ones that follow each other.
+
+    A printed Python dictionary counts as JSON.
+
+    Raises:
+        ValueError: when it is neither.
+    """
+    decoder = json.JSONDecoder(parse_int=parse_json_integer)
+    text = text.strip()
+    if "'" in text[:400] and '"' not in text[:400]:
+        text = _CALL.sub(r"\1", text.replace("'", '"')).replace("(", "[").replace(")", "]")
+        text = _WORDS.sub(lambda found: _JSON_WORDS[found.group()], text)
+    values = []
+    end = 0
+    while end < len(text):
+        value, end = decoder.raw_decode(text, end)
+        values.append(value)
+        while text[end : end + 1].isspace() or text[end : end + 1] == ",":
+            end += 1
+    if len(values) == 1:
+        return values[0]
+    return values
+
+
+def is_json_document(path: str, head: bytes) -> bool:
+    """Return whether a file is such a document, with rows or lists of a training's numbers."""
     if head.lstrip()[:1] not in (b"{", b"["):
         return False
-    in_rows = _ROWS.search(head[:16384]) is not None
-    if in_rows and not _NUMBERED.search(head) and not _has_position(head, in_lists=False):
-        return False  # such rows are results of samples
-    if not in_rows and any(
-        opened and name.decode("utf-8", "replace").lower() in IDENTIFIERS
-        for name, opened in _NAMES.findall(head)
-    ):
+    stem = name_of_file(path)
+    names = [(name.decode("utf-8", "replace"), opened) for name, opened in _NAMES.findall(head)]
+    is_named = role_of(stem) in MEASURES or _TIMED.match(head) is not None
+    if not is_named and not any(role_of(name) in MEASURES for name, _ in names):
         return False
-    for name, opened in _NUMBERS.findall(head[:16384]):
-        measured = role_of(name.decode("utf-8", "replace")) in MEASURES
-        if measured and bool(opened) != in_rows:
-            return True
-    return False
+    if any(opened and name.lower() in IDENTIFIERS for name, opened in names):
+        return False
+    return any(True for _ in _read_rows(path))
 
 
-def counts_rows(path: str, head: bytes) -> bool:
+def counts_rows(path: str) -> bool:
     """Return whether the rows of such a document have no position of their own."""
-    if _ROWS.search(head[:16384]) is not None or _has_position(head, in_lists=True):
-        return False
-    # The list of positions may follow long lists of values.
+    found = next(_read_rows(path), None)
+    return found is not None and found[1][0] == COUNTED
+
+
+def _read_rows(path: str) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
     descriptor = open_regular(path)
     try:
-        text = FileWindow(descriptor).read_at(0, MAX_BYTES)
+        text = FileWindow(descriptor).read_at(0, MAX_BYTES + 1)
     finally:
         os.close(descriptor)
-    return not _has_position(text, in_lists=True)
+    try:
+        value = decode_document(text.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return
+    yield from iterate_rows(value, name_of_file(path))
 
 
-def _has_position(text: bytes, in_lists: bool) -> bool:
-    """Return whether one of the names is a position, as a list if the document has lists."""
-    return any(
-        position_of(name.decode("utf-8", "replace")) is not None
-        for name, opened in _NAMES.findall(text)
-        if opened or not in_lists
-    )
+def name_of_file(path: str) -> str:
+    """Return the name that a list without one has: that of its file."""
+    stem = os.path.splitext(os.path.basename(path))[0].rpartition("-tag-")[2]
+    if role_of(stem) == LOSS:
+        return "loss"
+    return stem
 
 
 class JsonDocument(MetricReader):
@@ -114,8 +144,8 @@ class JsonDocument(MetricReader):
             if [version, state["done"]] != [self._version, self._done]:
                 data = FileWindow(descriptor).read_at(0, found.st_size)
                 text = data.decode("utf-8-sig", "replace")
-                value = json.loads(text, parse_int=parse_json_integer)
-                self._rows = itertools.islice(iterate_rows(value), state["done"], None)
+                found_rows = iterate_rows(decode_document(text), name_of_file(self.path))
+                self._rows = itertools.islice(found_rows, state["done"], None)
                 self._version, self._done = version, state["done"]
         except (ValueError, RecursionError):
             return  # it is being written
@@ -127,54 +157,135 @@ class JsonDocument(MetricReader):
             if row is None:
                 self._version, self._rows = [], iter(())
                 break
-            rows.add_row_points(*row, LAYOUT, batch, 0)
+            values, (kind, x) = row
+            if kind == COUNTED:
+                kind = STEP
+            rows.add_row_points(values, (kind, x), LAYOUT, batch, 0)
             self._done += 1
         state["done"] = self._done
         state["more"] = batch.more = bool(self._version)
         batch.cursor = state
 
 
-def iterate_rows(value: Any) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
-    """Yield each row of a document with its position (x kind, x)."""
-    if isinstance(value, dict):
-        listed = next((part for part in value.values() if _is_list_of_objects(part)), None)
-        if listed is not None:
-            value = listed
-        elif value and all(
-            _NUMBER.fullmatch(key) and isinstance(value[key], dict) for key in value
-        ):
-            value = [{"epoch": int(key), **value[key]} for key in value]
+COUNTED = "counted"
+"""The axis of a row that has no position; it is shown as a step."""
+
+
+def iterate_rows(value: Any, stem: str) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
+    """Yield each row of a document with its position (x kind, x).
+
+    Args:
+        value: The decoded document.
+        stem: The name of a list that has none.
+    """
+    if isinstance(value, list):
+        if _is_list_of_objects(value):
+            yield from _iterate_objects(value, "")
         else:
-            yield from _iterate_columns(flatten_row(value, MAX_TAGS))
-            return
-    if not _is_list_of_objects(value):
+            timed = all(isinstance(row, list) and len(row) == 3 for row in value)
+            yield from _iterate_columns({stem: value}, timed)
         return
-    state: JsonObject = {}
-    for row in value:
-        if not isinstance(row, dict):
-            continue
-        row = rows.name_values(flatten_row(row, MAX_TAGS))
-        where = rows.row_position(row, LAYOUT, state)
-        if where is not None:
-            yield row, where
+    if not isinstance(value, dict):
+        return
+    numbered = _number_rows(value)
+    if numbered:
+        yield from _iterate_objects(numbered, "")
+        return
+    lists = {name: part for name, part in value.items() if _is_list_of_objects(part)}
+    for name, part in value.items():
+        if isinstance(part, dict) and _number_rows(part):
+            lists[name] = _number_rows(part)
+    found = False
+    for name, part in lists.items():
+        prefix = ""
+        if len(lists) > 1 and name.lower() in _SETS:
+            prefix = name + "/"
+        if found and not prefix:
+            continue  # another list, such as that of the best results
+        for row in _iterate_objects(part, prefix):
+            found = True
+            yield row
+    if not found:
+        columns = flatten_row(value, MAX_TAGS)
+        if role_of(stem) in MEASURES and not any(
+            role_of(name) in MEASURES for name, part in columns.items() if isinstance(part, list)
+        ):
+            for name in [name for name in columns if name.lower() in _SETS]:
+                columns[f"{name}/{stem}"] = columns.pop(name)
+        yield from _iterate_columns(columns)
 
 
 def _is_list_of_objects(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and isinstance(value[0], dict)
 
 
-def _iterate_columns(columns: JsonObject) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
+def _number_rows(value: JsonObject) -> list[JsonObject]:
+    """Return objects by their number as rows with it: ``{"epoch_1": {"loss": 0.5}}``; else []."""
+    found: list[JsonObject] = []
+    for name, part in value.items():
+        number = _NUMBERED.fullmatch(name)
+        if number is None or not isinstance(part, dict):
+            return []
+        word = (number.group(1) or "epoch").lower()
+        if position_of(word) is None:
+            return []
+        found.append({word: int(number.group(2)), **part})
+    return found
+
+
+def _iterate_objects(
+    value: list[Any], prefix: str
+) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
+    """Yield the rows of a list of objects; without a position they may be counted."""
+    state: JsonObject = {}
+    flat = [rows.name_values(flatten_row(row, MAX_TAGS)) for row in value if isinstance(row, dict)]
+    if not any(role_of(name) in MEASURES for row in flat[:20] for name in row):
+        return
+    if flat and IDENTIFIERS.isdisjoint(map(str.lower, flat[0])) and rows.has_no_position(flat[0]):
+        if any(isinstance(y, str) for y in flat[0].values()):
+            return  # the results of models, or of samples
+        state["count"] = 0
+    for row in flat:
+        where = rows.row_position(row, LAYOUT, state)
+        if where is None:
+            continue
+        if prefix:
+            for name in [name for name in row if position_of(name) is None]:
+                row[prefix + name] = row.pop(name)
+        if "count" in state:
+            where = COUNTED, where[1]
+        yield row, where
+
+
+def _iterate_columns(
+    columns: JsonObject, is_measured: bool = False
+) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
     """Yield the rows of names with a list of values each; without a position, the rows are counted."""
     lists = {name: part for name, part in columns.items() if isinstance(part, list) and part}
-    if not any(role_of(name) in MEASURES for name in lists):
+    if not is_measured and not any(role_of(name) in MEASURES for name in lists):
+        return
+    # Each value may have its position: [[10, 0.5], [20, 0.4]], with the time before it in what
+    # TensorBoard's page writes.
+    for name in list(lists):
+        pairs = lists[name]
+        if all(isinstance(pair, list) and len(pair) in (2, 3) for pair in pairs):
+            del lists[name]
+            xs = [rows.to_position(pair[-2]) for pair in pairs]
+            if None not in xs and xs == sorted(set(xs)):  # type: ignore[type-var]
+                for x, pair in zip(xs, pairs):
+                    yield {name: pair[-1]}, (STEP, x or 0.0)
+    lists = {
+        name: part for name, part in lists.items() if not isinstance(part[0], (list, dict, str))
+    }
+    if not lists:
         return
     found = [(named[1], name, named[0]) for name in lists for named in [position_of(name)] if named]
-    kind = STEP
-    if any(map(is_evaluation, lists)):
-        kind = EPOCH  # Keras' History has one value of each epoch
+    kind = COUNTED
     axis = ""
     if found:
         _, axis, kind = min(found)
+    elif any(map(is_evaluation, lists)):
+        kind = EPOCH  # Keras' History has one value of each epoch
     for number in range(max(map(len, lists.values()))):
         row = {name: part[number] for name, part in lists.items() if number < len(part)}
         if axis and axis not in row:

@@ -12,6 +12,7 @@ from rgt_wire.metric_roles import (
     NO_VALUES,
     OTHER,
     RATE,
+    SCORE,
     SPEED,
     TIME,
     position_of,
@@ -62,6 +63,10 @@ _ABBREVIATION = re.compile(r"[,|] ?[A-Z][\w-]{1,8}$")
 UNIT_END = re.compile(r"\s?\([^()]{1,12}\)$")
 _UNIT = re.compile(r"([A-Za-z][\w/]{0,15})| ([A-Za-z][\w/]{0,15})(?!\s*[\w:=])")
 """The word after a number: attached to it, or with nothing else before the next number."""
+_ATTACHED = re.compile(r"^[A-Za-z%µ][\w%/]{0,15}(?![\w%/]|\s?[:=])")
+"""Such a word at the beginning of a text; "idx: 3loss: 0.5" is no unit, but a name."""
+_INDEXED = re.compile(r"[\])]\s?[:=]")
+"""What follows the number in ``loss[3] = 0.5``."""
 _PHRASE = re.compile(r" ([A-Za-z_]{1,40}(?: [A-Za-z_]{1,40}){0,2} ?)(?=[,;|)\]]|\s{2}|$)")
 """A name that follows its number: ``2.31 avg loss,``."""
 _WORD = re.compile(r"(?:\d[a-z]_)?[^\W\d][\w./@%+\-]*$")
@@ -171,14 +176,19 @@ _COMMA_NAME = re.compile(
 """A name that a comma divides from its number, as ``print("loss", loss, sep=",")`` writes it."""
 
 
+def _find_comma_name(text: str) -> re.Match[str] | None:
+    # Only the end of a text counts, so that a long one takes no time.
+    return _COMMA_NAME.match(text[-100:])
+
+
 def name_each_number(texts: list[str]) -> list[str]:
     """Return the texts between the numbers of a line with a name right before each number.
 
     Several names may precede as many numbers, or a comma may divide a name from its number.
     """
     texts = list(texts)
-    if len(texts) > 2 and all(map(_COMMA_NAME.match, texts[1:-1])):
-        names = [found.group(1) for found in map(_COMMA_NAME.match, texts[:-1]) if found]
+    if len(texts) > 2 and all("," in text for text in texts[1:-1]):
+        names = [found.group(1) for found in map(_find_comma_name, texts[:-1]) if found]
         if len(names) == len(texts) - 1:
             return [*(f", {name}: " for name in names), texts[-1]]
     place = 0
@@ -235,6 +245,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     measured = False
     measures = False
     tuple_name = ""
+    indexed = ""
     # "1600: 1.68, 2.13 avg, 0.001 rate, 5.54 seconds": each name follows its number.
     edge = texts[0].strip() in ("", "[") and _EDGE.match(texts[1]) is not None
     listed = edge and sum(1 for text in texts[1:] if _PHRASE.match(text)) >= 3
@@ -242,7 +253,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         text = texts[place]
         after = texts[place + 1]
         if place:
-            text = re.sub(r"^[A-Za-z%µ][\w%/]{0,15}", "", text)  # the unit of the number before
+            text = _ATTACHED.sub("", text)  # the unit of the number before
         name, before, marked = _cut_name(text)
         if not split and not any(slot.tag for slot in slots):
             split = split_word(before if name else text)
@@ -253,6 +264,20 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
         unit = _UNIT.match(after)
         if text.endswith((" has ", " had ", " took ")):
             position = None  # "Episode has 151 steps"
+        if (
+            position is None
+            and name
+            and total is None
+            and text[-1:] in ("[", "(")
+            and text[-2:-1].isalnum()
+            and _INDEXED.match(after)
+            and place + 2 < len(texts)
+        ):
+            slots.append(NumberSlot("", "edge", 9))  # "loss[3] = 0.5"
+            indexed = name
+            continue
+        if indexed and not name:
+            name, indexed = indexed, ""
         if position is not None:
             split = split or split_word(name)
         if unit is not None and unit.group(1) and position_of(unit.group(1)):
@@ -287,7 +312,9 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
                 # PyTorch's MNIST example and open_clip count samples within "Train Epoch: 3".
                 by_samples = place == 1 and "train epoch" in texts[0].lower()
                 kind = "within"
-                if by_samples:
+                if slots and text.strip("%, ") == "(" and role_of(slots[-1].tag) == SCORE:
+                    kind = ""  # "accuracy: 93.5%, (935/1000)"
+                elif by_samples:
                     kind = "samples_within"
             elif edge and not place:
                 kind = "edge"
@@ -309,6 +336,7 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
             measured = True
             measures = measures or role_of(tag) in MEASURES
         slots.append(NumberSlot(tag, kind, rank))
+    slots = _tell_apart(slots, texts)
     word = texts[1].strip().lower() if len(slots) == 2 else ""
     if word in ("train", *EVALUATION) and texts == ["", f" {texts[1].strip()} ", ""]:
         # "250 val 3.2921": build-nanogpt's log.txt has a step, a word and a loss in each line.
@@ -366,6 +394,44 @@ def plan_line(texts: list[str], totals: list[str | None]) -> LinePlan:
     return LinePlan(tuple(slots), split, measures, is_row, is_pair)
 
 
+def _tell_apart(slots: list[NumberSlot], texts: list[str]) -> list[NumberSlot]:
+    """Give names that occur twice in a line their unit, or the set that the text before names.
+
+    ``acc (cur) = 0.4, acc (avg) = 0.5``; ``train loss 0.5, acc 0.6, val loss 0.7, acc 0.8``.
+    """
+    tags = [slot.tag.lower() for slot in slots]
+    repeated = {tag for tag in tags if tag and tags.count(tag) > 1}
+    if not repeated:
+        return slots
+    units = [UNIT_END.search(text.rstrip(" :=|'\"")) for text in texts]
+    named: list[NumberSlot] = []
+    word = ""
+    seen: set[str] = set()
+    for place, slot in enumerate(slots):
+        word = _last_set(texts[place]) or word
+        unit = units[place]
+        if slot.tag.lower() in repeated and unit is not None:
+            slot = slot._replace(tag=slot.tag + " " + unit.group().strip())
+        elif word and slot.tag and (slot.tag.lower() in seen or word in seen):
+            seen.add(word)  # what follows is of the same set
+            if not split_word(slot.tag.replace("_", " ")):
+                slot = slot._replace(tag=f"{word}/{slot.tag}")
+        seen.add(slot.tag.lower())
+        named.append(slot)
+    return named
+
+
+def _last_set(text: str) -> str:
+    """Return the last word that names a set, such as ``train`` or ``val``."""
+    found = [word for word in re.findall(r"[a-z]+", text.lower()) if word in _SETS]
+    if found:
+        return str(found[-1])
+    return ""
+
+
+_SETS = frozenset((*EVALUATION, "train", "training"))
+
+
 def _has_pair(tags: list[str]) -> bool:
     """Return whether the same number is printed of training and of evaluation."""
     return any(
@@ -391,7 +457,9 @@ def _last_word_position(name: str) -> tuple[str, int] | None:
     "seconds per step", "loss step", "episode steps" and "save every step" are other numbers.
     """
     *before, last = name.split() or [""]
-    if not before or any(word.lower() in ("per", "every", "each", "episode") for word in before):
+    if not before or any(
+        word.lower() in ("per", "every", "each", "episode", "best") for word in before
+    ):
         return None
     position = position_of(last)
     if position is None or any(role_of(word) not in (OTHER, COUNT) for word in before):

@@ -279,6 +279,9 @@ def _has_curve(offer: SourceSeries) -> bool:
 def _metrics_of_group(offer: SourceSeries, group: str) -> dict[str, tuple[str, CurvePart]]:
     """Return metric → (axis, points) of one group of a source."""
     tags = {tag for place, tag, _ in offer.series if place == group}
+    by_step = {tag for place, tag, kind in offer.series if (place, kind) == (group, STEP)}
+    if offer.kind.startswith("console:") and by_step - {TOTAL}:
+        tags = by_step  # the summaries of its epochs are among its steps, too
     found = {}
     for metric, tag in choose_tags(sorted(tags), offer.directory).items():
         for kind in AXES:

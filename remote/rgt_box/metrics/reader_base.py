@@ -287,6 +287,8 @@ class LineReader(AppendedFileReader):
                 batch.more = True
                 break
             data = window.read_at(offset, length)
+            if self.ended and offset + len(data) == window.size and data[-1:] != b"\n":
+                data += b"\n"  # the program has ended without ending its last line
             end = data.rfind(b"\n") + 1
             if not end:
                 if len(data) < length:
@@ -304,7 +306,7 @@ class LineReader(AppendedFileReader):
                 continue
             length = WINDOW
             offset = self._parse_lines(data[:end], offset, state, batch, limit)
-        state["offset"] = offset
+        state["offset"] = min(offset, window.size)
 
     def _parse_lines(
         self, data: bytes, offset: int, state: JsonObject, batch: ReadBatch, limit: int

@@ -225,12 +225,16 @@ IDENTIFIERS = frozenset((
 
 
 def has_no_position(names: Iterable[str]) -> bool:
-    """Return whether the rows of a file have to be counted: they have a loss, but no position."""
+    """Return whether the rows of a file have to be counted: they have no position, but a loss.
+
+    Measures and nothing else will do as well, such as ``train_acc,val_acc``.
+    """
     known = set(names)
     parts = {part for name in known for part in (name, *name.split("/"))}
     if any(map(position_of, parts)) or not parts.isdisjoint(AXES):
         return False
-    return any(role_of(name) == LOSS for name in known)
+    roles = set(map(role_of, known))
+    return LOSS in roles or (bool(roles) and roles <= MEASURES)
 
 
 def counts_epochs_only(first: list[JsonObject], layout: RowLayout) -> bool:

@@ -15,6 +15,9 @@ from __future__ import annotations
 import math
 import os
 import re
+from functools import lru_cache
+
+from rgt_wire.metric_roles import MEASURES, role_of
 
 from rgt_box.metrics import rows
 from rgt_box.metrics.reader_base import SAMPLES, STEP, LineReader
@@ -38,8 +41,85 @@ LAYOUTS = {
 SUMS = {"ultralytics": (("train/loss", "train/"), ("val/loss", "val/"))}
 """Source → totals that it does not write: (name, prefix of the losses to add up)."""
 
-DELIMITERS = ",\t;"
+DELIMITERS = ",\t;|"
+_COMMENT = "#%"
+"""What begins a comment line before or among the rows."""
 _COMMA = re.compile(r"^\s*(-?\d*),(\d+(?:[eE][-+]?\d+)?)\s*$")
+_THOUSANDS = re.compile(r"^\s*-?[1-9]\d{0,2}(?:,\d{3})+\s*$")
+_MONITOR = {"r": "reward", "l": "episode_length", "t": "seconds"}
+"""Columns of Stable-Baselines' ``monitor.csv``: one row per episode."""
+
+
+class TableHeader:
+    """The names of a table's columns, and how its lines are cut.
+
+    Attributes:
+        names: One per column; "" for a column without a name.
+        delimiter: "" for any number of blanks.
+        is_strict: The rows below the names are numbers and nothing else, and as many.
+    """
+
+    __slots__ = ("delimiter", "is_strict", "names")
+
+    def __init__(self, names: list[str], delimiter: str, is_strict: bool) -> None:
+        self.names = names
+        self.delimiter = delimiter
+        self.is_strict = is_strict
+
+
+@lru_cache(maxsize=4)
+def find_header(head: bytes) -> TableHeader | None:
+    """Return the header in the first bytes of a file; None if it has none.
+
+    Comments may precede it, or it is a comment itself (NumPy's savetxt).
+    """
+    # Spreadsheet programs write a byte order mark, which would become part of the first name.
+    lines = [
+        line.rstrip("\r") for line in head.decode("utf-8-sig", "replace").split("\n")[:-1][:50]
+    ]
+    texts = [line for line in lines if line.strip()]
+    comments = []
+    while texts and texts[0].lstrip()[0] in _COMMENT:
+        comments.append(texts.pop(0).lstrip("#% "))
+    if not texts and comments:
+        texts.append(comments.pop())
+    if not texts:
+        return None
+    if not read_numbers(texts[0]):
+        return _cut_header(texts[0], texts[1:6])
+    for comment in reversed(comments):
+        found = _cut_header(comment, texts[:5])
+        if found is not None and found.is_strict:
+            return found
+    return None
+
+
+def _cut_header(text: str, rows_below: list[str]) -> TableHeader | None:
+    """Return the names in a line, cut as the rows below it are."""
+    best: TableHeader | None = None
+    for delimiter in (*DELIMITERS, ""):
+        if delimiter not in text:
+            continue
+        names = [name.strip().strip('"') for name in split_cells(text.strip(), delimiter)]
+        cells = [split_cells(row, delimiter) for row in rows_below]
+        for row in cells:
+            while len(row) > len(names) and not row[-1].strip():
+                row.pop()  # a delimiter at the end of each row
+        widths = set(map(len, cells))
+        # R's write.table gives the numbers of its rows no name.
+        if widths == {len(names) + 1} and delimiter in ("", "\t", ","):
+            names = ["", *names]
+        is_strict = bool(cells) and all(
+            len(row) == len(names)
+            and all(to_number(cell.strip()) is not None or not cell.strip() for cell in row)
+            for row in cells
+        )
+        if delimiter in ("", "|") and not (is_strict and len(rows_below) > 2):
+            continue  # they divide the words of any text
+        found = TableHeader(names, delimiter, is_strict)
+        if best is None or (is_strict and not best.is_strict):
+            best = found
+    return best
 
 
 class Table(LineReader):
@@ -51,50 +131,63 @@ class Table(LineReader):
         super().__init__(path)
         self.source = source
         self._layout = LAYOUTS[source]
-        self._header = b""
+        self._header: list[str] = []
         self._names: list[str] = []
         self._delimiter = ","
 
     def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
-        self._header, found, _ = window.head.partition(b"\n")
-        if found:
-            self._header = self._header.rstrip(b"\r")
-        else:
-            self._header = b""
-        # Spreadsheet programs write a byte order mark, which would become part of the first name.
-        # NumPy's savetxt begins the names with a comment mark.
-        text = self._header.decode("utf-8-sig", "replace").lstrip("# ")
-        self._delimiter = next((each for each in DELIMITERS if each in text), ",")
-        self._names = [rows.axis_name(name.strip()) for name in split_cells(text, self._delimiter)]
-        if [name.lower() for name in self._names] == ["wall time", "step", "value"]:
+        found = find_header(window.head)
+        if found is None:
+            self._header = []
+            return
+        self._delimiter = found.delimiter
+        self._header = found.names
+        self._names = self._axis_names(state.get("names") or found.names, state)
+
+    def _axis_names(self, header: list[str], state: JsonObject) -> list[str]:
+        names = [rows.axis_name(name) for name in header]
+        if [name.lower() for name in names] == ["wall time", "step", "value"]:
             # TensorBoard's page writes one figure into "run-NAME-tag-TAG.csv".
             stem = os.path.splitext(os.path.basename(self.path))[0]
-            self._names = ["timestamp", "step", stem.rpartition("-tag-")[2]]
-        if rows.has_no_position(self._names):
+            names = ["timestamp", "step", stem.rpartition("-tag-")[2]]
+        is_monitor = names[:3] == list(_MONITOR)
+        if is_monitor:
+            names = [_MONITOR.get(name, name) for name in names]
+        if is_monitor or rows.has_no_position(names):
             # pandas writes the index of its rows without a name.
-            if self._names[0].lower() in ("", "unnamed: 0"):
-                self._names[0] = "step"
+            if names[0].lower() in ("", "unnamed: 0"):
+                names[0] = "step"
             else:
                 state.setdefault("count", 0)
+        return names
 
     def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
+        text = raw.decode("utf-8-sig", "replace").strip()
         if not self._header:
             if offset == 0:
                 batch.add_problem(0, "no header that could be read")
             return
-        if raw == self._header:
-            # DeepSpeed repeats its header at every restart.
-            if offset:
-                batch.add_restart(None, "header repeated")
+        if not text or text[0] in _COMMENT:
             return
-        values = split_cells(raw.decode("utf-8", "replace"), self._delimiter)
+        values = split_cells(text, self._delimiter)
+        if not any(map(str.isdigit, text)) or values[0].strip('" ') in self._header[:1]:
+            self._apply_header(values, offset, state, batch)
+            return
+        while len(values) > len(self._names) and not values[-1].strip():
+            values.pop()  # a delimiter at the end of each row
         if len(values) != len(self._names):
             batch.add_problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
             return
-        if self._delimiter == ";":
-            # Where a semicolon separates cells, a comma is the decimal point.
-            values = [_COMMA.sub(r"\1.\2", value) for value in values]
+        if self._delimiter != ",":
+            # Where something else separates cells, a comma is the decimal point.
+            values = [
+                value
+                if self._delimiter != ";" and _THOUSANDS.match(value)
+                else _COMMA.sub(r"\1.\2", value)
+                for value in values
+            ]
         row: JsonObject = dict(zip(self._names, values))
+        row.pop("", None)
         if self._names[0].lower() in CHECKPOINT:
             row["step"] = checkpoint_step(row.pop(self._names[0]))
         for name, prefix in SUMS.get(self.source, ()):
@@ -107,10 +200,26 @@ class Table(LineReader):
             where = SAMPLES, where[1]
         rows.add_row_points(row, where, self._layout, batch, offset)
 
+    def _apply_header(
+        self, values: list[str], offset: int, state: JsonObject, batch: ReadBatch
+    ) -> None:
+        """Read names again: of a restart, or with a column that is new."""
+        header = [value.strip().strip('"') for value in values]
+        if header == self._header[-len(header) :] and not state.get("names"):
+            if state.get("headed"):
+                # DeepSpeed repeats its header at every restart.
+                batch.add_restart(None, "header repeated")
+            state["headed"] = True
+        elif len(header) > 1 and not any(to_number(name) is not None for name in header):
+            state["names"] = header
+            self._names = self._axis_names(header, state)
+
 
 def split_cells(text: str, delimiter: str) -> list[str]:
     """Split one line of a table into cells."""
     # Without a quote, every delimiter divides two cells, so `csv` need not be imported.
+    if not delimiter:
+        return text.replace('"', "").split()
     if '"' not in text:
         return text.split(delimiter)
     import csv
@@ -165,17 +274,63 @@ def find_rising_column(rows_read: list[list[float]]) -> int | None:
     return None
 
 
+class NumberLayout:
+    """What the first lines say about rows of numbers.
+
+    Attributes:
+        rows: The first rows.
+        names: One name per column, from a comment above them; [] without one.
+        column: Index of the column of positions; None if the rows have to be counted.
+    """
+
+    __slots__ = ("column", "names", "rows")
+
+    def __init__(self, head: bytes) -> None:
+        lines = head.decode("utf-8", "replace").split("\n")[:-1][:50]
+        texts = [line for line in map(str.strip, lines) if line]
+        comments = [line.lstrip("#% ").strip() for line in texts if line[0] in _COMMENT]
+        figures = [read_numbers(line) for line in texts if line[0] not in _COMMENT]
+        self.rows = [row for row in figures if row is not None]
+        if len(self.rows) < len(figures) or len(set(map(len, self.rows))) != 1:
+            self.rows = []
+        self.column = find_rising_column(self.rows)
+        self.names: list[str] = []
+        for comment in comments:
+            # Octave writes "# name: loss", and the type and size of the matrix after it.
+            found = re.fullmatch(r"name: (\S{1,80})", comment)
+            if found is not None:
+                self.names = [found.group(1)]
+        if not self.names and comments and self.rows and len(self.rows[0]) == 1:
+            self.names = [comments[-1][:80]]
+
+    def is_table(self, stem: str) -> bool:
+        """Return whether the rows are those of a training, in a file with the name `stem`."""
+        least_rows, most_columns = 3, 8
+        if len(self.rows) < least_rows or len(self.rows[0]) > most_columns:
+            return False
+        if any(role_of(name) in MEASURES for name in (stem, *self.names)):
+            return True
+        # Positions that rise by one step, and numbers that are no counts.
+        steps = {round(b[0] - a[0], 6) for a, b in zip(self.rows, self.rows[1:])}
+        return (
+            self.column == 0
+            and len(steps) == 1
+            and len(self.rows[0]) > 1
+            and all(any(row[at] % 1 for row in self.rows) for at in range(1, len(self.rows[0])))
+        )
+
+
 class NumberTable(LineReader):
-    """Rows of numbers without a header, in a file that has the name of a measure: ``loss.log``."""
+    """Rows of numbers without a header: of a measure (``loss.log``), or below a rising position."""
 
     source = "numbers"
 
     def _begin_lines(self, window: FileWindow, state: JsonObject, batch: ReadBatch) -> None:
         if state["offset"]:
             return
-        lines = window.head.decode("utf-8", "replace").split("\n")[:-1]
-        known = [row for row in map(read_numbers, lines[:50]) if row]
-        state["column"] = find_rising_column(known)
+        found = NumberLayout(window.head)
+        state["column"] = found.column
+        state["names"] = found.names
         state["count"] = 0
 
     def _parse_line(self, raw: bytes, offset: int, state: JsonObject, batch: ReadBatch) -> None:
@@ -190,7 +345,8 @@ class NumberTable(LineReader):
                 return  # a torn row
             x = numbers.pop(column)
         stem = os.path.splitext(os.path.basename(self.path))[0]
-        row: JsonObject = {stem: numbers[0]} if len(numbers) == 1 else {}
+        names = state.get("names") or [stem]
+        row: JsonObject = {names[0]: numbers[0]} if len(numbers) == 1 else {}
         if not row:
             row = {f"{stem}/{place}": y for place, y in enumerate(numbers, 1)}
         rows.add_row_points(row, (STEP, x), LAYOUT, batch, offset)

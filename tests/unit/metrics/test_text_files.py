@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import BY_NAME, identify_kind, open_reader, read_all
+from rgt_box.metrics import BY_NAME, identify_kind, json_documents, open_reader, read_all
 
 FILES: list[tuple[str, str, str, str, str, tuple[str, list[int], list[float]]]] = [
     # what is special, kind, name, one line ({n} from 1, {y} falls), tag, curve
@@ -315,13 +315,13 @@ def test_a_json_document_is_decoded_once_for_all_its_reads(
     path = tmp_path / "history.json"
     path.write_text(json.dumps({"loss": [0.5] * 30}))
     decoded = []
-    decode = json.loads
+    decode = json_documents.decode_document
 
-    def count_decoded(text: str, **given: Any) -> Any:
+    def count_decoded(text: str) -> Any:
         decoded.append(text)
-        return decode(text, **given)
+        return decode(text)
 
-    monkeypatch.setattr(json, "loads", count_decoded)
+    monkeypatch.setattr(json_documents, "decode_document", count_decoded)
     reader = open_reader("json", str(path))
     cursors = [reader.read(limit=10).cursor]
     for _ in range(3):

@@ -1,0 +1,192 @@
+"""Files of unknown programs: each case is one general form, not one program."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.metrics import scalars_command
+
+A = [1.55, 1.25, 1.05, 0.93, 0.81]
+B = [2.55, 2.25, 2.05, 1.93, 1.81]
+EPOCHS = [1, 2, 3, 4, 5]
+ROWS = list(zip(EPOCHS, A, B, strict=True))
+SETS = {
+    "train": [{"epoch": i, "loss": a} for i, a, _ in ROWS],
+    "val": [{"epoch": i, "loss": b} for i, _, b in ROWS],
+}
+PAIRS = {"loss": [[i, a] for i, a, _ in ROWS], "acc": [[i, b] for i, _, b in ROWS]}
+NUMBERED = {f"epoch_{i}": {"loss": a, "val_loss": b} for i, a, b in ROWS}
+SEVERAL = "\n".join(json.dumps({"epoch": i, "loss": a, "acc": b}, indent=2) for i, a, b in ROWS)
+NUMPY = "{'loss': [" + ", ".join(f"np.float64({y})" for y in A) + f"], 'val_loss': {B}}}"
+BOX = "-------\n| loss | {a} |\n| mean 100 rewards | {b} |\n-------"
+MONITOR = '#{"t_start": 1}\nr,l,t\n'
+
+
+def read_series(path: Path) -> dict[tuple[str, str], tuple[list[float], list[float]]]:
+    """Return (tag, axis) → xs and ys of a file, as ``rgt scalars`` reads it."""
+    (source,) = scalars_command.find_sources_at(str(path))[0]
+    reading = scalars_command.SourceReading(source)
+    return {(key[1], key[2]): (series.xs, series.ys) for key, series, _ in reading.iterate_series()}
+
+
+def fill(form: str, head: str = "") -> str:
+    """Return `form` for each epoch; ``{i}``, ``{a}``, ``{b}``, and ``{da}`` with a decimal comma."""
+    lines = [
+        form.format(i=i, a=a, b=b, da=str(a).replace(".", ","), db=str(b).replace(".", ","))
+        for i, a, b in ROWS
+    ]
+    return head + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "axis", "first", "second"),
+    [
+        ("out.tsv", fill("{i}\t{da}\t{db}", "epoch\tloss\tval_loss\n"), "epoch", "loss", "val_loss"),
+        ("out.csv", fill("{i}|{a}|{b}", "epoch|loss|val_loss\n"), "epoch", "loss", "val_loss"),
+        ("out.csv", fill("{i},{a},{b},", "# lr=1\nepoch,loss,val_loss\n"), "epoch", "loss", "val_loss"),
+        ("out.txt", fill('"{i}" {i} {a} {b}', '"epoch" "loss" "val_loss"\n'), "epoch", "loss", "val_loss"),
+        ("out.csv", fill("{a},{b}", "train_acc,val_acc\n"), "step", "train_acc", "val_acc"),
+        ("m.csv", fill("{a},{i},{b}", MONITOR), "step", "reward", "seconds"),
+        ("out.dat", fill("{i} {a} {b}"), "step", "out/1", "out/2"),
+        ("out.log", fill("train_loss={a} val_loss={b}"), "step", "train_loss", "val_loss"),
+        ("out.log", fill(BOX), "step", "loss", "mean 100 rewards"),
+        ("out.log", fill("[{i}] Train: loss={a} | Valid: loss={b}"), "step", "loss", "valid/loss"),
+        ("out.log", fill("Epoch {i}: train loss 9.5, acc {a}, val loss 9.4, acc {b}"), "epoch", "acc", "val/acc"),
+        ("out.log", fill("epoch {i} acc (cur) = {a}, acc (avg) = {b}"), "epoch", "acc (cur)", "acc (avg)"),
+        ("out.log", fill("ep{i:03d} loss={a} acc={b}"), "epoch", "loss", "acc"),
+        ("out.log", fill("E{i:03d} loss {a} acc {b}"), "epoch", "loss", "acc"),
+        ("out.log", fill("epoch_{i}: loss {a} acc {b}"), "epoch", "loss", "acc"),
+        ("out.log", fill('[1] "epoch {i} loss {a} acc {b}"'), "epoch", "loss", "acc"),
+        ("out.log", fill("epoch   {i}\nloss: {a}\nacc: {b}%, (51{i}70/2466133)"), "epoch", "loss", "acc"),
+        ("out.log", fill("loss[{i}] = {a}, acc: {b}"), "step", "loss", "acc"),
+        ("out.log", fill("idx: {i}loss: tensor({a}, grad_fn=<A>), acc: {b}"), "step", "loss", "acc"),
+        ("out.log", fill("Época {i}/5 - pérdida: {a} - acc: {b}"), "epoch", "pérdida", "acc"),
+        ("losses.json", json.dumps({"train": A, "val": B}), "epoch", "train/loss", "val/loss"),
+        ("out.json", json.dumps({"loss": {"train": A, "val": B}}), "epoch", "loss/train", "loss/val"),
+        ("out.json", json.dumps(SETS), "epoch", "train/loss", "val/loss"),
+        ("out.json", json.dumps(NUMBERED), "epoch", "loss", "val_loss"),
+        ("out.json", json.dumps([{"loss": a, "val_loss": b} for _, a, b in ROWS]), "step", "loss", "val_loss"),
+        ("out.json", json.dumps(PAIRS), "step", "loss", "acc"),
+        ("out.json", SEVERAL, "epoch", "loss", "acc"),
+        ("out.txt", str({"loss": A, "val_loss": B}), "epoch", "loss", "val_loss"),
+        ("out.txt", NUMPY, "epoch", "loss", "val_loss"),
+    ],
+)  # fmt: skip
+def test_a_form_is_read(
+    name: str, text: str, axis: str, first: str, second: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    found = read_series(path)
+    assert found[first, axis] == (EPOCHS, A)
+    assert found[second, axis] == (EPOCHS, B)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tag"),
+    [
+        ("loss.mat", fill(" {a:e}", "# Created by Octave\n# name: loss\n# type: matrix\n"), "loss"),
+        ("test.log", fill(" {a:e}", "% mean accuracy (test set)\t\n"), "mean accuracy (test set)"),
+        ("out.log", fill("loss: {a}"), "loss"),
+        ("loss.json", json.dumps(A), "loss"),
+    ],
+)
+def test_numbers_without_a_position_are_counted(
+    name: str, text: str, tag: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert read_series(path)[tag, "step"] == (EPOCHS, A)
+
+
+def test_the_summary_of_an_epoch_is_at_its_step_and_at_its_epoch(tmp_path: Path) -> None:
+    text = ""
+    for epoch in (1, 2, 3):
+        for step in (10, 20):
+            text += f"Epoch {epoch} | step {step}/20 | loss {5 - epoch}.{step}\n"
+        text += f"=> Epoch {epoch} done: train_loss {4 - epoch}.5 val_loss {4 - epoch}.7\n"
+    path = tmp_path / "out.log"
+    path.write_text(text)
+    found = read_series(path)
+    assert found["train_loss_epoch", "step"] == ([20, 40, 60], [3.5, 2.5, 1.5])
+    assert found["train_loss", "epoch"] == ([1, 2, 3], [3.5, 2.5, 1.5])
+    assert found["val_loss", "step"] == ([20, 40, 60], [3.7, 2.7, 1.7])
+    assert found["val_loss", "epoch"] == ([1, 2, 3], [3.7, 2.7, 1.7])
+
+
+def test_the_summary_of_an_epoch_between_bars_is_at_its_epoch(tmp_path: Path) -> None:
+    text = ""
+    for epoch in (1, 2, 3):
+        for step in (1, 2, 3):
+            text += f"\rEpoch {epoch}: 33%|#  | {step}/3 [00:01<00:02, 3.1it/s, loss={6 - epoch}.{step}]"
+        text += f"\nEpoch {epoch} Loss: {4 - epoch}.5\n"
+    path = tmp_path / "out.log"
+    path.write_text(text)
+    found = read_series(path)
+    assert found["loss", "epoch"] == ([1, 2, 3], [3.5, 2.5, 1.5])
+    assert found["loss", "step"][0] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("shown", ["reward=0.{n}, eps=0.5", "gen: 0.{n};disc: 1.{n}"])
+def test_a_bar_need_not_show_a_loss(shown: str, tmp_path: Path) -> None:
+    name = shown.split("=")[0].split(":")[0]
+    path = tmp_path / "out.log"
+    path.write_text(
+        "".join(
+            f"{n}%|# | {n}/90 [00:01<00:02, 3.1it/s, {shown.format(n=n)}]\r" for n in range(11, 19)
+        )
+    )
+    assert read_series(path)[name, "step"][0] == list(range(11, 19))
+
+
+def test_a_table_goes_on_below_another_header(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("step,loss\n1,0.5\n2,0.4\nstep,loss,acc\n3,0.3,0.9\n")
+    found = read_series(path)
+    assert found["loss", "step"] == ([1, 2, 3], [0.5, 0.4, 0.3])
+    assert found["acc", "step"] == ([3], [0.9])
+
+
+def test_the_last_line_need_not_end(tmp_path: Path) -> None:
+    for name, text in (
+        ("a.csv", fill("{i},{a}", "epoch,loss\n")),
+        ("a.log", fill("epoch {i} loss {a}")),
+    ):
+        path = tmp_path / name
+        path.write_text(text.rstrip("\n"))
+        assert read_series(path)["loss", "epoch"] == (EPOCHS, A)
+
+
+def test_a_position_that_comes_late_replaces_the_count(tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    text = "".join(f"loss: 9.{n}\n" for n in range(5))
+    path.write_text(text + "".join(f"step {n}00 loss: 8.{n}\n" for n in range(1, 7)))
+    assert read_series(path)["loss", "step"][0][-6:] == [100, 200, 300, 400, 500, 600]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"id": 1, "loss": 0.5}, {"id": 2, "loss": 0.4}],
+        {"accuracy": 0.5},
+        {"acc": [0.5], "label": [1]},
+    ],
+)
+def test_results_of_samples_are_no_document(value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(value))
+    assert not any(axis for _, axis in read_series(path))
+
+
+@pytest.mark.parametrize("letter", list(" -=#|_.,:;/\\[](){}'\"aA0%\te"))
+@pytest.mark.parametrize("end", ["", " loss: 1.5", "1 x", ", 1, 2, 3"])
+def test_a_repeated_letter_takes_no_time(letter: str, end: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    path.write_text((letter * 4000 + end + "\n") * 5)
+    started = time.process_time()
+    read_series(path)
+    assert time.process_time() - started < 0.25
