@@ -133,11 +133,12 @@ def cpu_seconds() -> float:
 if "pytest" in sys.modules:
     import pytest
 
-    tracer = Tracer(os.environ.get("PYTEST_XDIST_WORKER", "main"))
+    tracer = Tracer("main")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
         """Note one test."""
+        tracer.worker = os.environ.get("PYTEST_XDIST_WORKER", "main")  # known once it is forked
         traced = os.environ.get("RGT_TRACE") == "arcs"
         began = cpu_seconds(), time.monotonic()
         if traced:

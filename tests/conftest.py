@@ -46,17 +46,9 @@ os.environ["RGT_LANG"] = "en"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass.
-
-    Each worker begins to collect in another folder: what one has compiled the others only load.
-    """
+    """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker and [Path(each).resolve() for each in config.args] == [TESTS]:
-        parts = sorted({str(TESTS / _part(path)) for path in TESTS.rglob("test_*.py")})
-        first = int(worker.removeprefix("gw")) % max(1, len(parts))
-        config.args[:] = [*parts[first:], *parts[:first]] or config.args
 
 
 @pytest.fixture(autouse=True)
