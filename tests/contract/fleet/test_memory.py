@@ -17,7 +17,7 @@ from rgt_tui.fleet import Fleet, HistoryRecorder
 from rgt_tui.fleet.history import history_keeper
 from rgt_tui.model import BoxSpec, FleetState, LinkState
 from rgt_tui.store import FleetHistory
-from tests.contract.fleet.test_record import Job, has, until
+from tests.contract.fleet.test_record import PATIENCE_S, Job, has, until
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 
@@ -160,7 +160,7 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(
     try:
         assert process.stdout is not None
         saved = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while saved < 100:
                 saved = int(await process.stdout.readline())
     finally:
@@ -247,7 +247,7 @@ async def test_what_the_fleet_file_has_stopped_naming_is_gone_at_once_and_after_
         ),
     )
     reader = FleetHistory(tmp_path / "history.db")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         # the runs may be stored after the checkpoints
         while True:
             stored = (await reader.recall_states([spec]))["real"]

@@ -23,13 +23,17 @@ from tests.contract.ssh.conftest import RealSshd
 replace = msgspec.structs.replace
 
 
+PATIENCE_S = 300.0
+"""On a machine that does much else, a box is connected, watched and stored only after a minute."""
+
+
 async def until(fleet: Fleet | ReplayFleet, condition: Callable[[FleetState], bool]) -> FleetState:
     """Wait for a state."""
     reached = asyncio.Event()
     unsubscribe = fleet.subscribe(lambda state: reached.set() if condition(state) else None)
     try:
         if not condition(fleet.state):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 await reached.wait()
     finally:
         unsubscribe()
