@@ -650,7 +650,11 @@ class ResultWalk:
             self._more_problems += 1
 
     def _merge_unowned(self) -> None:
-        """Merge unowned directories if there are many siblings, or too many in all."""
+        """Merge unowned directories if there are many siblings, or too many in all.
+
+        Never across a directory with an owner: a file belongs to the deepest directory of the list
+        that contains it, by which a pull finds the owner of each file.
+        """
         crowds: dict[bytes, int] = {}
         for path in self._mergeable_folders():
             above = os.path.dirname(path)
@@ -665,29 +669,37 @@ class ResultWalk:
                 and not self._is_owned(above)
             ):
                 for path in self._mergeable_folders():
-                    if path.startswith(above + b"/"):
+                    if path.startswith(above + b"/") and not self._has_owner_between(path, above):
                         self._merge_into(path, above)
         self._fold_deepest(MOST_GROUPS)
 
+    def _has_owner_between(self, path: bytes, above: bytes) -> bool:
+        """Return whether a directory between the two has an owner."""
+        return any(
+            self._is_owned(at) for at in parent_folders(path) if at.startswith(above + b"/")
+        )
+
     def _fold_deepest(self, most: int, *, into_root: bool = False) -> None:
         """Merge the deepest unowned directories into their parents until `most` are left.
+
+        Those directly below a directory with an owner come last: they would count as the owner's.
 
         Args:
             most: Unowned directories that may be left.
             into_root: Also merge directories directly below the root.
         """
         self.folds += 1
-        while len(self._mergeable_folders()) > most:
-            free = self._mergeable_folders()
-            deepest = max(map(_path_depth, free))
+        while len(free := self._mergeable_folders()) > most:
+            below_owner = [path for path in free if self._is_owned(os.path.dirname(path))]
+            paths = sorted(set(free) - set(below_owner))
+            deepest = max(map(_path_depth, paths), default=0)
             if deepest <= (0 if into_root else 1):
-                return
-            for path in [path for path in free if _path_depth(path) == deepest]:
-                above = os.path.dirname(path)
-                # Files without an owner must not be counted as an owner's.
-                while self._is_owned(above):
-                    above = os.path.dirname(above)
-                self._merge_into(path, above)
+                if not below_owner:
+                    return
+                paths = below_owner
+                deepest = max(map(_path_depth, paths))
+            for path in [path for path in paths if _path_depth(path) == deepest]:
+                self._merge_into(path, os.path.dirname(path))
 
     def _mergeable_folders(self) -> list[bytes]:
         """Return the directories that may be merged into their parents."""

@@ -12,8 +12,8 @@ import os
 import re
 import time
 
-from rgt_box import procstat
-from rgt_box.discovery import training_commands
+from rgt_box import background, procstat
+from rgt_box.discovery import script_look, training_commands
 from rgt_box.metrics.formats import candidates
 from rgt_box.sampling.gpu import TOOLS, device_prefix
 from rgt_box.sampling.processes import is_training, program_name
@@ -144,9 +144,10 @@ class KnownProcess:
         why: Why it was recognised as training; "" if it was not.
         looks: How often it was read.
         due: Value of `looks` at which evidence is checked next.
+        script: Reads its script once, in a thread: the script may be on a mount that hangs.
     """
 
-    __slots__ = ("command", "due", "looks", "stat", "why", "words")
+    __slots__ = ("command", "due", "looks", "script", "stat", "why", "words")
 
     def __init__(
         self, stat: procstat.ProcessStat, words: list[str], command: training_commands.ParsedCommand
@@ -155,6 +156,7 @@ class KnownProcess:
         self.words = words
         self.command = command
         self.looks = self.due = 0
+        self.script: background.Background | None = None
         self.why = ""
 
 
@@ -171,6 +173,7 @@ class ProcessTable:
         self._kernel: set[int] = set()
         self._looks = 0
         self._cards = False
+        self._script_wait = 0.1
         self.boot = procstat.boot_time()
 
     def update_table(self, pids: Iterable[int]) -> None:
@@ -227,8 +230,8 @@ class ProcessTable:
             if is_training(known.words, self._pattern):
                 known.why = "the pattern matches"
             return
-        known.why = known.command.why
         kind = known.command.kind
+        known.why = known.command.why or self._why_by_script(known)
         if (
             known.why
             or kind not in UNDECIDED
@@ -239,6 +242,27 @@ class ProcessTable:
         # Check less and less often: a process that does not train within minutes rarely does later.
         known.due = known.looks + max(1, known.looks // 2)
         known.why = why_it_trains(known.command, known.words, known.stat, self.boot, self._cards)
+
+    def _why_by_script(self, known: KnownProcess) -> str:
+        """Return which call in its script shows that a process trains; "" if none does, or not yet."""
+        if known.command.kind != "python" or known.command.script == "-c":
+            return ""
+        wait = 0.0
+        if known.script is None:
+            # Never again: a script is read once per process.
+            once = float("inf")
+            pid, command = known.stat.pid, known.command
+            known.script = background.Background(
+                lambda: _read_training_call(pid, command), once, once
+            )
+            # Seconds to read a script; once one was slower, its mount may hang, and others there.
+            wait = self._script_wait
+        call, _ = known.script.poll(wait)
+        if wait and known.script.is_busy:
+            self._script_wait = 0.0
+        if call:
+            return f"its script calls {call}"
+        return ""
 
     def find_process(self, pid: int) -> KnownProcess | None:
         """Return the entry of a process, or None."""
@@ -464,6 +488,11 @@ def _follow_through_reader(
         found.other = found.other or "its output goes to %s" % (
             words_of.get(pid) or "another program"
         )
+
+
+def _read_training_call(pid: int, command: ParsedCommand) -> str:
+    cwd = os.readlink("/proc/%d/cwd" % pid)
+    return script_look.training_call(command, cwd, procstat.process_root_prefix(pid))
 
 
 BUSY_CORES = 0.5

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
 
+    from rgt_box.discovery.training_commands import ParsedCommand
     from rgt_wire import JsonObject
 
 LARGEST = 512 << 10
@@ -59,6 +60,37 @@ MARKS = {
 }
 """Feature of a script or command line → pattern that detects it."""
 _MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
+
+
+_CALLS = re.compile(
+    r"^[^#\n]*?(?:\.(?P<torch>backward)\(|\b(?P<other>GradientTape|value_and_grad|trainer\.train|trainer\.fit"
+    r"|model\.fit|(?:xgb|xgboost|lgb|lightgbm)\.train)\()",
+    re.M | re.I,
+)
+"""Calls that only a training makes."""
+_SERVES = re.compile(
+    r"(?<!fabric)\.launch\(|\b(?:uvicorn|serve)\.run\(|\bapp\.run\((?!\w*main\b)|\bserve_forever\("
+)
+"""Calls of a program with a web page, which may be able to train, and mostly waits. Not Fabric's
+``launch()`` and absl's ``app.run(main)``, with which trainings begin."""
+
+
+def training_call(command: ParsedCommand, cwd: str | None, inside: str) -> str:
+    """Return the call in a script that shows training, such as ``backward()``, or "".
+
+    Args:
+        command: A Python command: a script, or a module below the working directory.
+        cwd: Its working directory.
+        inside: Prefix that leads to the process's own root file system.
+    """
+    script = command.script
+    if not script.endswith(".py"):
+        script = script.replace(".", "/") + ".py"
+    text = script_text(script, cwd, inside) or ""
+    match = _CALLS.search(text)
+    if match is None or _SERVES.search(text):
+        return ""
+    return "%s()" % (match.group("torch") or match.group("other"))
 
 
 def inspect_script(

@@ -113,6 +113,47 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     assert "cores busy" in until(busy, "the busy one")["why"]
 
 
+def test_a_script_that_computes_gradients_trains_whatever_its_name(
+    start: Start, exp: Path
+) -> None:
+    """Neither a GPU, nor half a core: a box that is short of CPU, or loads data most of the time."""
+    steps = SLEEP + "\ndef step(loss):\n    loss.backward()\n"
+    named, idle = start("makemore.py", steps), start("other.py", SLEEP)
+    page = start("demo.py", steps + "demo.launch()\n")
+    (exp / "copy_memory").mkdir()
+    (exp / "copy_memory" / "copymem_test.py").write_text(steps)
+    module = subprocess.Popen(
+        [sys.executable, "-m", "copy_memory.copymem_test"],
+        cwd=exp,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        found = TrainingFinder(None, {})
+        runs = until(lambda: {named.pid, module.pid} <= set(look(found)) and look(found))
+    finally:
+        module.kill()
+        module.wait()
+    assert runs[named.pid]["why"] == "its script calls backward()"
+    assert runs[module.pid]["why"] == "its script calls backward()"
+    assert not {idle.pid, page.pid} & set(runs)
+
+
+def test_a_script_on_a_mount_that_hangs_stops_no_search(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(script_look, "script_text", lambda *_: hangs.wait(60) and None)
+    trains = start("train.py", SLEEP)
+    start("main.py", SLEEP)
+    began = time.monotonic()
+    try:
+        assert trains.pid in look(TrainingFinder(None, {}))
+        assert time.monotonic() - began < 20
+    finally:
+        hangs.set()
+
+
 @pytest.mark.parametrize(
     ("age", "cpu", "busy"), [(120, 70, True), (120, 50, False), (50, 50, False)]
 )

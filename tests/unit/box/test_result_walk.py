@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -260,6 +261,40 @@ def test_too_many_in_all_count_with_those_above_and_none_is_lost(
         folded.merge_group(group)
     assert folded.fingerprint() == whole.fingerprint()
     assert tree.look() == after, "the same files are always grouped alike"
+
+
+@pytest.mark.parametrize(("most", "held"), [(300, 4096), (5, 4096), (300, 4), (1, 2)])
+def test_a_file_counts_with_the_deepest_directory_of_the_list_that_contains_it(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, most: int, held: int
+) -> None:
+    """A pull relies on it: else a training's code next to its log is pulled, and never complete."""
+    names = [f"work/p{number}/x" for number in range(20)]
+    names += ["work/gpt/train.log", "work/gpt/out/a", "work/gpt/config/b", "work/gpt/data/set/c"]
+    names += [f"work/tgn/{number}/x" for number in range(20)] + ["work/tgn/run.log"]
+    tree.put(*names)
+    tree.owners.claim_path(str(tree.root / "work/gpt/train.log"), "run gpt")
+    tree.owners.claim_path(str(tree.root / "work/gpt/out"), "run gpt")
+    tree.owners.claim_path(str(tree.root / "work/tgn/run.log"), "run tgn")
+    monkeypatch.setattr(result_walk, "MOST_GROUPS", most)
+    monkeypatch.setattr(result_walk, "HELD_GROUPS", held)
+    found = tree.look()
+    expected = dict.fromkeys(found, 0)
+    for name in names:
+        expected[next(str(at) for at in Path(name).parents if str(at) in found)] += 1
+    assert {path: count for path, (_, count) in found.items()} == expected
+    listed: list[dict[str, Any]] = []
+    again = results.FileListingWalk(tree.owners, mounts=MountTable(b""))
+    chosen = {path for path, group in tree.walk.groups.items() if group.owner}
+    results.write_files(
+        again,
+        [str(tree.root)],
+        set(tree.walk.groups),
+        chosen,
+        lambda line: listed.append(json.loads(line.lstrip(b"\x1e"))),
+    )
+    owned = sum(count for owner, count in found.values() if owner)
+    assert sum("stamp" in row for row in listed) == owned
+    assert tree.look() == found, "the same files are always grouped alike"
 
 
 def test_what_is_too_long_to_be_named_counts_with_what_is_above(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.discovery import script_look
+from rgt_box.discovery import script_look, training_commands
 
 HF = "from transformers import Trainer\ntrainer = Trainer(model)\ntrainer.train()\n"
 
@@ -98,7 +98,7 @@ def test_only_ordinary_scripts_of_moderate_size_are_read(tmp_path: Path) -> None
 
 UNITS = (
     "save_total_limit", "total_limit", "save_top_k", "save_last", "resume_from_checkpoint", "ckpt_path", ".train(",
-    "import", "sync_batchnorm", "deepspeed.initialize",
+    "import", "sync_batchnorm", "deepspeed.initialize", "model.fit", "xgb",
 )  # fmt: skip
 
 
@@ -106,8 +106,37 @@ UNITS = (
 def test_a_hostile_script_is_looked_through_in_one_go(tmp_path: Path, unit: str) -> None:
     """While a pattern is searched for nothing else of the agent runs: what tried each blank anew took minutes."""
     assert len(look(tmp_path, unit + " " * (script_look.LARGEST - len(unit)))["marks"]) <= 1
+    command = training_commands.parse_command(["python", "train.py"])
+    assert script_look.training_call(command, str(tmp_path), "") == ""
 
 
 def test_nor_do_many_beginnings_cost_more(tmp_path: Path) -> None:
     part = "".join(unit + between for unit in UNITS for between in (" ", "\t", "\n", "=", " ="))
     assert "marks" in look(tmp_path, part * (script_look.LARGEST // len(part)))
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("    scaler.scale(loss).backward()", "backward()"),
+        ("    accelerator.backward(loss)", "backward()"),
+        ("with tf.GradientTape() as tape:", "GradientTape()"),
+        ("loss, grads = jax.value_and_grad(loss_fn)(params)", "value_and_grad()"),
+        ("trainer.train()", "trainer.train()"),
+        ("    trainer.fit(model, data)", "trainer.fit()"),
+        ("history = model.fit(x, y, epochs=3)", "model.fit()"),
+        ("booster = xgb.train(params, data)", "xgb.train()"),
+        ("model.train()", ""),  # a mode of torch's modules, which evaluations restore, too
+        ("scaler.fit(x)", ""),
+        ("# loss.backward() is not called here", ""),
+        ("fabric.launch()\nfabric.backward(loss)", "backward()"),
+        ("loss.backward()\napp.run(main)", "backward()"),
+        ("loss.backward()\napp.run(debug=True)", ""),
+        ("loss.backward()\nuvicorn.run(app)", ""),
+        ("loss.backward()\ndemo.queue().launch(share=True)", ""),
+    ],
+)
+def test_what_a_script_calls_shows_that_it_trains(tmp_path: Path, line: str, shown: str) -> None:
+    (tmp_path / "main.py").write_text(f"import torch\n{line}\n")
+    command = training_commands.parse_command(["python", "main.py"])
+    assert script_look.training_call(command, str(tmp_path), "") == shown
