@@ -675,9 +675,7 @@ class ResultWalk:
 
     def _has_owner_between(self, path: bytes, above: bytes) -> bool:
         """Return whether a directory between the two has an owner."""
-        return any(
-            self._is_owned(at) for at in parent_folders(path) if at.startswith(above + b"/")
-        )
+        return any(self._is_owned(at) for at in parent_folders(path) if at.startswith(above + b"/"))
 
     def _fold_deepest(self, most: int, *, into_root: bool = False) -> None:
         """Merge the deepest unowned directories into their parents until `most` are left.

@@ -244,7 +244,7 @@ class ProcessTable:
         known.why = why_it_trains(known.command, known.words, known.stat, self.boot, self._cards)
 
     def _why_by_script(self, known: KnownProcess) -> str:
-        """Return which call in its script shows that a process trains; "" if none does, or not yet."""
+        """Return which call in its script shows training; "" if none does, or not yet."""
         if known.command.kind != "python" or known.command.script == "-c":
             return ""
         wait = 0.0

@@ -16,8 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Mapping
 
-    from rgt_box.discovery.training_commands import ParsedCommand
     from rgt_wire import JsonObject
+
+    from rgt_box.discovery.training_commands import ParsedCommand
 
 LARGEST = 512 << 10
 """Maximum bytes of a script; larger scripts are skipped."""
@@ -63,8 +64,8 @@ _MARKS = {name: re.compile(pattern) for name, pattern in MARKS.items()}
 
 
 _CALLS = re.compile(
-    r"^[^#\n]*?(?:\.(?P<torch>backward)\(|\b(?P<other>GradientTape|value_and_grad|trainer\.train|trainer\.fit"
-    r"|model\.fit|(?:xgb|xgboost|lgb|lightgbm)\.train)\()",
+    r"^[^#\n]*?(?:\.(?P<torch>backward)\(|\b(?P<other>GradientTape|value_and_grad"
+    r"|trainer\.train|trainer\.fit|model\.fit|(?:xgb|xgboost|lgb|lightgbm)\.train)\()",
     re.M | re.I,
 )
 """Calls that only a training makes."""

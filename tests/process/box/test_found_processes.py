@@ -113,10 +113,8 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     assert "cores busy" in until(busy, "the busy one")["why"]
 
 
-def test_a_script_that_computes_gradients_trains_whatever_its_name(
-    start: Start, exp: Path
-) -> None:
-    """Neither a GPU, nor half a core: a box that is short of CPU, or loads data most of the time."""
+def test_a_script_that_computes_gradients_trains_whatever_its_name(start: Start, exp: Path) -> None:
+    """Neither a GPU, nor half a core: the box is short of CPU, or it mostly loads data."""
     steps = SLEEP + "\ndef step(loss):\n    loss.backward()\n"
     named, idle = start("makemore.py", steps), start("other.py", SLEEP)
     page = start("demo.py", steps + "demo.launch()\n")
