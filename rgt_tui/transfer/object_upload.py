@@ -234,6 +234,10 @@ class ObjectPlace:
             # Of 50 MB by default: too much memory, and no progress for minutes. 10,000 are allowed.
             options["chunksize"] = max(8 << 20, before.st_size // 9000)
         callback = import_module("fsspec.callbacks").Callback(hooks={"rows": count_sent})
+        if self._scheme in ("file", "local", "sftp", "ssh", "smb", "hdfs", "webhdfs"):
+            # A directory of an object store is only part of a name; these have real ones.
+            parent = self._object_key(row["path"]).rpartition("/")[0]
+            self._files.makedirs(parent, exist_ok=True)
         self._files.put_file(path, self._object_key(row["path"]), callback=callback, **options)
         self._files.invalidate_cache()
         size, digest = self._read_back(row["path"])

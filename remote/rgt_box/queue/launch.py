@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 
@@ -325,6 +327,9 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
     env = queue_file.platform_environment(place.state_dir())
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    # A directory of its own, on the same disk: the run would resume from a smoke's checkpoint.
+    scratch = make_scratch(os.path.dirname(job.run_folder("smoke")))
+    env[cell_command.OUT] = scratch
     env.update(secret_store.secrets_of_job(job.folder)[0])
     words = cell_command.wrap_with_hooks(words, queue_file.platform_hooks(place.state_dir()), env)
     began = time.monotonic()
@@ -359,6 +364,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
                 except OSError:
                     pass
                 child.wait()
+    shutil.rmtree(scratch, ignore_errors=True)
     end = files.read_tail(log, 16384)
     tail = end.decode("utf-8", "replace").splitlines()[-40:]
     if reason is None and status:
@@ -372,6 +378,15 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
         "log": log,
         "reason": reason, "tail": [line[:1000] for line in tail],
     }  # fmt: skip
+
+
+def make_scratch(parent: str) -> str:
+    """Make a directory for what a smoke command writes, below `parent` if that can be written."""
+    try:
+        os.makedirs(parent, exist_ok=True)
+        return tempfile.mkdtemp(prefix=".rgt-smoke-", dir=parent)
+    except OSError:
+        return tempfile.mkdtemp(prefix="rgt-smoke-")
 
 
 def _smoke_seconds(found: JsonObject) -> float:

@@ -277,7 +277,7 @@ Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is 
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
 """
-USAGE, BUSY = 2, 3
+FAILED, USAGE, BUSY = 1, 2, 3
 SPEC = {
     "--job": "str",
     "--from": "str",
@@ -424,6 +424,10 @@ def run_pod_cell() -> int:
     # A seal expires, and a pod on a lost node ends: unlike 3, 75 lets the Job try again.
     if status == BUSY:
         return PREEMPTED
+    if status == FAILED:
+        # The cell's log is on the claim, which nobody can read once no pod runs; the pod's is kept.
+        tail = files.read_tail(job.log_path(line.name), 2048)
+        print(tail.decode("utf-8", "replace"), flush=True)
     return status
 
 

@@ -145,6 +145,8 @@ def run_attempt(
         env.update(secrets)
         for note in notes:
             journal.print_line(f"{line.name}: {note}")
+        # A command that opens a file there need not make it: `$RGT_OUT` of `rgt run` exists, too.
+        os.makedirs(job.run_folder(line.name), exist_ok=True)
         hooked = cell_command.wrap_with_hooks(
             words, queue_file.platform_hooks(place.state_dir()), env
         )

@@ -389,7 +389,8 @@ class VerifyArguments(Arguments):
     expect = option("N", parse_count, "minimum number of complete checkpoints")
     roster = text_option(
         "QUEUEFILE",
-        "every cell of this queue has a directory of its name with a checkpoint that loads",
+        "every cell of this queue, or of a job file (FILE.toml), has a directory of its name with a"
+        " checkpoint that loads",
     )
     renew = flag("ignore the last verification: you changed or removed files on purpose")
     # Loading needs torch and its memory; without it, such files are checked by their structure.

@@ -13,6 +13,7 @@ from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import format_row, json_line, print_error
 from rgt_tui.cli.teardown.money_arguments import VerifyArguments
 from rgt_tui.files import state_directory
+from rgt_tui.fleet.work.job_file import JobFileError, read_job_file
 from rgt_tui.fleet.work.queue_split import NoQueue, parse_lines
 from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import clean_text, how_many, pct
@@ -34,9 +35,13 @@ def run_verify(arguments: VerifyArguments) -> int:
     cells: tuple[str, ...] = ()
     try:
         if arguments.roster:
-            text = Path(arguments.roster).read_text(encoding="utf-8")
             # Read first: a wrong queue file should be found before hours of hashing.
-            cells = tuple(line.name for line in parse_lines(text, arguments.roster))
+            if arguments.roster.endswith(".toml"):
+                lines = read_job_file(Path(arguments.roster)).queue_lines()
+            else:
+                text = Path(arguments.roster).read_text(encoding="utf-8")
+                lines = parse_lines(text, arguments.roster)
+            cells = tuple(line.name for line in lines)
         with _progress_status() as progress:
             found = verify_directory(
                 Path(arguments.directory),
@@ -53,7 +58,7 @@ def run_verify(arguments: VerifyArguments) -> int:
             translate("cannot read {roster}: {error}", roster=arguments.roster, error=error)
         )
         return USAGE
-    except (NotVerifiable, LedgerError, NoQueue) as error:
+    except (NotVerifiable, LedgerError, NoQueue, JobFileError) as error:
         print_error(error)
         return USAGE
     except KeyboardInterrupt:

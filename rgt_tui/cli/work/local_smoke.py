@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -243,8 +244,9 @@ def _apply_job_file(arguments: SmokeArguments, path: str) -> None:
     """
     job = read_job_file(Path(path))
     if not arguments.words and job.smoke is not None:
-        # A smoke command is a shell line, hence one word.
-        arguments.words = [job.smoke]
+        # A smoke command is a shell line, hence one word. The box fills in the field, too.
+        python = shutil.which("python") or shutil.which("python3") or sys.executable
+        arguments.words = [job.smoke.replace("{py}", shlex.quote(python))]
     elif not arguments.words and job.cells:
         raise JobFileError(
             translate(

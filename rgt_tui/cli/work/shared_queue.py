@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -275,10 +275,21 @@ class SharedQueue(QueueCommand):
                 self._print_words(f"{share.box}: {describe_share(share)}")
         if dry_run:
             return OK
-        return await self._start_shares({share.box: share.lines for share in found.shares})
+        # A launch that failed has left its cells on a box, which bills while nothing runs there.
+        asked = {line.name for line in lines}
+        left = {
+            box
+            for box, queue in queues.items()
+            if any(cell.name in asked and cell.state in UNDONE for cell in queue.cells)
+        }
+        return await self._start_shares(
+            {share.box: share.lines for share in found.shares}, also=left
+        )
 
-    async def _start_shares(self, shares: Mapping[str, Sequence[QueueLine]]) -> int:
-        """Add each share to its queue, then launch all.
+    async def _start_shares(
+        self, shares: Mapping[str, Sequence[QueueLine]], *, also: Collection[str] = ()
+    ) -> int:
+        """Add each share to its queue, then launch all that got one, and the boxes in `also`.
 
         Repeating the command adds nothing twice.
         """
@@ -295,7 +306,8 @@ class SharedQueue(QueueCommand):
         # From here on as `rgt queue BOX run` on each box.
         self._arguments.action, self._arguments.rest = "run", []
         # With nothing to add, all are launched: an earlier attempt may have stopped before that.
-        self._specs = [spec for spec in self._specs if shares.get(spec.name)] or self._specs
+        launched = [spec for spec in self._specs if shares.get(spec.name) or spec.name in also]
+        self._specs = launched or self._specs
         return await self.run_on_each()
 
     async def hand_over(self, away: BoxSpec) -> int:

@@ -87,7 +87,7 @@ def read_job_sweep(arguments: QueueArguments, names: Sequence[str]) -> Requested
     arguments.env, arguments.smoke, arguments.workdir = job.environment, job.smoke, job.workdir
     if job.push is not None:
         arguments.push = str(path.parent / job.push)
-    arguments.keep = job.results
+    arguments.keep, arguments.prune = job.results, arguments.prune or job.prune
     gpu = None
     if job.resources is not None:
         gpu = job.resources.gpu
@@ -105,6 +105,7 @@ def find_existing_results(
         pulled: Directory of pulled results, as ``rgt pull`` makes it.
     """
     found: dict[str, str] = {}
+    unfinished: set[str] = set()
     for box, states in queues.items():
         cells = [
             cell for state in states if same_job(state.path, sweep.name) for cell in state.cells
@@ -112,7 +113,11 @@ def find_existing_results(
         found |= {
             cell.name: translate("done on {box}", box=box) for cell in cells if cell.state == "done"
         }
+        unfinished |= {cell.name for cell in cells if cell.state != "done"}
     for line in sweep.lines:
+        # What was pulled of a cell that failed, or still runs, is a part of its results.
+        if line.name in unfinished:
+            continue
         # At any depth, because a pull keeps the box's own directories.
         for folder in pulled.rglob(f"{sweep.name}/{line.name}"):
             # An empty directory is what an interrupted pull may leave.

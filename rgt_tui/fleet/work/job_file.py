@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ from rgt_tui.model.gpu_names import (
 )
 from rgt_tui.profiles import all_profiles
 from rgt_tui.providers import KINDS
+
+
+PLATFORM_GROUPS = {"china": ["gpushare", "matpool", "featurize", "lanrui"]}
+"""Names that stand for several platforms in ``candidates``."""
 
 
 class JobFileError(Exception):
@@ -82,6 +86,8 @@ class PortableJob(FrozenStruct, forbid_unknown_fields=True, kw_only=True):
     secrets: list[str] = []
     results: list[str] = []
     """Paths below ``$RGT_OUT`` to copy to durable storage; empty = all."""
+    prune: Literal["keep-best"] | None = None
+    """Of a sweep: which results finished cells may lose when the next one needs space."""
     cells: list[str] = []
     """Lines of the queue of a sweep: ``CONFIG [TASK] [EPOCHS]``."""
 
@@ -187,6 +193,8 @@ def read_job_file(path: Path) -> PortableJob:
                 reason=reason,
             )
         ) from None
+    named = [kind for one in job.candidates for kind in PLATFORM_GROUPS.get(one, [one])]
+    job = msgspec.structs.replace(job, candidates=named)
     _refuse_wrong_values(path, job)
     return job
 
@@ -232,6 +240,11 @@ def _refuse_wrong_values(path: Path, job: PortableJob) -> None:
             job.name != "" and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job.name),
             "name",
             translate("use letters, digits, '.', '_' and '-'"),
+        ),
+        (
+            job.prune is not None and not job.cells,
+            "prune",
+            translate("only of a sweep, which has cells"),
         ),
     ]
     if job.resources is not None:

@@ -171,6 +171,19 @@ async def test_a_failed_cell_is_shown_with_the_end_of_its_log(
     assert "b.yaml does not exist" in out
 
 
+async def test_the_reason_of_a_failed_cell_is_what_its_program_printed(
+    cluster: LocalCluster, fleet_file: Path, job_file: Path
+) -> None:
+    """Its log is on the claim, which nobody can read once no pod runs."""
+    text = job_file.read_text()
+    command = "run = \"sh -c 'echo {cfg}: CUDA out of memory >&2; exit 1'\""
+    job_file.write_text(re.sub("(?m)^run = .*$", command, text))
+    await rgt(fleet_file, "queue", "lm", "run", "--job", str(job_file), "--names", "b")
+    await wait_for_cells(fleet_file, lambda cells: cells == {"b": "failed"})
+    _, out, _ = await rgt(fleet_file, "queue", "lm", "status")
+    assert "CUDA out of memory" in out
+
+
 @pytest.mark.parametrize(
     ("added", "options", "words"),
     [

@@ -194,6 +194,25 @@ def test_one_file_over_two_boxes(pair: Pair) -> None:
     until(lambda: len(pair.ran("a") + pair.ran("b")) == 6)
 
 
+def test_a_box_that_has_only_cells_of_an_earlier_attempt_is_started(pair: Pair) -> None:
+    """A launch that failed left its lines there: the box would bill with nothing running."""
+    rgt, path = pair.rgt, pair.rgt.folder / "sweep.txt"
+    (pair.jobs["b"] / "queue.txt").write_text("b.yaml x 1\n")
+    path.write_text("a.yaml x 1\nb.yaml x 1\n")
+    done = rgt.on("queue", "a,b", "run", str(path), "--probe", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "b: there already: b" in done.stdout and "a: a" in done.stdout, done.stdout
+    until(lambda: over(pair.jobs["a"]) and over(pair.jobs["b"]))
+    # A box whose cells are done has nothing to start.
+    path.write_text("b.yaml x 1\nc.yaml x 1\n")
+    (pair.jobs["a"] / "hold").touch()
+    more = rgt.on("queue", "a,b", "run", str(path), "--probe", "1")
+    assert more.returncode == 0, more.stdout + more.stderr
+    (pair.jobs["a"] / "hold").unlink()
+    until(lambda: len(pair.ran("a") + pair.ran("b")) == 3)
+    assert pair.ran("b").count("b") == 1
+
+
 def test_the_fleet_is_reconciled(pair: Pair) -> None:
     rgt = pair.rgt
     for name, cells in (("a", "abc"), ("b", "cd")):

@@ -231,6 +231,25 @@ def test_the_first_step_after_a_resume_is_compared_with_the_newest_checkpoint(
     assert rows["begins"]["saved"] == [40, str(job / "out/a/model_40.pt")]
 
 
+def test_a_smoke_writes_where_no_run_resumes_from(box: Agent) -> None:
+    smoke = 'test -d "$RGT_OUT" && echo x > "$RGT_OUT/latest.pt" && echo "$RGT_OUT" > ~/out'
+    job = make_job(home(box) / "jobs/q", ["sh", "-c", "test -d {out}"], ["a"], smoke=smoke)
+    code, rows, said = launched(box, "--job", str(job))
+    assert code == 0, (rows, said)
+    asked = {"name": "alone", "digest": "1", "line": 'test ! -e "$RGT_OUT/latest.pt"'}
+    code, rows, said = launched(box, **asked, smoke=smoke)
+    assert (code, rows["smoke"]["ok"]) == (0, True), said
+    until(lambda: states(home(box) / "jobs/alone")["alone"] == "done", "the end of the run")
+    assert not Path((home(box) / "out").read_text().strip()).exists()
+
+
+def test_the_directory_of_a_cell_exists(box: Agent) -> None:
+    job = make_job(home(box) / "jobs/q", ["sh", "-c", "echo x > {out}/best.txt"], ["a"], retries=0)
+    launched(box, "--job", str(job))
+    until(lambda: states(job)["a"] in ("done", "failed"), "the end of the cell")
+    assert states(job)["a"] == "done", (job / "logs/a.log").read_text()
+
+
 def test_a_smoke_command_that_has_passed_is_not_run_again(box: Agent) -> None:
     job = make_job(
         home(box) / "jobs/q", ["sh", "-c", "echo x"], ["a"], smoke="echo tried >> ~/tried"

@@ -196,6 +196,9 @@ def test_the_smoke_command_of_a_job_file(tmp_path: Path) -> None:
     # In a copy of the directory that the file names.
     assert done.returncode == 0, done.stdout
     assert re.fullmatch(r"/.*/rgt-smoke-\w+/project\n1\n", done.stderr)
+    # On the box this field is the interpreter of the jobs.
+    job.write_text('run = "exit 7"\nsmoke = "{py} -c \'exit(9)\'"\n')
+    assert smoke(tmp_path, "--job", "job.toml").returncode == 9
     job.write_text('run = "exit 7"\n')
     assert smoke(tmp_path, "--job", "job.toml").returncode == 7
     assert smoke(tmp_path, "--job", "job.toml", "--", "exit 5").returncode == 5

@@ -316,3 +316,9 @@ def test_every_cell_of_a_roster_has_a_checkpoint_that_loads(results: Path, tmp_p
         "cell lost: no complete checkpoint that loads\nroster: 1 of 2 cells complete" in said.stdout
     )
     assert run(results, "--roster", str(tmp_path / "none.txt")).returncode == 2
+    # The sweep of a job file is a roster, too.
+    job = tmp_path / "job.toml"
+    job.write_text('run = "train {cfg}"\ncells = ["configs/ours.toml", "configs/lost.toml"]\n')
+    assert verify(results, "--roster", str(job))["cells"].keys() == {"ours", "lost"}
+    job.write_text('run = "train"\n')
+    assert run(results, "--roster", str(job)).returncode == 2

@@ -102,12 +102,29 @@ def test_a_cell_without_a_task_may_end_in_a_comment(tmp_path: Path) -> None:
     assert lines[0].text == "a.yaml run # the baseline"
 
 
+def test_platforms_of_a_country_and_the_rule_for_space(tmp_path: Path) -> None:
+    """The job request of the skill that many know names the platforms of China by one word."""
+    job = job_of(tmp_path, f'{RUN}candidates = ["autodl", "china", "runpod"]\n')
+    china = ["gpushare", "matpool", "featurize", "lanrui"]
+    assert job.candidates == ["autodl", *china, "runpod"]
+    assert job_of(tmp_path, f'{RUN}prune = "keep-best"\ncells = ["a.yaml"]\n').prune == "keep-best"
+    for text, said in (
+        (f'{RUN}prune = "keep-best"\n', "prune: only of a sweep"),
+        (f'{RUN}prune = "all"\ncells = ["a.yaml"]\n', "prune: Invalid enum value 'all'"),
+    ):
+        with pytest.raises(job_file.JobFileError, match=said):
+            job_of(tmp_path, text)
+
+
 def test_cells_with_results_are_found_in_queues_and_in_pulled_files(tmp_path: Path) -> None:
     lines = job_of(tmp_path, f'{RUN}cells = ["a.yaml", "b.yaml", "c.yaml", "d.yaml"]').queue_lines()
     sweep = sweeps.RequestedSweep(name="sweep", lines=lines, gpu=None, secret_names=[])
     (tmp_path / "pulled/lab/root/runs/sweep/b").mkdir(parents=True)
     (tmp_path / "pulled/lab/root/runs/sweep/b/best.pt").touch()
     (tmp_path / "pulled/lab/root/runs/sweep/c").mkdir()  # empty: nothing was pulled
+    # Pulled while it ran; it has failed since: it has no results.
+    (tmp_path / "pulled/lab/root/runs/sweep/d").mkdir()
+    (tmp_path / "pulled/lab/root/runs/sweep/d/metrics.jsonl").touch()
     cells = tuple(
         QueueCell(name=name, cfg=f"{name}.yaml", task="run", state=state)
         for name, state in (("a", "done"), ("d", "failed"), ("other", "done"))
