@@ -76,6 +76,8 @@ def run_on_box(
     """
     # Its warnings repeat what the printed error says, with a traceback.
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    # Before Python 3.12 it says so of each kubectl that ends after the command.
+    logging.getLogger("asyncio").addFilter(lambda record: "that handles pid" not in record.msg)
     try:
         with terminal_questions(secrets=secrets):
             return run_coroutine(work)

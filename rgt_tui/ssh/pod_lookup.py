@@ -160,6 +160,11 @@ async def _refuse_ended_job(spec: BoxSpec, name: str, program: str, env: Mapping
             cells=how_many(cells, "cell"),
             box=spec.name,
         )
+    advice = ""
+    if spec.creates_job and spec.kubectl is not None and spec.kubectl.claims:
+        advice = translate(
+            "; rgt run {box} --reader starts a pod that reads its claims", box=spec.name
+        )
     raise Unreachable(
         translate(
             "kubectl: no pod runs, the Job {name} is {end}{counted}",
@@ -167,6 +172,7 @@ async def _refuse_ended_job(spec: BoxSpec, name: str, program: str, env: Mapping
             end=clean_text(job.end_condition.type),
             counted=counted,
         )
+        + advice
     )
 
 

@@ -425,7 +425,7 @@ def run_pod_cell() -> int:
     if status == BUSY:
         return PREEMPTED
     if status == FAILED:
-        # The cell's log is on the claim, which nobody can read once no pod runs; the pod's is kept.
+        # The cell's log is on the claim, which cannot be read once no pod runs; the pod's is kept.
         tail = files.read_tail(job.log_path(line.name), 2048)
         print(tail.decode("utf-8", "replace"), flush=True)
     return status

@@ -9,7 +9,7 @@ from typing import Any
 
 from rgt_wire.kubernetes_job import yaml_lines
 
-from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import print_error, print_json, print_lines, wait_indicator
 from rgt_tui.cli.work.work_arguments import (
@@ -29,7 +29,7 @@ from rgt_tui.fleet.work.pod_jobs import (
 )
 from rgt_tui.fleet.work.queue_split import QueueLine
 from rgt_tui.language import translate
-from rgt_tui.model import BoxSpec, how_many
+from rgt_tui.model import BoxSpec, format_duration, how_many
 from rgt_tui.ssh import Unreachable, build_agent, connect_box
 
 UNUSED = {
@@ -125,6 +125,47 @@ async def run_pod_job(arguments: RunArguments, spec: BoxSpec, env: Mapping[str, 
         body = {"box": spec.name, "job": route.job, "image": image, "out": folder, "pod": state}
         print_json({**body, "end": ended, "exit": code})
     return code
+
+
+async def start_reader(arguments: RunArguments, spec: BoxSpec) -> int:
+    """Start a pod that mounts the claims of a Job that has ended, and wait for it."""
+    if not spec.creates_job:
+        print_error(
+            translate("{name}: --reader is for a Job of Kubernetes that has ended", name=spec.name)
+        )
+        return USAGE
+    job = KubernetesJob(spec)
+    try:
+        pod = await job.create_reader()
+    except CannotRun as error:
+        print_error(f"{spec.name}: {error}")
+        return USAGE
+    loop = asyncio.get_running_loop()
+    until, state = loop.time() + arguments.probe, ""
+    with wait_indicator(translate("waiting for the pod of {job} …", job=pod)):
+        while not state:
+            try:
+                connection = await connect_box(spec)
+            except Unreachable as error:
+                if loop.time() > until:
+                    print_error(
+                        translate("{name}: does not run yet: {error}", name=spec.name, error=error)
+                    )
+                    return UNREACHABLE
+                await asyncio.sleep(1.0)
+            else:
+                connection.abort()
+                state = f"{connection.get_extra_info('rgt_label')} runs"
+    rgt = rgt_with(arguments.fleet)
+    text = translate("it ends after {time}, or with the Job", time=format_duration(job.reader_s))
+    _print_rows(
+        arguments,
+        f"{spec.name}: pod    {state}; {text}",
+        f"{spec.name}: next   {rgt} pull {spec.name}",
+    )
+    if arguments.json:
+        print_json({"box": spec.name, "pod": pod, "exit": OK})
+    return OK
 
 
 def _print_rows(arguments: LaunchArguments, *rows: str) -> None:

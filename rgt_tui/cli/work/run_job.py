@@ -30,7 +30,7 @@ from rgt_tui.cli.set_up.push_to_box import ProgressLine, list_push_warnings, not
 from rgt_tui.cli.set_up.secrets_and_mirrors import read_value
 from rgt_tui.cli.work.local_smoke import run_local_smoke
 from rgt_tui.cli.work.on_start import change_start_hook
-from rgt_tui.cli.work.pod_job import run_pod_job
+from rgt_tui.cli.work.pod_job import run_pod_job, start_reader
 from rgt_tui.cli.work.work_arguments import LaunchArguments, RunArguments, parse_environment
 from rgt_tui.fleet import connected_agent
 from rgt_tui.fleet.config import FleetFileError
@@ -82,6 +82,9 @@ def run_run(arguments: RunArguments) -> int:
     if arguments.on_start and not arguments.words:
         spec = open_box(arguments, trusted=True)
         return running.run_on_box(spec.name, change_start_hook(arguments, spec))
+    if arguments.reader:
+        spec = open_box(arguments, trusted=True)
+        return running.run_on_box(spec.name, start_reader(arguments, spec))
     if not arguments.words and not arguments.install:
         print_error(translate("which command? write it after --: rgt run BOX -- python train.py"))
         return USAGE

@@ -115,7 +115,7 @@ def find_existing_results(
         }
         unfinished |= {cell.name for cell in cells if cell.state != "done"}
     for line in sweep.lines:
-        # What was pulled of a cell that failed, or still runs, is a part of its results.
+        # A cell that failed or still runs may have been pulled in part.
         if line.name in unfinished:
             continue
         # At any depth, because a pull keeps the box's own directories.

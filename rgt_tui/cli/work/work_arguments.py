@@ -161,6 +161,10 @@ class RunArguments(BoxArguments):
         const="install",
         choices=("install", "show", "remove"),
     )
+    reader = flag(
+        "instead of a command, on a Kubernetes Job that has ended: start a pod without GPU for an"
+        " hour that mounts its claims, so that pull, logs, reconcile and down reach them"
+    )
     yes = flag("--on-start: do not ask")
     wait = flag("wait until it ends, then exit with 0 (done) or 1 (failed)")
     probe = PROBE

@@ -25,9 +25,8 @@ from rgt_tui.model.gpu_names import (
 from rgt_tui.profiles import all_profiles
 from rgt_tui.providers import KINDS
 
-
 PLATFORM_GROUPS = {"china": ["gpushare", "matpool", "featurize", "lanrui"]}
-"""Names that stand for several platforms in ``candidates``."""
+"""Names of several platforms together, for ``candidates``."""
 
 
 class JobFileError(Exception):

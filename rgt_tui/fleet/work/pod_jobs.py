@@ -122,8 +122,34 @@ def job_manifest(
     return _build_object(route, "Job", str(route.job), spec={**rules, "template": {"spec": pod}})
 
 
+def reader_manifest(route: KubectlRoute, image: str, uid: str, seconds: int) -> dict[str, Any]:
+    """Return a pod without GPU that mounts the claims of a Job that has ended.
+
+    It has the Job's label, by which it becomes the box, and not the label by which the Job's
+    controller counts pods.
+
+    Args:
+        route: The box's pod, with the settings of its Job.
+        image: The image by its digest: the nodes have it already, and it has a shell.
+        uid: Of the Job, with which the pod is deleted.
+        seconds: How long it runs: it ends by itself, even if this machine does not come back.
+    """
+    container: dict[str, Any] = {
+        "name": route.container or "main", "image": image,
+        # The shell as the first process handles no signal that it has no trap for.
+        "command": ["sh", "-c", f"trap 'exit 0' TERM; sleep {seconds} & wait"],
+    }  # fmt: skip
+    pod = pod_body(container, list(route.claims), 0, 5)
+    pod["activeDeadlineSeconds"] = seconds
+    made = _build_object(route, "Pod", f"{route.job}-reader", spec=pod)
+    made["metadata"]["labels"]["job-name"] = str(route.job)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": str(route.job), "uid": uid}
+    made["metadata"]["ownerReferences"] = [owner]
+    return made
+
+
 def _build_object(route: KubectlRoute, kind: str, name: str, **content: Any) -> dict[str, Any]:
-    versions = {"Job": "batch/v1", "ConfigMap": "v1"}
+    versions = {"Job": "batch/v1", "ConfigMap": "v1", "Pod": "v1"}
     labels = {"app.kubernetes.io/managed-by": "rgt"}
     metadata = {"name": name, "namespace": route.namespace, "labels": labels}
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, **content}
@@ -259,6 +285,8 @@ class KubernetesJob:
         ConfigError: there is no kubectl.
     """
 
+    reader_s = 3600
+
     def __init__(self, spec: BoxSpec, env: Mapping[str, str] = os.environ) -> None:
         assert spec.kubectl is not None
         self._spec, self._route, self._env = spec, spec.kubectl, env
@@ -336,6 +364,40 @@ class KubernetesJob:
             BoxError: kubectl or the cluster refuses it; nothing was created.
         """
         await self._run_kubectl("create", "--filename=-", data=msgspec.json.encode(manifest))
+
+    async def create_reader(self) -> str:
+        """Create a pod that mounts the claims of an ended Job, unless it runs; return its name.
+
+        Raises:
+            CannotRun: the Job runs or has no claims, or its image is a tag that cannot be resolved.
+            BoxError: kubectl or the cluster refuses.
+        """
+        name, job = self._spec.name, await self._read_job()
+        if not self._route.claims:
+            raise CannotRun(
+                translate(
+                    "boxes.{name}.kubectl has no `claims`: what the Job wrote is lost with its pod",
+                    name=name,
+                )
+            )
+        if job.end_condition is None:
+            raise CannotRun(
+                translate(
+                    "the Job {job} has not ended: rgt reaches its own pod",
+                    job=clean_text(job.metadata.name),
+                )
+            )
+        selector = f"--selector={self._route.pod_selector}"
+        pods = (await self._read_object(ListedPods, "pods", selector)).items
+        pod = f"{self._route.job}-reader"
+        if any(one.is_running and one.metadata.name == pod for one in pods):
+            return pod
+        image = await self.resolve_image()
+        manifest = reader_manifest(self._route, image, job.metadata.uid, self.reader_s)
+        # One that has ended still has the name.
+        await self._run_kubectl("delete", "pod", pod, "--ignore-not-found", "--wait=true")
+        await self._run_kubectl("create", "--filename=-", data=msgspec.json.encode(manifest))
+        return pod
 
     async def create_sweep(self, sweep: SweepManifests) -> None:
         """Create the Job of a sweep, then its files, which are deleted with it.

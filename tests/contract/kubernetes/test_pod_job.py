@@ -77,6 +77,45 @@ async def test_a_running_job_is_the_box_and_is_not_created_twice(
     assert "the Job lm exists already, and nothing was created" in errors
 
 
+async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_own(
+    cluster: LocalCluster, fleet_file: Path, tmp_path: Path
+) -> None:
+    """A claim is read by a pod alone, and a Job that has ended has none that runs."""
+    early, _, errors = await rgt(fleet_file, "run", "lm", "--reader")
+    assert early == 3, errors
+    command = 'echo weights > "$RGT_OUT/best.txt"'
+    assert (await rgt(fleet_file, "run", "lm", "--wait", "--", command))[0] == 0
+    words = ("pull", "lm", f"{cluster.home}/lm", "--dest", str(tmp_path / "here"))
+    status, _, errors = await rgt(fleet_file, *words)
+    assert status == 3
+    assert "rgt run lm --reader starts a pod that reads its claims" in errors
+    status, out, errors = await rgt(fleet_file, "run", "lm", "--reader")
+    assert status == 0, errors
+    assert "pod    ml/lm-reader runs; it ends after 1h" in out
+    pod = cluster.objects["pods", "ml", "lm-reader"]
+    assert "resources" not in pod["spec"]["containers"][0], "it needs no GPU"
+    assert pod["spec"]["activeDeadlineSeconds"] == 3600
+    assert pod["metadata"]["ownerReferences"][0]["name"] == "lm"
+    assert "controller" not in pod["metadata"]["ownerReferences"][0]
+    status, _, errors = await rgt(fleet_file, *words)
+    assert status == 0, errors
+    (best,) = (tmp_path / "here").rglob("best.txt")
+    assert best.read_text() == "weights\n"
+    # Twice is once: the pod that runs is taken.
+    assert (await rgt(fleet_file, "run", "lm", "--reader"))[0] == 0
+
+
+async def test_a_reader_is_refused_while_the_job_runs_and_without_claims(
+    cluster: LocalCluster, fleet_file: Path
+) -> None:
+    assert (await rgt(fleet_file, "run", "lm", "--", "exec sleep 600"))[0] == 0
+    status, _, errors = await rgt(fleet_file, "run", "lm", "--reader")
+    assert (status, "the Job lm has not ended" in errors) == (2, True)
+    fleet_file.write_text(fleet_file.read_text().partition("claims")[0])
+    status, _, errors = await rgt(fleet_file, "run", "lm", "--reader")
+    assert (status, "has no `claims`" in errors) == (2, True)
+
+
 async def test_options_without_use_and_json(cluster: LocalCluster, fleet_file: Path) -> None:
     status, _, errors = await rgt(fleet_file, "run", "lm", "--name", "x", "--", "true")
     assert (status, "--name does not apply to a Job" in errors) == (2, True)

@@ -63,6 +63,9 @@ SCHEMAS: dict[str, Any] = {
         "", "v1", "ConfigMap", "/api/v1/namespaces/{namespace}/configmaps/{name}"
     ),
 }
+SCHEMAS["/openapi/v3/api/v1"]["paths"] |= schema_of(
+    "", "v1", "Pod", "/api/v1/namespaces/{namespace}/pods/{name}"
+)["paths"]
 """Of the schemas only that the server checks the fields itself, which kubectl asks before it creates anything."""
 
 
@@ -126,7 +129,7 @@ class LocalCluster(LocalKubernetes):
         """Answer as the base does; also a Job that is created, and the schemas that kubectl asks for before."""
         if request.path in SCHEMAS:
             return LocalResponse(200, SCHEMAS[request.path])
-        found = re.fullmatch(r"/apis?/.*v1/namespaces/([^/]+)/(jobs|configmaps)", request.path)
+        found = re.fullmatch(r"/apis?/.*v1/namespaces/([^/]+)/(jobs|configmaps|pods)", request.path)
         if found is None or request.method != "POST":
             return super().handle_request(request)
         namespace, plural = found[1], found[2]
@@ -145,6 +148,15 @@ class LocalCluster(LocalKubernetes):
             self.put(sent)
             self._files_came.set()
             return LocalResponse(201, sent)
+        if plural == "pods":
+            self.put({**sent, "status": {"phase": "Running"}})
+            sent["metadata"]["uid"] = name
+            self._changes.add(
+                asyncio.ensure_future(
+                    self._run_container(self.objects["pods", namespace, name], {})
+                )
+            )
+            return LocalResponse(201, self.objects["pods", namespace, name])
         self.add_job(namespace, name)
         created = self.objects["jobs", namespace, name]
         created["spec"] = sent["spec"]
