@@ -134,6 +134,8 @@ class GradientLifetime:
 
     def note_boundary(self) -> None:
         """Note the gradients that are there at the end of a step."""
+        if not self._watched and not self._handles:
+            return  # it is known
         for key, parameter in [*self._watched.items()]:
             self._judge_zeros(key, parameter.grad)
         if self.is_carried or not self._watched:

@@ -249,7 +249,6 @@ class StepPace:
         rates = self._rates()
         numbers = {"loss": loss, **split, **rates, **values}
         numbers[f"{unit}_s"] = round(rate, 1)
-        self._report.record_point(progress.step, self._epoch(), **numbers)
         names = tuple(values)
         # Built once per set of names: formatting is on the training thread.
         template = self._templates.get(names)
@@ -257,9 +256,14 @@ class StepPace:
             shown = [f"{_SHORT.get(k, k)} %{_FORMAT.get(k, '.4g')}" for k in _escaped(names)]
             shown = ["step %d", "epoch %d", "loss %.4f", *shown, f"%s {_escaped([unit])[0]}/s"]
             template = self._templates[names] = "  ".join(shown)
-        self._report.print_line(
-            template % (progress.step, progress.epoch + 1, loss, *values.values(), _rate_text(rate))
+        line = template % (
+            progress.step,
+            progress.epoch + 1,
+            loss,
+            *values.values(),
+            _rate_text(rate),
         )
+        self._report.record_step(progress.step, self._epoch(), numbers, line)
 
 
 _SHORT = {"grad_norm": "gnorm"}
@@ -304,6 +308,10 @@ def group_rates(optimizers: Mapping[str, Any]) -> dict[str, float]:
     The names are ``lr/`` and the ``name`` of the group, or its number from 0. With several
     optimizers theirs comes first: ``lr/generator/0``.
     """
+    # The usual case first: this runs at every step.
+    groups = sum([len(getattr(optimizer, "param_groups", ())) for optimizer in optimizers.values()])
+    if groups < 2:
+        return {}
     found: dict[str, float] = {}
     for optimizer_name, optimizer in optimizers.items():
         first = "lr/"

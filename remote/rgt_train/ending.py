@@ -158,6 +158,7 @@ class RunEnding:
     def _note_end(self, cause: str) -> None:
         """Record in the run log how this attempt ends, and copy the logs to the mirror again."""
         # Before the mirror: that may take until the platform kills this process.
+        self.files.report.flush_lines()
         self.files.run_log.record_end(self.progress.step, cause)
         if self.files.mirror is not None:
             self.files.mirror.queue_logs(self.progress.step)

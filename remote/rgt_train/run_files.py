@@ -287,6 +287,7 @@ class RunFiles:
             f"{name}: stopping as soon as the step is over"
         )
         self.run_log.record_start(p.step, self._ranks.nodes, o.log_every)
+        self.report.announce_gathering = self.run_log.record_gathering
         if not self._lock.exclusive:
             self.report.print_line(
                 f"warning: {self.out} is on a file system without locks; never start a second "
@@ -372,6 +373,9 @@ class RunFiles:
                 self._options.dynamics_every,
                 lambda: self._state.progress.step,
             )
+        self._optimizers = {
+            name: self._state.others[name] for name in sorted(self._state.optimizers)
+        }
         self.pace = StepPace(
             self.report,
             self._stop,
@@ -386,10 +390,10 @@ class RunFiles:
 
     def _learning_numbers(self) -> dict[str, float]:
         """Return the learning rates of groups, and the measured numbers about the updates."""
-        optimizers = {name: self._state.others[name] for name in sorted(self._state.optimizers)}
+        rates = group_rates(self._optimizers)
         if self._dynamics is None:
-            return group_rates(optimizers)
-        return {**group_rates(optimizers), **self._dynamics.take_numbers()}
+            return rates
+        return {**rates, **self._dynamics.take_numbers()}
 
     def _persisting(self, store: CheckpointStore) -> Persister:
         background = self._options.background and os.environ.get(BACKGROUND) != "0"

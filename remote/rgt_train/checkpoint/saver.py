@@ -378,6 +378,7 @@ class CheckpointSaver:
             self._try_begin(lambda: self._persister.begin_save(request, self._state), step)
 
     def _try_begin(self, begin: Callable[[], None], step: int) -> None:
+        self._report.flush_lines()  # a checkpoint is never of a step that is not in the metrics
         try:
             begin()
         except Exception as error:

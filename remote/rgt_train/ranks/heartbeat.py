@@ -161,13 +161,13 @@ class Heartbeat:
             self._steps,
         )
 
-    def take_phase_times(self) -> list[float]:
-        """Return the seconds of each phase since the last call."""
+    def take_phase_times(self) -> list[int]:
+        """Return the nanoseconds of each phase since the last call."""
         self.enter_phase(self._phase)
         spent = self._spent
         self._spent = [0] * len(PHASES)
         self._aside = 0
-        return [nanoseconds / 1e9 for nanoseconds in spent]
+        return spent
 
 
 def optimizer_hooks(beat: Heartbeat, optimizers: Iterable[Any]) -> Callable[[], None]:
@@ -238,11 +238,12 @@ class StepTimes:
             ``compute_comm_time`` for both.
         """
         spent = self._beat.take_phase_times()
-        step = sum(_in_step(spent)) / count
+        steps_ns = count * 1e9
+        step = sum(_in_step(spent)) / steps_ns
         told = {"step_time": round(step, 6)}
         if not self._beat.loads:
             return told
-        data = spent[DATA] / count
+        data = spent[DATA] / steps_ns
         told["data_time"], rest = round(data, 6), max(0.0, step - data)
         if self._world == 1:
             told["compute_time"] = round(rest, 6)
@@ -251,7 +252,7 @@ class StepTimes:
         if gradients is None:
             told["compute_comm_time"] = round(rest, 6)
         else:
-            waited = min(rest, spent[COLLECTIVE] / count + gradients)
+            waited = min(rest, spent[COLLECTIVE] / steps_ns + gradients)
             told["comm_time"], told["compute_time"] = round(waited, 6), round(rest - waited, 6)
         return told
 

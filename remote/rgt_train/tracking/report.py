@@ -18,6 +18,7 @@ from rgt_wire.event_records import TABLE, crc32c, encode_header, encode_record, 
 
 from rgt_train.checkpoint.diskio import LineAppender, StrPath
 from rgt_train.exits import UsageError
+from rgt_train.tracking.gathering import LineGatherer, Point
 
 TENSORBOARD_DIR = "tensorboard"
 
@@ -271,12 +272,23 @@ class RunReport:
 
     Args:
         out: The run directory.
+
+    Attributes:
+        announce_gathering: Called once, before points of steps are written together, with their
+            largest number; returns whether that is allowed.
     """
 
     def __init__(self, out: StrPath) -> None:
         self._file = LineAppender(os.path.join(out, METRICS))
         self._sinks: list[PointSink] = []
         self._templates: dict[tuple[str, ...], str] = {}
+        self.announce_gathering: Callable[[int], bool] = lambda lines: False
+        self._gatherer = LineGatherer(
+            self._append_points,
+            _print_unflushed,
+            _flush_console,
+            lambda lines: self.announce_gathering(lines),
+        )
 
     def add_sinks(self, sinks: Iterable[PointSink]) -> None:
         """Send the points to further sinks from now on; `close` closes them."""
@@ -289,23 +301,23 @@ class RunReport:
     def record_point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
         now = time.time()
-        names = tuple(values)
-        numbers = tuple(values.values())
-        if {*map(type, numbers)} <= _NUMBERS and _is_sum_finite(numbers):
-            # JSON of the usual point, in a third of the time of an encoder
-            template = self._templates.get(names)
-            if template is None:
-                fields = ["step", "epoch", "time", *names]
-                template = self._templates[names] = (
-                    "{"
-                    + ", ".join(f"{_encode(name).replace('%', '%%')}: %r" for name in fields)
-                    + "}"
-                )
-            self._file.append_line(template % (step, round(epoch, 6), now, *numbers))
-        else:
-            self._append_entry({"step": step, "epoch": round(epoch, 6), "time": now, **values})
+        self.flush_lines()
+        self._append_points([(step, epoch, now, values)])
         for sink in self._sinks:
             sink.record_point(step, now, values)
+
+    def record_step(self, step: int, epoch: float, values: Mapping[str, float], line: str) -> None:
+        """Append the point of a step, and print its line; both soon, if steps are fast."""
+        now = time.time()
+        shown = self._gatherer.add_point((step, epoch, now, values), line)
+        for sink in self._sinks:
+            sink.record_point(step, now, values)
+        if not shown:
+            print_line(line)
+
+    def flush_lines(self) -> None:
+        """Write the lines that were gathered."""
+        self._gatherer.write_now()
 
     def append_event(self, kind: str, step: int, **fields: Any) -> None:
         """Append one event."""
@@ -318,16 +330,40 @@ class RunReport:
 
     def close(self) -> None:
         """Write all pending lines and close."""
+        self._gatherer.close_thread()
         self._file.close()
         while self._sinks:
             self._sinks.pop().close()
 
     def _append_entry(self, entry: dict[str, Any]) -> None:
-        try:
-            line = _encode(entry)
-        except ValueError:  # rare: one of them is not finite
-            line = _encode(_nonfinite_as_text(entry))
-        self._file.append_line(line)
+        self.flush_lines()
+        self._file.append_line(_encode_entry(entry))
+
+    def _append_points(self, points: list[Point]) -> None:
+        self._file.append_line("\n".join(map(self._encode_point, points)))
+
+    def _encode_point(self, point: Point) -> str:
+        step, epoch, seconds, values = point
+        epoch = round(epoch, 6)
+        numbers = tuple(values.values())
+        if not ({*map(type, numbers)} <= _NUMBERS and _is_sum_finite(numbers)):
+            return _encode_entry({"step": step, "epoch": epoch, "time": seconds, **values})
+        # JSON of the usual point, in a third of the time of an encoder
+        names = tuple(values)
+        template = self._templates.get(names)
+        if template is None:
+            fields = ["step", "epoch", "time", *names]
+            template = self._templates[names] = (
+                "{" + ", ".join(f"{_encode(name).replace('%', '%%')}: %r" for name in fields) + "}"
+            )
+        return template % (step, epoch, seconds, *numbers)
+
+
+def _encode_entry(entry: Mapping[str, Any]) -> str:
+    try:
+        return _encode(entry)
+    except ValueError:  # rare: one of them is not finite
+        return _encode(_nonfinite_as_text(entry))
 
 
 def _is_sum_finite(numbers: tuple[float, ...]) -> bool:
@@ -340,11 +376,18 @@ def _is_sum_finite(numbers: tuple[float, ...]) -> bool:
 
 def print_line(line: str) -> None:
     """Print `line` and flush it, ignoring a closed pipe or a full log."""
-    try:
+    _print_unflushed(line)
+    _flush_console()
+
+
+def _print_unflushed(line: str) -> None:
+    with suppress(OSError, ValueError):
         sys.stdout.write(line + "\n")
+
+
+def _flush_console() -> None:
+    with suppress(OSError, ValueError):
         sys.stdout.flush()
-    except (OSError, ValueError):
-        return
 
 
 def last_logged_point(out: StrPath) -> tuple[int | None, float | None]:

@@ -45,6 +45,7 @@ class AttemptHistory:
             unknown.
         told: Whether the last one recorded its end itself; otherwise it may have come further than
             known.
+        together: Lines that the last one wrote together at most; one fewer may be missing.
         late: Attempt, step and words of each change after `run.step`, which a resume leaves out.
         copied_at: When the last line of the logs was written if they are copies from a mirror, in
             seconds since the epoch; None if they are the originals.
@@ -58,6 +59,7 @@ class AttemptHistory:
     log_every: int | None = None
     told: bool = False
     copied_at: float | None = None
+    together: int = 1
     late: tuple[tuple[int, int, str], ...] = ()
 
     def late_changes(self, attempt: int, step: int) -> list[str]:
@@ -86,12 +88,18 @@ class AttemptHistory:
                     "launch)"
                 ),
             )
-        if self.told or self.log_every == 1 or not self.attempts:
+        exact = self.log_every == 1 and self.together == 1
+        if self.told or exact or not self.attempts:
             return lost, words
         if not self.log_every:
             return lost, f"at least {words} (what came after step {known} was not noted)"
-        most = max(0, (known // self.log_every + 1) * self.log_every - 1 - now)
-        range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
+        most = max(0, (known // self.log_every + self.together) * self.log_every - 1 - now)
+        how = []
+        if self.log_every > 1:
+            how.append(f"one in {self.log_every} was noted")
+        if self.together > 1:
+            how.append(f"{self.together} were noted at a time")
+        range_ = f"{lost} to {most} steps ({', '.join(how)})"
         return lost, range_ if most > lost else words
 
     def expected_failures(self, prior: AssumedMtbf, nodes: int = 1) -> FailureRate:
@@ -143,6 +151,12 @@ class RunLog:
             {"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()}
         )
 
+    def record_gathering(self, lines: int) -> bool:
+        """Record that up to `lines` points are written together from now on; False if it fails."""
+        return self._append_entry(
+            {"event": "gathering", "attempt": self.attempt, "lines": lines, "time": time.time()}
+        )
+
     def record_late(self, step: int, words: str) -> None:
         """Record a change after `run.step`; a checkpoint of `step` may be written already."""
         self._append_entry(
@@ -171,8 +185,8 @@ class RunLog:
         """Close the file."""
         self._file.close()
 
-    def _append_entry(self, entry: dict[str, Any]) -> None:
-        self._file.append_line(json.dumps(entry))
+    def _append_entry(self, entry: dict[str, Any]) -> bool:
+        return self._file.append_line(json.dumps(entry))
 
 
 def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
@@ -198,6 +212,8 @@ def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
             if not isinstance(log_every, int):
                 log_every = None
             spans.append(_AttemptSpan(at, at, nodes, step, log_every))
+        elif event == "gathering" and spans:
+            spans[-1].together = int(entry.get("lines", 1))
         elif event == "late":
             attempt = int(entry.get("attempt", 0))
             late.append((attempt, step, str(entry.get("words", ""))))
@@ -221,6 +237,7 @@ def _read_history(path: str, last_seen: float | None) -> AttemptHistory:
         step=spans[-1].step,
         log_every=spans[-1].log_every,
         told=spans[-1].cause is not None,
+        together=spans[-1].together,
         late=tuple(late),
     )
 
@@ -233,6 +250,7 @@ class _AttemptSpan:
     step: int
     log_every: int | None
     cause: str | None = None
+    together: int = 1
 
 
 RUN_JSON = "run.json"

@@ -248,7 +248,8 @@ import os, sys
 import torch
 from rgt_train import Options, Run
 model = torch.nn.Linear(1, 1)
-run = Run("run", model=model, samples=100, epochs=1, options=Options(save_every=50, log_every=LOGGED, background=False))
+options = Options(save_every=50, log_every=LOGGED, background=False, pace_s=0.012)
+run = Run("run", model=model, samples=100, epochs=1, options=options)
 with run:
     for _ in run.epochs():
         for _ in run.batches():
@@ -283,6 +284,21 @@ def test_lost_work_is_counted_as_far_as_it_is_known(
     again.wait_line(r"resume: at step 50 of 100 .*" + told)
     assert again.wait() == 0
     assert events(tmp_path / "run", "resume")[0]["lost_steps"] == least
+
+
+def test_lost_steps_of_lines_that_were_noted_together() -> None:
+    past = AttemptHistory(attempts=1, step=40, log_every=1, together=16)
+    assert past.describe_lost_steps(45, 40) == (
+        5,
+        "5 to 20 steps (16 were noted at a time)",
+    )
+    past = AttemptHistory(attempts=1, step=40, log_every=10, together=16)
+    assert past.describe_lost_steps(60, 40) == (
+        20,
+        "20 to 179 steps (one in 10 was noted, 16 were noted at a time)",
+    )
+    told = AttemptHistory(attempts=1, step=40, log_every=1, together=16, told=True)
+    assert told.describe_lost_steps(45, 40) == (5, "5 steps")
 
 
 def test_a_ledger_of_an_earlier_version_counts_what_it_knows(tmp_path: Path) -> None:
