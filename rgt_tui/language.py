@@ -91,9 +91,15 @@ def translate(text: str, **values: object) -> str:
     bare = text.strip(" ")
     if bare:
         found = text.replace(bare, _active_catalogue().gettext(bare))
-    if values:
+    if not values:
+        return found
+    if found == text:
         return found.format(**values)
-    return found
+    return _GAP.sub("", found.format(**values))
+
+
+_GAP = re.compile(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
+"""A blank next to a value that turned out to be Chinese, such as a number with its measure word."""
 
 
 AFTER_A_NUMBER = "after a number"
@@ -125,7 +131,8 @@ class _Retelling:
                 parts = list(string.Formatter().parse(text))
                 letters = sum(map(str.isalpha, "".join(part[0] for part in parts)))
                 if any(part[1] for part in parts) and letters >= least_letters:
-                    found.append((letters, text, [part[0] for part in parts if part[0]]))
+                    pieces = [part[0].strip(" ") for part in parts]
+                    found.append((letters, text, list(filter(None, pieces))))
         # The text with the most letters of its own says most precisely what a sentence is.
         self._templates = [(text, pieces) for _, text, pieces in sorted(found, reverse=True)]
 
@@ -180,18 +187,25 @@ class _Retelling:
         )
 
 
+_LOOSE = re.compile(r"^\\ (?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\\ $")
+
+
 @functools.lru_cache(4096)
 def _template_pattern(text: str) -> re.Pattern[str]:
     """Return a pattern with a group for each value of a text."""
     made, seen = "", set()
     for piece, name, _, _ in string.Formatter().parse(text):
-        made += re.escape(piece)
+        # `translate` leaves out a blank between two Chinese characters.
+        made += _LOOSE.sub(" ?", re.escape(piece))
         if name in seen:
             made += f"(?P={name})"
         elif name is not None:
             seen.add(name)
             made += f"(?P<{name}>.*?)"
     return re.compile(made, re.DOTALL)
+
+
+_JOINTS = ":; ：；"
 
 
 @functools.lru_cache(2)
@@ -206,6 +220,10 @@ def _retelling(catalogue: gettext.NullTranslations, to_english: bool) -> _Retell
             nouns.setdefault(pair[0], []).append(pair[1])
         elif text and not end:
             pairs[pair[0]] = pair[1]
+            # A clause that is joined to a sentence also comes alone, when the sentence is cut
+            # there.
+            if bare[:2] in (": ", "; "):
+                pairs[pair[0].lstrip(_JOINTS)] = pair[1].lstrip(_JOINTS)
     # A Chinese character says about as much as three letters.
     return _Retelling(pairs, nouns, least_letters=3 if to_english else 8)
 

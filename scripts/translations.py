@@ -24,8 +24,9 @@ from babel.messages.pofile import read_po, write_po
 
 from rgt_tui.gate import ActionState, AuditEvent
 from rgt_tui.language import AFTER_A_NUMBER
-from rgt_tui.model import BillingVerb, BoxHealth, ClockMode, LinkState, StopPhase
+from rgt_tui.model import BillingVerb, BoxHealth, ClockMode, LinkState, Severity, StopPhase
 from rgt_tui.profiles import change_texts, read_profile
+from rgt_tui.profiles.readings import CARD_FIGURES
 from rgt_tui.ui.plot.view import XAxis
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +41,7 @@ TEXTS_OF_CALLS: dict[str, tuple[int | str, ...]] = {
     "Condition": (1, 2, "title", "word", "advice", "over"),
     "LifecycleCheck": (1,),
     "Choice": (1,),
+    "ChoiceScreen": (0,),
     "FrameworkFault": (4,),
     "_choose_answer": (1, 2),
     "label_lines": (0,),
@@ -155,6 +157,12 @@ TEXTS_OF_TABLES = {
     "GROUPS": "keys",
     "STYLES": "keys",
     "NEARLY": "values",
+    "FIGURE_NAMES": "values",
+    "PLACE_WORDS": "values",
+    "WEEKDAYS": "values",
+    "READ_FROM": "values",
+    "PHASE_WORDS": "values",
+    "ELSEWHERE": "keys",
     "TITLES": "values",
 }
 """Module-level table → which side of it a person reads; of a tuple, every text."""
@@ -169,6 +177,10 @@ TRANSFER_PHASES = (
     *("connecting", "listing", "comparing", "pulling", "pushing", "sending", "verifying", "done"),
 )
 """Phases of a transfer, which are shown translated."""
+
+TRANSFER_KINDS = ("pull", "push code", "push data", "push trainer", "on box")
+LAYERS = ("session", "log", "curve", "cgroup")
+"""Sources of data of a box, which a check names."""
 
 CONTEXT_END = "\x04"
 """Between the context of a text and the text, as in gettext's own files."""
@@ -240,7 +252,10 @@ def read_module(text: str) -> Iterator[tuple[int, str]]:
 
 def read_pages(text: str) -> Iterator[str]:
     """Yield the texts of the pages of a handbook file."""
-    for page in tomllib.loads(text).get("pages", ()):
+    found = tomllib.loads(text)
+    if found.get("topic"):
+        yield found["topic"]
+    for page in found.get("pages", ()):
         yield from (page[key] for key in TEXTS_OF_PAGES if page.get(key))
         yield from (fix["text"] for fix in page.get("fixes", ()))
 
@@ -298,20 +313,42 @@ def list_sentences(tree: ast.Module, least_words: int = 3) -> Iterator[tuple[int
             yield getattr(node, "lineno", 0), text
 
 
-RECORDED_IN = ("transfer",)
-"""Packages whose sentences, f-strings included, are kept in English and shown by `show_recorded`.
-"""
-NOT_SHOWN_IN = ("transfer/safe_names.py",)
+RECORDED_IN = {
+    "transfer": 2,
+    "ssh": 3,
+    "store": 3,
+    "recordings": 3,
+    "profiles/loader.py": 3,
+    "profiles/profile_faults.py": 3,
+    "handbook": 3,
+}
+"""Packages and modules whose sentences, f-strings included, stay in English in the code and are
+shown by `show_recorded`; and of how many words such a sentence is at least."""
+NOT_SHOWN_IN = (
+    "transfer/safe_names.py",
+    "ssh/bundle.py",
+    "ssh/login_shell.py",
+    "handbook/envelopes.py",
+    "handbook/line_search.py",
+    "handbook/torn_tracebacks.py",
+)
+NOT_SENTENCES = re.compile(
+    r"^(SELECT|DELETE|UPDATE|CREATE|INSERT)|\?$|= \?|:box\b|^import |^must be|not found$"
+    r"|^cannot get"
+    r"|^is not valid|^no such file|^Invalid enum|^missing required"
+)
+"""Queries of a database, programs, and words that other programs print."""
 
 
 def read_recorded() -> Iterator[tuple[str, int, str]]:
     """Yield module, line and text of every sentence that `show_recorded` has to know."""
-    for package in RECORDED_IN:
-        for path in sorted((ROOT / "rgt_tui" / package).rglob("*.py")):
+    for place, least_words in RECORDED_IN.items():
+        found = ROOT / "rgt_tui" / place
+        for path in sorted(found.rglob("*.py")) if found.is_dir() else [found]:
             name = str(path.relative_to(ROOT))
             if name.removeprefix("rgt_tui/") not in NOT_SHOWN_IN:
-                for line, text in list_sentences(ast.parse(path.read_text("utf-8")), 2):
-                    if not CODE.search(text):
+                for line, text in list_sentences(ast.parse(path.read_text("utf-8")), least_words):
+                    if not CODE.search(text) and not NOT_SENTENCES.search(text):
                         yield name, line, text
 
 
@@ -329,11 +366,11 @@ def collect_texts() -> dict[str, list[tuple[str, int]]]:
         found.setdefault(text.strip(" "), []).append((name, line))
     for word in (
         *(*BoxHealth, *ClockMode, *LinkState, *BillingVerb),
-        *(*StopPhase, *ActionState, *AuditEvent, *XAxis),
+        *(*StopPhase, *ActionState, *AuditEvent, *XAxis, *Severity),
     ):
         found.setdefault(word.value, []).append(("rgt_tui/model", 1))
-    for phase in TRANSFER_PHASES:
-        found.setdefault(phase, []).append(("rgt_tui/fleet/pulls/pulling.py", 1))
+    for word in (*TRANSFER_PHASES, *TRANSFER_KINDS, *LAYERS, *CARD_FIGURES):
+        found.setdefault(word, []).append(("rgt_tui", 1))
     for kind in EVIDENCE_KINDS:
         found.setdefault(kind, []).append(("rgt_tui/gate/evidence.py", 1))
     for path in sorted((ROOT / "handbook").glob("*.toml")):
@@ -374,10 +411,15 @@ def find_faults(texts: Iterable[str], catalogue: Catalog) -> list[str]:
         if message is None or not message.string:
             faults.append(f"no translation: {text!r}")
             continue
+        # Chinese is always shorter; a text of this length that is not was pasted twice.
+        if len(text) > 200 and len(str(message.string)) > len(text):
+            faults.append(f"longer than the English: {text[:80]!r}")
         if message.fuzzy:
             faults.append(f"not looked at since the English changed: {text!r}")
         try:
-            same = fields_of(text) == fields_of(str(message.string))
+            wanted, given = fields_of(text), fields_of(str(message.string))
+            # An ending of the plural: wait{v2}.
+            same = wanted - set(re.findall(r"(?<=[a-z])\{(\w+)\}", text)) <= given <= wanted
         except ValueError:
             # A text with a brace that is no field, such as a command of a shell: it is never filled
             # in.

@@ -109,20 +109,26 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
     yield f"# {page.id}: {translate(page.title)}"
     yield ""
     own = translate(", your own page") if page.own else ""
-    yield f"{page.topic}{own}. {page.severity}; {translate(ACTION_WORDS[page.action])}."
+    yield translate(
+        "{topic}{own}. {severity}; {action}.",
+        topic=translate(page.topic),
+        own=own,
+        severity=translate(page.severity.value),
+        action=translate(ACTION_WORDS[page.action]),
+    )
     yield ""
-    yield f"**Never.** {translate(page.never)}"
+    yield translate("**Never.** {what}", what=translate(page.never))
     yield ""
-    yield "**Fix.**"
+    yield translate("**Fix.**")
     yield ""
     for number, fix in enumerate(page.fixes, 1):
         yield f"{number}. {translate(fix.text)}"
         if fix.command is not None:
             yield f"   `{fix.command}`"
     yield ""
-    yield f"**Symptom.** {page.symptom}"
+    yield translate("**Symptom.** {what}", what=page.symptom)
     yield ""
-    yield f"**Cause.** {page.cause}"
+    yield translate("**Cause.** {what}", what=page.cause)
     if page.beats:
         yield ""
         yield translate("More exact than {beats}.", beats=", ".join(page.beats))
@@ -130,15 +136,15 @@ def page_lines(page: HandbookPage) -> Iterator[str]:
     alerts, checks = ids_referring_to(page.id)
     if alerts or checks:
         if alerts:
-            told = [f"alerts {', '.join(f'`{alert}`' for alert in alerts)}"]
+            told = [translate("alerts {names}", names=", ".join(f"`{alert}`" for alert in alerts))]
         else:
             told = []
-        told += [f"checks {', '.join(checks)}"] if checks else []
+        told += [translate("checks {names}", names=", ".join(checks))] if checks else []
         yield ""
         yield translate("**Named by** {told}.", told="; ".join(told))
     if page.sources:
         yield ""
-        yield f"Sources: {', '.join(page.sources)}"
+        yield translate("Sources: {sources}", sources=", ".join(page.sources))
 
 
 def _find_traps(term: str) -> list[tuple[Profile, Gotcha]]:

@@ -59,6 +59,7 @@ from rgt_tui.model import (
     MoneyAmount,
     UnlistedItem,
     format_money,
+    pad_cells,
 )
 from rgt_tui.profiles import describe_unlisted_item, load_profile, thing_price
 
@@ -335,4 +336,7 @@ def account_text(bill: AccountBill) -> str:
         state = "unlisted"
     else:
         state = "unknown"
-    return f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {said:<10} {' · '.join(parts)}"
+    return (
+        f"{bill.kind:<{NAME_WIDTH}} {state:<{STATE_WIDTH}} {pad_cells(said, 10)} "
+        f"{' · '.join(parts)}"
+    )

@@ -38,6 +38,7 @@ from rgt_tui.model import (
     format_duration,
     format_money,
     how_many,
+    pad_cells,
     pct,
 )
 from rgt_tui.profiles import (
@@ -564,9 +565,11 @@ def text_line(line: StatusLine) -> str:
     if line.age_s is None:
         said = translate("no sample")
     else:
-        said = f"{format_duration(line.age_s)} old"
+        said = translate("{age} old", age=format_duration(line.age_s))
     text = " · ".join(part for part in parts if part)
-    return clean_text(f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {said:<10} {text}")
+    return clean_text(
+        f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {pad_cells(said, 10)} {text}"
+    )
 
 
 def _describe_sample(sample: Sample | None) -> list[str]:
@@ -624,7 +627,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
     # Only cells have attempts.
     queued = sum(run.attempts is not None for run in runs)  # a found training is no cell
     if queued:
-        return [*parts, f"{done}/{how_many(queued, 'cell')} done"]
+        return [*parts, translate("{done}/{cells} done", done=done, cells=how_many(queued, "cell"))]
     return parts
 
 
@@ -636,7 +639,8 @@ def _describe_cost(run: RunLine) -> str:
         end = ""
     else:
         end = translate(", {eta_cost} to go", eta_cost=format_money(run.eta_cost, currency, least))
-    return f" {format_money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
+    cost = format_money(run.cost_per_1000_steps, currency, least)
+    return translate(" {cost}/1k steps", cost=cost) + end
 
 
 def _meter_text(meter: MeterLine) -> list[str]:
@@ -652,5 +656,5 @@ def _meter_text(meter: MeterLine) -> list[str]:
         spent = translate(", {total} so far", total=total)
     rate = f"{format_money(meter.per_hour, meter.currency, meter.at_least)}/h"
     differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
-    said = f"{'price unknown' if meter.per_hour is None else rate}{spent}"
+    said = (translate("price unknown") if meter.per_hour is None else rate) + spent
     return [said if differ is None else f"{said} ({differ})"]

@@ -29,7 +29,7 @@ from rgt_tui.handbook import (
     triage_file,
 )
 from rgt_tui.handbook.collectives import CollectiveVerdict, RankDump
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.profiles.log_advice import HeadAndTail, log_advice
 
 if TYPE_CHECKING:
@@ -188,26 +188,33 @@ def as_text(
             where = name
         nearest = f"{translate('nearest page by words')}: " if one.by_words else ""
         yield (
-            f"{where}: {nearest}{one.gotcha} {translate(one.title)} ({one.severity}, "
-            f"{one.confidence:.0%} sure)"
+            translate(
+                "{where}: {nearest}{page} {title} ({severity}, {share:.0%} sure)",
+                where=where,
+                nearest=nearest,
+                page=one.gotcha,
+                title=translate(one.title),
+                severity=translate(one.severity),
+                share=one.confidence,
+            )
         )
-        yield f"  do     {translate(ACTION_WORDS[AdvisedAction(one.action)])}"
-        yield f"  never  {translate(one.never)}"
+        yield translate("  do     {what}", what=translate(ACTION_WORDS[AdvisedAction(one.action)]))
+        yield translate("  never  {what}", what=translate(one.never))
         for number, fix in enumerate(one.fix, 1):
-            yield f"  fix {number}  {translate(fix.text)}"
+            yield translate("  fix {number}  {what}", number=number, what=translate(fix.text))
             if fix.command is not None:
                 yield f"         $ {fix.command}"
         # A line may be a whole JSON record; --json has all of it.
-        yield f"  proof  {one.line[:400]}"
+        yield translate("  proof  {what}", what=one.line[:400])
     for one in overcome:
         steps = translate("overcome, it went on for {steps} steps", steps=one.steps_behind)
         yield f"{name}:{one.line_no}: {one.gotcha} {translate(one.title)} ({steps})"
-        yield f"  proof  {one.line[:400]}"
+        yield translate("  proof  {what}", what=one.line[:400])
     for advice in told:
         page = ""
         if advice.page:
             page = f" ({advice.page})"
-        yield f"{name}: advice: {advice.text}{page}"
+        yield translate("{name}: advice: {advice}", name=name, advice=f"{advice.text}{page}")
 
 
 LARGEST = 64 << 20
@@ -265,7 +272,8 @@ def _as_findings(
 ) -> list[FileFinding]:
     ordered = sorted(verdicts, key=lambda verdict: -verdict.confidence)
     return [
-        FileFinding.from_page(pages[PAGE], verdict.text, verdict.confidence) for verdict in ordered
+        FileFinding.from_page(pages[PAGE], show_recorded(verdict.text), verdict.confidence)
+        for verdict in ordered
     ]
 
 

@@ -33,7 +33,7 @@ from rgt_tui.fleet.frame_intake import FrameIntake
 from rgt_tui.fleet.reducers import (
     replace,
 )
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     AccountBill,
     Ask,
@@ -363,6 +363,7 @@ class BoxSession:
             # Not at login: a box whose agent dies at once would be tried without a pause.
             backoff.reset()
         wait = backoff.next_wait_s(failure)
+        reason = show_recorded(reason)
         self._set_link(link_after_failure(failure), reason, self._clock() + wait)
         self._told.set()
         await self._wait_or_woken(wait)

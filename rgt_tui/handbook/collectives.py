@@ -259,7 +259,7 @@ def _of_group(
         yield CollectiveVerdict(
             f"{describe_ranks(absent)} did not come to collective {number} of {name}"
             + (f" ({there})" if there is not None else "")
-            + f": the last there is {lowest}; {describe_ranks(sorted(waiting))} "
+            + f": the last there is {lowest}, and {describe_ranks(sorted(waiting))} "
             f"wait{'s' * (len(waiting) == 1)} in {_format_number_range(last, waiting)}",
             certainty,
             tuple(absent),

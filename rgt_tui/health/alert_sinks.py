@@ -165,7 +165,9 @@ async def post_body(url: str, body: bytes, headers: Mapping[str, str], *, timeou
             403: translate(": check its token"),
             404: translate(": check its address"),
         }.get(status, "")
-        raise SinkError(f"{host} answered {status}{hint}")
+        raise SinkError(
+            translate("{host} answered {status}{hint}", host=host, status=status, hint=hint)
+        )
 
 
 PRIORITIES = {"error": 4, "warn": 3, "info": 2}

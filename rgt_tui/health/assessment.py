@@ -148,7 +148,11 @@ def _describe_base_state(seen: BoxFacts) -> tuple[BoxHealth, str, str]:
         health, word = _LINKS[box.link]
         says = ""
         if meter.at is not None:
-            says = f"; {meter.source} says {meter.lifecycle.value}"
+            says = translate(
+                "; {source} says {state}",
+                source=meter.source,
+                state=translate(meter.lifecycle.value),
+            )
         if seen.sample_age is None:
             last = ""
         else:

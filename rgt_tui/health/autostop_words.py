@@ -58,7 +58,7 @@ def describe_clock(reading: AutostopReading) -> str:
         if reading.stops_in_s is None:
             left = translate("at an unknown time")
         else:
-            left = f"in {format_duration(reading.stops_in_s)}"
+            left = translate("in {time}", time=format_duration(reading.stops_in_s))
         return translate("{does} {left} (lease of {limit})", does=does, left=left, limit=limit)
     if reading.idle_s is None:
         why = ""
@@ -73,12 +73,12 @@ def describe_clock(reading: AutostopReading) -> str:
     if reading.idle_s <= 0.0:
         why = ""
         if reading.why:
-            why = f", now: {reading.why[0]}"
+            why = translate(", now: {why}", why=reading.why[0])
         return translate("{does} when idle {limit}{why}", does=does, limit=limit, why=why)
     if reading.stops_in_s is None:
         left = ""
     else:
-        left = f" in {format_duration(reading.stops_in_s)}"
+        left = translate(" in {time}", time=format_duration(reading.stops_in_s))
     return translate(
         "{does}{left} (idle {idle_s} of {limit})",
         does=does,
@@ -229,7 +229,7 @@ def describe_armed_off(known: SelfStopState, source: str) -> str:
     else:
         verb = translate("off by {at}, as armed", at=at)
     if armed.mode is AutostopMode.IDLE:
-        what = f"idle {format_duration(armed.limit_s)}"
+        what = translate("idle {time}", time=format_duration(armed.limit_s))
     else:
         what = translate("lease of {limit_s}", limit_s=format_duration(armed.limit_s))
     told = translate(
@@ -260,7 +260,7 @@ def describe_reported_park(known: SelfStopState) -> str:
     else:
         at = sent.at
     if armed.mode is AutostopMode.IDLE:
-        what = f"idle {format_duration(armed.limit_s)}"
+        what = translate("idle {time}", time=format_duration(armed.limit_s))
     else:
         what = translate("lease of {limit_s}", limit_s=format_duration(armed.limit_s))
     texts = {event.event: event.text for event in mine}

@@ -184,7 +184,8 @@ def build_resolved_event(key: str, now: float) -> AlertEvent:
     box, _, id_ = key.partition(" ")
     name = box.partition("@")[0]
     return AlertEvent(
-        what="resolved", at=now, level="info", title=f"{name}: resolved", text=ended_text(id_),
+        what="resolved", at=now, level="info", title=translate("{name}: resolved", name=name),
+        text=ended_text(id_),
         box=name, id=id_, kind=id_.partition(":")[0],
     )  # fmt: skip
 
@@ -195,7 +196,7 @@ def build_digest_event(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     boxes = len({event.box for event in events if event.box})
     on = ""
     if boxes:
-        on = f" on {how_many(boxes, 'box', 'boxes')}"
+        on = translate(" on {boxes}", boxes=how_many(boxes, "box", "boxes"))
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
     lines = _fit_lines([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
@@ -583,7 +584,13 @@ def _refuse_unknown_keys(
     for key in table:
         if key not in known:
             raise SettingsError(
-                (*where, key), f"unknown {what} {key!r}{_suggest_nearest(key, known)}"
+                (*where, key),
+                translate(
+                    "unknown {what} {key!r}{hint}",
+                    what=what,
+                    key=key,
+                    hint=_suggest_nearest(key, known),
+                ),
             )
 
 

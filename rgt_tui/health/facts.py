@@ -256,7 +256,7 @@ class BoxFacts(FrozenStruct):
         if no_agent(box):
             return translate("unknown: no agent runs on the box")
         if self.unseen is not None:
-            return f"unknown: {self.unseen}"
+            return translate("unknown: {why}", why=self.unseen)
         return None
 
     @property

@@ -189,7 +189,7 @@ def _unnameable(hog: InodeHog) -> tuple[FixStep, FixStep]:
     """
     above = posixpath.dirname(hog.path)
     if is_exact_path(above):
-        inside = f" in {above}"
+        inside = translate(" in {path}", path=above)
     else:
         inside = ""
     return (
@@ -328,7 +328,7 @@ def describe_disk_use(disk: DiskReading, what: str) -> str:
         bytes_total=size(disk.bytes_total),
         bytes_free=size(disk.bytes_free),
     )
-    return f"{free} (inodes {pct(inode_pct(disk))})"
+    return translate("{free} (inodes {share})", free=free, share=pct(inode_pct(disk)))
 
 
 def choose_disk_action(

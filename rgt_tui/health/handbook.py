@@ -50,7 +50,7 @@ class MetricFigures(NamedTuple):
     def position(self) -> str:
         """The position of the newest value, with its unit."""
         if self.run.axis == "step":
-            return f"step {self.step:,}"
+            return translate("step {step:,}", step=self.step)
         return self.run.position
 
     def current_level(self) -> float:
@@ -78,7 +78,13 @@ def _find_odd_newest(figures: MetricFigures, odd: Callable[[float], bool], why: 
     newest = figures.values[-NEWEST:]
     if len(newest) < NEWEST or not all(map(odd, newest)):
         return None
-    return f"{figures.name} {newest[-1]:.4g} at {figures.position}: {why}"
+    return translate(
+        "{metric} {value:.4g} at {position}: {why}",
+        metric=figures.name,
+        value=newest[-1],
+        position=figures.position,
+        why=why,
+    )
 
 
 def _perplexity(figures: MetricFigures) -> str | None:

@@ -107,7 +107,11 @@ def mute_changes(
                 mute.box,
                 now,
                 mute.what,
-                f"muted {_mute_end_text(mute.until, now)}: {_muted_name(mute.what)}",
+                translate(
+                    "muted {until}: {what}",
+                    until=_mute_end_text(mute.until, now),
+                    what=_muted_name(mute.what),
+                ),
             )
         )
     return found
@@ -127,7 +131,7 @@ def _muted_name(what: str) -> str:
 def _mute_end_text(until: float | None, now: float) -> str:
     if until is None:
         return translate("until it is over")
-    return f"until {time_of_day(until, now)}"
+    return translate("until {time}", time=time_of_day(until, now))
 
 
 def mute_covers(mute: AlertMute, alert: Alert) -> bool:

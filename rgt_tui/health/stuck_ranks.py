@@ -66,20 +66,19 @@ RANK_LIMITS = RankLimits()
 COLLECTIVE = ("futex", "do_futex")
 """Where a PyTorch thread sleeps that waits for another thread's work, and so also for a collective.
 """
-ELSEWHERE = (
-    (("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"), "sleeps (time.sleep or similar)"),
-    (("do_wait", "kernel_wait4"), "waits for a program that it has started"),
-    (("pipe_", "anon_pipe"), "waits for a pipe, such as that of a loader worker"),
-    (
-        ("do_poll", "do_sys_poll", "poll_schedule", "do_select", "ep_poll", "do_epoll"),
-        "waits for a connection or a pipe",
+SLEEPS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+ELSEWHERE = {
+    "sleeps (time.sleep or similar)": SLEEPS,
+    "waits for a program that it has started": ("do_wait", "kernel_wait4"),
+    "waits for a pipe, such as that of a loader worker": ("pipe_", "anon_pipe"),
+    "waits for a connection or a pipe": (
+        "do_poll", "do_sys_poll", "poll_schedule", "do_select", "ep_poll", "do_epoll",
     ),
-    (("wait_woken", "sk_wait", "tcp_", "unix_stream", "inet_"), "waits for a connection"),
-    (("n_tty", "tty_"), "waits for somebody to type"),
-    (("flock", "locks_", "fcntl_setlk"), "waits for a file that another has locked"),
-)  # fmt: skip
-"""Prefixes of kernel function names, and what a thread does there."""
-SLEEPS = ELSEWHERE[0][0]
+    "waits for a connection": ("wait_woken", "sk_wait", "tcp_", "unix_stream", "inet_"),
+    "waits for somebody to type": ("n_tty", "tty_"),
+    "waits for a file that another has locked": ("flock", "locks_", "fcntl_setlk"),
+}  # fmt: skip
+"""What a thread does → prefixes of the kernel functions where it waits then."""
 
 STOPPED, GONE, AWAY, ALL = "HANG1", "D20", "HANG2", "D19"
 """Pages of the handbook."""
@@ -91,7 +90,7 @@ ORDER = {"data": 0, "loop": 1, "forward": 2, "backward": 3, "collective": 4, "op
 """The phases of a step in order."""
 EXACT = frozenset(("data", "forward", "backward", "optimizer"))
 """Phases with known content; ``loop`` is the user's own code, where anything can happen."""
-WORDS = {
+PHASE_WORDS = {
     "loop": "in the code of its loop",
     "data": "waiting for its data",
     "forward": "in the forward pass",
@@ -338,7 +337,7 @@ def _activity_suffix(proc: TrainingProcess) -> str:
 def _describe_rank(proc: TrainingProcess) -> str:
     told = describe_phase(proc)
     if told:
-        return f"is {told}: {_describe_activity(proc)}"
+        return translate("is {phase}: {activity}", phase=told, activity=_describe_activity(proc))
     return _describe_activity(proc)
 
 
@@ -352,7 +351,7 @@ def _describe_activity(proc: TrainingProcess) -> str:
         return translate("waits for a disk or a file server (state D){told}", told=told)
     if _still_seconds(proc) >= RANK_LIMITS.waited_s:
         what = next(
-            (words for names, words in ELSEWHERE if _waits_in(proc, names)),
+            (translate(words) for words, names in ELSEWHERE.items() if _waits_in(proc, names)),
             translate("waits for something else"),
         )
         return f"{what}{told}"
@@ -712,7 +711,9 @@ class RankComparison(NamedTuple):
 def compare_ranks(ranks: Sequence[TrainingProcess]) -> RankComparison | None:
     """Compare the ranks; None if one of them has no heartbeat, or is in an unknown phase."""
     beats = [
-        beat for proc in ranks if (beat := heartbeat_of(proc)) is not None and beat.phase in WORDS
+        beat
+        for proc in ranks
+        if (beat := heartbeat_of(proc)) is not None and beat.phase in PHASE_WORDS
     ]
     if not ranks or len(beats) < len(ranks):
         return None
@@ -747,13 +748,18 @@ def describe_phase(proc: TrainingProcess) -> str:
     "" = unknown.
     """
     beat = heartbeat_of(proc)
-    if beat is None or beat.phase not in WORDS:
+    if beat is None or beat.phase not in PHASE_WORDS:
         return ""
     if beat.phase in ORDER:
         of = translate(" of step {step}", step=beat.step + 1)
     else:
         of = translate(" after step {step}", step=beat.step)
-    return f"{WORDS[beat.phase]}{of} for {format_duration(beat.for_s)}"
+    return translate(
+        "{phase}{of} for {time}",
+        phase=translate(PHASE_WORDS[beat.phase]),
+        of=of,
+        time=format_duration(beat.for_s),
+    )
 
 
 def _stall_limit_s(beats: Sequence[Heartbeat]) -> float:

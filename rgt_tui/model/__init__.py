@@ -110,11 +110,13 @@ if TYPE_CHECKING:
         memory,
         moment,
         noun,
+        pad_cells,
         parse_seconds,
         pct,
         quote_name,
         size,
         time_of_day,
+        wrap_cells,
     )
     from rgt_tui.model.kubernetes_pods import (
         CELLS,
@@ -410,6 +412,7 @@ __all__ = [
     "memory",
     "moment",
     "noun",
+    "pad_cells",
     "parse_idle_condition",
     "parse_seconds",
     "parse_tunnel",
@@ -422,6 +425,7 @@ __all__ = [
     "steady_time",
     "time_of_day",
     "training_of",
+    "wrap_cells",
 ]
 
 __getattr__ = imported_later(
@@ -445,8 +449,8 @@ __getattr__ = imported_later(
         "kubernetes_pods": "CELLS KUBECTL_CHECKS SSH_ONLY_KEYS JobObject KubernetesPod ListedPods "
         "ObjectMetadata ObjectOwner choose_box_pod implied_pod_keys "
         "read_index_ranges",
-        "formats": "LEAST SYMBOLS pct size memory noun how_many format_duration "
-        "format_time_ago moment time_of_day parse_seconds format_money "
+        "formats": "LEAST SYMBOLS pct size memory noun how_many pad_cells wrap_cells "
+        "format_duration format_time_ago moment time_of_day parse_seconds format_money "
         "format_amount format_unit_price format_sums quote_name join_names",
         "plain": "INVISIBLE Exact FrozenStruct Secret clean_decoded clean_text "
         "is_exact_path is_plain_json short_command",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from rgt_tui.language import translate
 from rgt_tui.model.autostop import SelfStopState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.plain import FrozenStruct
@@ -40,8 +41,8 @@ class Tunnel(FrozenStruct):
     def remote_end(self) -> str:
         """The remote end as text."""
         if self.host:
-            return f"{self.host}:{self.port} there"
-        return "wherever the box can reach (SOCKS)"
+            return translate("{address} there", address=f"{self.host}:{self.port}")
+        return translate("wherever the box can reach (SOCKS)")
 
 
 def parse_tunnel(text: str) -> Tunnel:
@@ -53,7 +54,11 @@ def parse_tunnel(text: str) -> Tunnel:
     # Not split(":"): brackets contain colons of their own.
     parts = re.findall(r"\[[^\]]*\]|[^:]+", text)
     wrong = ValueError(
-        f"{text!r} is no tunnel; write PORT, LOCAL:PORT, LOCAL:HOST:PORT or {SOCKS}:PORT"
+        translate(
+            "{value!r} is no tunnel; write PORT, LOCAL:PORT, LOCAL:HOST:PORT or {socks}:PORT",
+            value=text,
+            socks=SOCKS,
+        )
     )
     # findall skips what does not match: "1::2" would pass.
     if ":".join(parts) != text or not 1 <= len(parts) <= 3:

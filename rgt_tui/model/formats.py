@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 import time
 from collections.abc import Iterable
 
@@ -59,6 +60,25 @@ def noun(count: int, one: str, many: str = "") -> str:
 def how_many(count: int, one: str, many: str = "") -> str:
     """Return e.g. ``1 cell``, ``2,310 cells``, with the noun in the person's language."""
     return f"{count:,} {translate_noun(noun(count, one, many))}"
+
+
+_WIDE = re.compile(
+    "[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6]"
+)
+"""A letter that takes two cells of a terminal."""
+
+
+def pad_cells(text: str, width: int) -> str:
+    """Return a text with blanks up to a width in cells."""
+    return text + " " * (width - len(text) - len(_WIDE.findall(text)))
+
+
+def wrap_cells(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return the lines of a text, none of them wider than `width` cells."""
+    # The letter that a filler follows counts as two for textwrap.
+    filled = _WIDE.sub("\\g<0>\0", text)
+    rows = textwrap.wrap(filled, width, subsequent_indent=" " * indent)
+    return [row.replace("\0", "") for row in rows]
 
 
 def format_duration(seconds: float | None) -> str:

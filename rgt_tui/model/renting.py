@@ -406,12 +406,13 @@ class Meter(FrozenStruct):
         source, _, note = self.source.partition("; ")
         # rgt's own words for a machine that a complete list lacks; not a state of the platform.
         if "not in the list" in (self.native_status or ""):
-            text = f"{source} no longer lists it{detail}"
+            text = translate("{source} no longer lists it", source=source) + detail
         else:
             native = ""
             if self.native_status:
                 native = f" ({self.native_status})"
-            text = f"{source} says {self.lifecycle.value}{native}{detail}"
+            state = f"{translate(self.lifecycle.value)}{native}"
+            text = translate("{source} says {state}", source=source, state=state) + detail
         if note:
             return f"{text}. {note[0].upper()}{note[1:]}"
         return text

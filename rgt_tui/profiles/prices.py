@@ -88,7 +88,7 @@ def sum_amounts(amounts: Iterable[MoneyAmount | None]) -> tuple[MoneyAmount, ...
 def thing_price(thing: UnlistedItem) -> str:
     """Return the price of an unlisted thing: per hour for a machine, else also per month."""
     if thing.per_hour is None or not math.isfinite(thing.per_hour):
-        return "price unknown"
+        return translate("price unknown")
     hour = f"{format_money(thing.per_hour, thing.currency, thing.at_least)}/h"
     # A machine is rented by the hour; a volume is noticed on the monthly bill.
     if thing.what == MACHINE:

@@ -260,7 +260,7 @@ def wait_text(wait: TrainingPause, skew: float | None, now: float) -> str:
     if wait.what == "mirror":
         what = translate("waits for the mirror")
     else:
-        what = translate("waits for room to save")
+        what = translate("no room to save")
     if wait.unsaved is None:
         unsaved = ""
     else:

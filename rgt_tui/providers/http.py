@@ -707,21 +707,23 @@ def find_key(
     names = (name,) if key_env else (name, *also)
     held = next((one for one in names if env.get(one, "").strip()), name)
     key = env.get(held, "").strip()
-    place = f"{held} in the environment"
-    where = f"the environment variable {' or '.join(names)}"
+    place = translate("{name} in the environment", name=held)
+    where = translate("the environment variable {names}", names=translate(" or ").join(names))
     # A variable that the fleet file names is the only place: another key may be of another account.
     for path, read in vendor_files if key_env is None and not key else ():
-        where += f" or {path}"
+        where += translate(" or {place}", place=path)
         if not key:
             key, place = read(path), str(path)
     if not key:
         key, place = files.find_in_env_files(names)
-        where += "".join(f" or {path}" for path in files.ENV_FILES)
+        where += "".join(translate(" or {place}", place=path) for path in files.ENV_FILES)
         if not key and place:
             where += f" ({place})"
     if not key and store.is_installed():
-        where += f" or the keyring (keyring set {SERVICE} {name})"
-        key, place = store.read_key(name), f"{name} in the keyring"
+        where += translate(
+            " or the keyring (keyring set {service} {name})", service=SERVICE, name=name
+        )
+        key, place = store.read_key(name), translate("{name} in the keyring", name=name)
     if not key:
         raise AuthError(
             translate(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rgt_tui.language import translate
+
 if TYPE_CHECKING:
     import asyncssh
 
@@ -100,7 +102,10 @@ def describe_lost_stream(error: Exception | None) -> str:
     """Return why a stream ended without an exit status; a `BoxError` has its own message."""
     if isinstance(error, BoxError):
         return str(error)
-    return f"ssh: {error or 'the connection was lost'}"
+    # As asyncssh says it, which is not imported here.
+    if error is None or str(error) == "Connection lost":
+        return translate("ssh: the connection was lost")
+    return f"ssh: {error}"
 
 
 class ConfigError(BoxError):

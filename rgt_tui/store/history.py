@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rgt_tui.files import state_directory
+from rgt_tui.language import show_recorded
 from rgt_tui.model import (
     BoxSpec,
     BoxState,
@@ -295,7 +296,9 @@ class FleetHistory:
     def _add_message(self, text: str, level: str) -> None:
         with self._lock:
             self._said.append(
-                FleetEvent(at=self._clock(), box="", text=text, level=level, about=OWN)
+                FleetEvent(
+                    at=self._clock(), box="", text=show_recorded(text), level=level, about=OWN
+                )
             )
 
     def _report_trouble(self, text: str) -> None:

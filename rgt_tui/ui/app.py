@@ -18,6 +18,7 @@ from textual import events, work
 from textual._context import active_message_pump
 from textual.app import App, ScreenStackError
 from textual.binding import Binding
+from textual.command import CommandPalette
 from textual.message_pump import MessagePump
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
@@ -576,7 +577,8 @@ class RgtApp(FaultTolerant, App[None]):
         stays = not isinstance(screen, ModalScreen) and bool(screen.query("#event"))
         # The lowest screen cannot be closed: the app would have none.
         stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
-        failed = f"{'this screen' if stays else place} failed: {describe_error(error)}"
+        where = translate("this screen") if stays else place
+        failed = translate("{where} failed: {error}", where=where, error=describe_error(error))
         said, now = self.faults.get(failed), time.monotonic()
         # Maximum different failures that are reported to a file.
         most_faults = 100
@@ -715,7 +717,9 @@ class RgtApp(FaultTolerant, App[None]):
             here = -1
         self.theme = names[(here + 1) % len(names)]
         if self._remember is None:
-            self._hint_below_dialog(f"theme {self.theme}", APP_PACES.screenshot_s)
+            self._hint_below_dialog(
+                translate("theme {theme}", theme=self.theme), APP_PACES.screenshot_s
+            )
         else:
             self._save_theme(self._remember, self.theme)
 
@@ -743,6 +747,15 @@ class RgtApp(FaultTolerant, App[None]):
     async def _put_screenshot(self, svg: str, say: Callable[[str, float], None]) -> None:
         """Write a screenshot in a thread, because the disk may be slow."""
         say(await asyncio.to_thread(write_screenshot, svg, os.environ), APP_PACES.screenshot_s)
+
+    def action_command_palette(self) -> None:
+        """Open the palette, with its prompt in the person's language."""
+        if not CommandPalette.is_open(self.app):
+            self.push_screen(
+                CommandPalette(
+                    id="--command-palette", placeholder=translate("Search for commands…")
+                )
+            )
 
     def action_help_quit(self) -> None:
         """Handle ctrl+c: show on the event line how to quit."""

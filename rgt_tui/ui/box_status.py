@@ -113,6 +113,12 @@ def old_mark(health: BoxHealth) -> str:
     return health_mark(health if health in UNSEEN else BoxHealth.STALE)[0]
 
 
+def describe_age(verdict: Assessment) -> str:
+    """Return the glyph and the age of the last sample of a box whose values are old."""
+    age = translate("{age} old", age=compact_time(verdict.sample_age))
+    return f"{old_mark(verdict.health)} {age}"
+
+
 CALM = frozenset({BoxHealth.RUNNING, BoxHealth.IDLE, BoxHealth.FINISHED})
 
 

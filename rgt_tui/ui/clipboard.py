@@ -56,7 +56,7 @@ def copy_to_clipboard(
     except OSError as error:
         # The terminal probably has the text, so the missing file is not worth an error.
         if small:
-            return f"copied {copied.what}"
+            return translate("copied {what}", what=copied.what)
         return translate(
             "{what} is too long for a terminal's clipboard, and {error}",
             what=copied.what,
@@ -66,7 +66,7 @@ def copy_to_clipboard(
         where = translate("also in {path}", path=shorten_path(path))
     else:
         where = translate("too long for the clipboard: in {path}", path=shorten_path(path))
-    return f"copied {copied.what}; {where}"
+    return translate("copied {what}; {where}", what=copied.what, where=where)
 
 
 def write_screenshot(svg: str, env: Mapping[str, str]) -> str:

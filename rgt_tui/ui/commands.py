@@ -573,7 +573,7 @@ CURVES: tuple[Command, ...] = (
             "Choose the x axis: steps, epochs, time since the start, time of day, tokens, if the "
             "runs log them.",
             "next_axis", footer=2),
-    Command("curves.log", ("L",), "log", "Switch the y axis between logarithmic and linear.",
+    Command("curves.log", ("L",), "log y", "Switch the y axis between logarithmic and linear.",
             "toggle_log", footer=3),
     Command("curves.smooth", ("s",), "smooth",
             "Smooth with an exponential moving average: 0, 0.6, 0.9, 0.97.", "smoother", footer=4),

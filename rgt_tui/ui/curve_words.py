@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rgt_tui.health import assess_box
-from rgt_tui.language import translate
+from rgt_tui.language import translate, translate_noun
 from rgt_tui.model import BoxHealth, BoxState, QueueCell, RunState, how_many, training_of
 from rgt_tui.profiles import no_agent, stale_after
 from rgt_tui.ui.box_status import old_mark, status_label
@@ -60,17 +60,17 @@ def curve_parts(
         log = settings.is_log
     else:
         log = frame.log
-    y = "log" if log else "linear"
+    y = "log" if log else translate("linear")
     # The chosen axis cannot be drawn: the header names the one drawn instead.
     if settings.is_log and not log:
         y = translate("linear (nothing above 0)")
     if settings.smooth:
         smooth = f"{settings.smooth:.2f}"
     else:
-        smooth = "off"
+        smooth = translate("off")
     total, shown = len(board.runs) + left_out, board.shown_runs
     boxes = len({each.box for each in board.runs})
-    count = f"{len(shown)} of {how_many(total, 'run')}"
+    count = translate("{shown} of {runs}", shown=len(shown), runs=how_many(total, "run"))
     shown_count = count
     if boxes > 1:
         shown_count = translate(
@@ -149,7 +149,7 @@ def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
     """Return how many steps (seconds, epochs, tokens) share a column of dots, or columns a step."""
     if axis in (XAxis.SINCE, XAxis.CLOCK):
         if per_dot >= 1:
-            return f"1 dot = {compact_time(per_dot)}"
+            return translate("1 dot = {time}", time=compact_time(per_dot))
         return translate("1 dot = {per_dot:,.0f} ms", per_dot=per_dot * 1000)
     if axis is XAxis.EPOCH:
         return translate("1 dot = {per_dot:.2g} epochs", per_dot=per_dot)
@@ -164,9 +164,12 @@ def describe_density(per_dot: float, axis: XAxis = XAxis.STEP) -> str:
             count = f"{per_dot:.1f}"
         else:
             count = f"{per_dot:,.0f}"
-        return f"1 dot = {count} {one}" + ("" if count == "1" else "s")
+        unit = translate_noun(one if count == "1" else one + "s")
+        return translate("1 dot = {count} {unit}", count=count, unit=unit)
     # A window of no width has no steps per dot.
-    return f"1 {one} = {1 / max(per_dot, 1e-9):,.0f} dots"
+    return translate(
+        "1 {unit} = {count:,.0f} dots", unit=translate_noun(one), count=1 / max(per_dot, 1e-9)
+    )
 
 
 def nothing_to_draw(
@@ -225,7 +228,7 @@ def nothing_to_draw(
     if settings.metric not in metrics:
         return (
             translate("No run of {name} has {metric}.", name=name, metric=settings.metric),
-            f"{key_for('curves.metric')} shows {metrics[0]}.",
+            translate("{key} shows {metric}.", key=key_for("curves.metric"), metric=metrics[0]),
         )
     if listed is None:
         keys = [RunKey(box.spec.name, run.name) for run in runs]
@@ -317,10 +320,10 @@ def _why_not_drawn(key: RunKey, board: Board) -> str:
     """Return why a run is not drawn."""
     settings = board.settings
     if key in settings.hidden:
-        return "hidden"
+        return translate("hidden")
     if board.find_trace(key) is None:
-        return f"no {settings.metric}"
-    return f"no {PLACE_WORDS[settings.axis]}"
+        return translate("no {values}", values=settings.metric)
+    return translate("no {values}", values=translate(PLACE_WORDS[settings.axis]))
 
 
 PLACE_WORDS = {
@@ -373,7 +376,7 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     for resume in each.run.resumes:
         reason = ""
         if resume.reason:
-            reason = f" after {resume.reason}"
+            reason = translate(" after {reason}", reason=resume.reason)
         found.append(
             (
                 float(resume.step),
@@ -389,9 +392,10 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     for gap in board.list_gaps(each.key):
         steps = ""
         if gap.count > 1:
-            steps = f", {format_thousands(gap.count)} steps"
+            steps = translate(", {count} steps", count=format_thousands(gap.count))
         undone = translate(", since redone") if gap.lost else ""
-        text = f"{cross} {gap.kind} at {format_thousands(gap.first)}{steps}{undone}"
+        where = translate("{kind} at {step}", kind=gap.kind, step=format_thousands(gap.first))
+        text = f"{cross} {where}{steps}{undone}"
         found.append((gap.first, text, Tone.DIM if gap.lost else Tone.WARN))
     # Resumes and gaps come from two lists.
     found.sort(key=lambda note: note[0])
@@ -399,7 +403,7 @@ def list_notes(each: ShownRun, board: Board) -> tuple[tuple[str, Tone], ...]:
     older = len(found) - most_notes
     shown = [(text, tone) for _, text, tone in found[max(0, older) :]]
     if older > 0:
-        shown.insert(0, (f"{older} earlier", Tone.DIM))
+        shown.insert(0, (translate("{older} earlier", older=older), Tone.DIM))
     best = board.best_point(each.key)
     # One line per run would fill the legend.
     if best is not None and each.key in (board.selected, board.settings.reference):
@@ -587,7 +591,7 @@ def compare_chosen_runs(
                 "they do not differ by more than their noise; not the same: {other}", other=other
             )
         )
-    values = f"{found.values[0]:.4g} and {found.values[1]:.4g}"
+    values = translate("{one:.4g} and {other:.4g}", one=found.values[0], other=found.values[1])
     text = translate(
         "they differ from step {step:,} on: {values}; not the same: {other}",
         step=found.step,

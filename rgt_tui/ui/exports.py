@@ -136,7 +136,7 @@ def phases_markdown(box: str, phases: Sequence[PhaseChecks], now: float) -> str:
     proved = sum(phase.proved_count for phase in phases)
     written = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     out = [
-        f"# Phases of {escape_markdown(box)}",
+        "# " + translate("Phases of {box}", box=escape_markdown(box)),
         "",
         translate(
             "{written}: {proved} of {checks} proved.",
@@ -165,13 +165,13 @@ def format_task_item(check: CheckResult, now: float) -> str:
     if check.at is None:
         age = ""
     else:
-        age = f", {compact_time(max(0.0, now - check.at))} old"
+        age = translate(", {age} old", age=compact_time(max(0.0, now - check.at)))
     evidence = ""
     if check.evidence:
         evidence = f": {escape_markdown(check.evidence)}"
     advice = ""
     if check.advice:
-        advice = f"; advice: {escape_markdown(check.advice)}"
+        advice = translate("; advice: {advice}", advice=escape_markdown(check.advice))
     return (
         f"- [{'x' if done else ' '}] {check.id} {escape_markdown(check.title)} "
         f"({word}{age}){evidence}{advice}"

@@ -15,9 +15,9 @@ from textual.content import Content
 
 from rgt_tui.language import translate
 from rgt_tui.model import FleetState, ScreenPosition
-from rgt_tui.ui.box_status import health_mark, old_mark
+from rgt_tui.ui.box_status import describe_age, health_mark
 from rgt_tui.ui.commands import APP, OF_ALL_BOXES, SCREENS, Command
-from rgt_tui.ui.notation import compact_time, current_glyphs, make_displayable
+from rgt_tui.ui.notation import current_glyphs, make_displayable
 
 CALLED, BEGINS, WORD, INSIDE, ABOUT, LIKE = 6.0, 5.0, 4.0, 3.0, 2.0, 1.0
 """Match quality: the title equals the query, begins with it, has words that begin with it, contains
@@ -219,8 +219,8 @@ class PaletteProvider(Provider):
             else:
                 seen = f"{health_mark(judged.health)[0]} {judged.health.value}, "
             if judged is not None and judged.stale and judged.sample_age is not None:
-                seen += f"{old_mark(judged.health)} {compact_time(judged.sample_age)} old, "
-            text = f"Box: {seen}{self._platform_name(name)}"
+                seen += f"{describe_age(judged)}, "
+            text = translate("Box: {seen}", seen=f"{seen}{self._platform_name(name)}")
             out.append(
                 PaletteEntry(
                     name, text, self._open_action("box", name), f"box {box.spec.profile}", rank=0.5

@@ -63,7 +63,7 @@ async def test_the_screen_says_it_and_escape_has_seen_it() -> None:
     async with running(fleet) as (app, pilot, _):
         row = screen_text(app).splitlines()[-2]
         assert "U7 No inodes left" in row
-        assert row.endswith("1 since")
+        assert row.endswith("1 more")
         await pilot.press("escape")
         await settle(pilot)
         assert "gpt-c started" in screen_text(app).splitlines()[-2]

@@ -374,7 +374,7 @@ async def test_the_keys_in_the_key_line_can_be_clicked() -> None:
         start = next(start for start, _, command in places if command.id == "app.help")
         await pilot.click(KeyLine, offset=(start, 0))
         await settle(pilot)
-        assert "fleet keys" in screen_text(app)
+        assert "fleet: keys" in screen_text(app)
 
 
 async def test_the_wheel_scrolls_and_keeps_the_selection() -> None:

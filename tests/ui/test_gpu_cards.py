@@ -125,7 +125,7 @@ def test_the_worst_card_is_first_and_says_why() -> None:
     assert rows[0] == "6 ✖ GPU is lost" and "Xid 79" in rows[1]
     assert rows[2].startswith("7 ") and rows[2].endswith("✖") and "2 uncorrected" in rows[3]
     assert rows[4].startswith("3 ") and rows[4].endswith("▲")
-    assert rows[5].strip() == "PCIe 5 ×8 of ×16"
+    assert rows[5].strip() == "PCIe 5 ×8/×16"
     assert rows[6].strip() == "▲ throttled: thermal slowdown by the hardware, power cap"
     assert rows[7].startswith("5 ") and "0%" in rows[7]
 
@@ -151,7 +151,7 @@ def test_a_power_cap_alone_is_said_calmly() -> None:
 def test_links_that_idle_or_were_never_bridged_are_no_fault_and_missing_ones_are() -> None:
     assert not is_pcie_narrow(card(0, pcie_gen=1)) and is_pcie_narrow(card(0, pcie_width=4))
     assert not links_down(card(0, nvlinks_up=0)) and links_down(card(0, nvlinks_up=17))
-    assert "PCIe 1 of 5 ×16" in "\n".join(shown(box_of(card(0, pcie_gen=1))))
+    assert "PCIe 1/5 ×16" in "\n".join(shown(box_of(card(0, pcie_gen=1))))
     (part,) = gpu_sections(box_of(card(0, nvlinks_up=17)), 44)
     assert loud(list(part.body)) == ["NVLink 17 of 18 up"]
 

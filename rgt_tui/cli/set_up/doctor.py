@@ -114,7 +114,7 @@ def count_by_status(findings: Sequence[DoctorFinding]) -> str:
         word: sum(f.status.value == word for f in findings)
         for word in ("ok", "warn", "fail", "skip")
     }
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return ", ".join(f"{count} {translate(word)}" for word, count in counts.items() if count)
 
 
 # ``rgt doctor ACCOUNT --record FILE``: a provider's answers for a report, without personal data.

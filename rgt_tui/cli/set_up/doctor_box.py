@@ -121,14 +121,15 @@ def check_disks(disks: tuple[DiskReading, ...]) -> Judged:
         return DoctorStatus.WARN, translate("no file system could be read"), ""
     # Only the fullest: one line per check.
     worst, text = max(shares)
+    used = translate("{words} used", words=text)
     if worst >= FULL_PCT:
         return (
             DoctorStatus.FAIL,
-            f"{text} used",
+            used,
             translate("free some space, or enlarge it: a checkpoint would not fit"),
         )
     if worst >= NEARLY_PCT:
-        return DoctorStatus.WARN, f"{text} used", translate("free some space before the next run")
+        return DoctorStatus.WARN, used, translate("free some space before the next run")
     return DoctorStatus.OK, translate("fullest: {words} used", words=text), ""
 
 
@@ -356,7 +357,8 @@ class BoxDoctor:
             )
             advice = translate("check the spelling; an alias needs an entry in ~/.ssh/config")
             return await self._add_address_failure("dns", f"{first.host}: {words}", advice, alone)
-        self._add_finding("dns", DoctorStatus.OK, f"{first.host} is {found[0][4][0]}")
+        text = translate("{host} is {address}", host=first.host, address=found[0][4][0])
+        self._add_finding("dns", DoctorStatus.OK, text)
         try:
             async with asyncio.timeout(STEP_SECONDS):
                 await self._check_banner(first, where)
@@ -421,7 +423,8 @@ class BoxDoctor:
             # sshd counts a connection that lingers unauthenticated (MaxStartups).
             writer.transport.abort()
         if greeting and greeting[0].startswith("SSH-"):
-            self._add_finding("tcp", DoctorStatus.OK, f"{where} answers: {greeting[0]}")
+            text = translate("{where} answers: {greeting}", where=where, greeting=greeting[0])
+            self._add_finding("tcp", DoctorStatus.OK, text)
         else:
             advice = translate("something else listens there; check the SSH port")
             self._add_finding(
@@ -464,7 +467,8 @@ class BoxDoctor:
             )
             return None
         self._add_finding("hostkey", DoctorStatus.OK, translate("as known"))
-        self._add_finding("login", DoctorStatus.OK, f"as {connection.get_extra_info('username')}")
+        login = translate("as {user}", user=connection.get_extra_info("username"))
+        self._add_finding("login", DoctorStatus.OK, login)
         return connection
 
     async def _deploy_agent(self, connection: BoxTransport) -> DeployedAgent | None:
@@ -690,7 +694,8 @@ class BoxDoctor:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
         found = (await self._run_sh(connection, script, translate("looking for tmux"))).split()
         if "tmux" in found:
-            self._add_finding("tmux", DoctorStatus.OK, f"there: {', '.join(found)}")
+            text = translate("there: {programs}", programs=", ".join(found))
+            self._add_finding("tmux", DoctorStatus.OK, text)
         # Work survives without tmux, but a person cannot attach to it.
         elif found:
             text = translate("no tmux; detached work uses {found}", found=found[0])
@@ -756,7 +761,7 @@ def judge_recorders(
     """
     unneeded = [recorder for recorder in found if not recorder.is_needed]
     if not unneeded:
-        return DoctorStatus.OK, f"{len(found)} running", ""
+        return DoctorStatus.OK, translate("{count} running", count=len(found)), ""
     most_named = 5
     named = [
         translate(
@@ -773,7 +778,7 @@ def judge_recorders(
     ]
     more = len(unneeded) - len(named)
     if more:
-        named.append(f"{more} more")
+        named.append(translate("{count} more", count=more))
     text = translate(
         "{unneeded} of {found} not needed: {named}",
         unneeded=len(unneeded),

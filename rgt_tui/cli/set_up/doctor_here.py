@@ -196,7 +196,7 @@ def check_ssh_config() -> DoctorFinding:
             str(error),
             translate("correct that line; `ssh -G HOST` shows what OpenSSH makes of it"),
         )
-    text = "; ".join((f"{how_many(len(found), 'host')} named", *notes))
+    text = "; ".join((translate("{hosts} named", hosts=how_many(len(found), "host")), *notes))
     if NO_SSH in notes:
         return DoctorFinding(
             name,
@@ -355,10 +355,10 @@ def _find_problem(item: _NamedSource, env: Mapping[str, str]) -> tuple[DoctorSta
             return None
         # A key pasted instead of its variable's name must not be repeated on the screen.
         if usual_name(item.value):
-            shown = f"{item.value!r}, which"
+            problem = translate("{who} names {name!r}, which is not set", who=who, name=item.value)
         else:
-            shown = translate("a variable that")
-        return DoctorStatus.FAIL, translate("{who} names {shown} is not set", who=who, shown=shown)
+            problem = translate("{who} names a variable that is not set", who=who)
+        return DoctorStatus.FAIL, problem
     if item.what == "identity":
         found = _key_problem(item.value, env)
     else:

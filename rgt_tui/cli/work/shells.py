@@ -395,7 +395,11 @@ def print_editor_help(
             host=host.host,
             port=host.port,
         )
-        + (f", key {host.identities[0]}" if host.identities_given and host.identities else "")
+        + (
+            translate(", key {path}", path=host.identities[0])
+            if host.identities_given and host.identities
+            else ""
+        )
         + translate("; project directory {shown}", shown=shown),
         f"ssh        ssh {name}",
     ]

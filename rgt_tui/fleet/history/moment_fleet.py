@@ -218,9 +218,11 @@ class MomentFleet(RecordedFleet):
         """The moment as text: ``02:31:07 last night, 4h39 ago``."""
         now = self._live.now()
         clock = time.strftime("%H:%M:%S", time.localtime(self.shown_moment))
-        return (
-            f"{clock} {night_or_day(self.shown_moment, now)}, "
-            f"{format_duration(now - self.shown_moment)} ago"
+        return translate(
+            "{clock} {day}, {age} ago",
+            clock=clock,
+            day=night_or_day(self.shown_moment, now),
+            age=format_duration(now - self.shown_moment),
         )
 
     @property

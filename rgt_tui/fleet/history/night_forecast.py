@@ -7,7 +7,6 @@ safe.
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -31,6 +30,8 @@ from rgt_tui.model import (
     format_duration,
     format_sums,
     how_many,
+    pad_cells,
+    wrap_cells,
 )
 from rgt_tui.profiles import (
     byte_pct,
@@ -303,7 +304,7 @@ def _forecast_work(box: BoxState, now: float) -> tuple[ForecastTime | None, str]
         return None, translate("the end of its work: no run reports steps")
     # The last of several trainings: before it the box still works.
     run, end = max(known, key=lambda pair: pair[1].likely)
-    return end, f"{run.name} ends"
+    return end, translate("{name} ends", name=run.name)
 
 
 def _why_no_end(box: BoxState, name: str, run: RunState | None, now: float) -> str:
@@ -542,7 +543,7 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
         whose = boxes[0]
         if len(boxes) > 1:
             whose = how_many(len(boxes), "box", "boxes")
-        text = f" {'unknown':<20} {whose:<{names}}  {what}"
+        text = f" {pad_cells(translate('unknown'), 20)} {pad_cells(whose, names)}  {what}"
         lines.append(NightLine(text, indent=text_at))
     if not forecast.visible_events and not any(night.unknown for night in forecast.boxes):
         lines.append(NightLine(translate(" nothing is foreseen until noon")))
@@ -556,7 +557,7 @@ def night_lines(forecast: NightForecast, width: int) -> list[NightLine]:
     return [
         NightLine(part, line.level)
         for line in lines
-        for part in textwrap.wrap(line.text, width, subsequent_indent=" " * line.indent) or [""]
+        for part in wrap_cells(line.text, width, line.indent) or [""]
     ]
 
 
@@ -578,11 +579,11 @@ def _cost_line(forecast: NightForecast) -> NightLine:
             format_sums([MoneyAmount(value, currency)]) for value in (least, likely, most)
         )
         if low != high:
-            about += f" ({low} to {high})"
+            about += translate(" ({low} to {high})", low=low, high=high)
         parts.append(about)
     text = " + ".join(parts)
     if unknown:
-        text = "unknown"
+        text = translate("unknown")
         if parts:
             text = translate("at least {parts}, the rest unknown", parts=" + ".join(parts))
     level = "info"
@@ -609,7 +610,7 @@ def _span_text(when: ForecastTime, now: float) -> str:
 
     first, likely = format_clock(when.earliest), format_clock(when.likely)
     if when.latest is None:
-        return f"{likely} (from {first})"
+        return translate("{likely} (from {first})", likely=likely, first=first)
     last = format_clock(when.latest)
     if first == last:
         return likely

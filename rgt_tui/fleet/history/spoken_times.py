@@ -148,6 +148,9 @@ def day_and_clock(at: float, now: float) -> str:
     return then.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
 
 
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
 def night_or_day(at: float, now: float) -> str:
     """Return the part of the day of a time.
 
@@ -158,11 +161,11 @@ def night_or_day(at: float, now: float) -> str:
     if days == 0:
         if then.hour < 6 <= here.hour:
             return translate("last night")
-        return "today"
+        return translate("today")
     if days == 1:
         if then.hour >= 22 and here.hour < 18:
             return translate("last night")
-        return "yesterday"
+        return translate("yesterday")
     if 1 < days < 7:
-        return f"on {then.strftime('%A')}"
-    return f"on {then.date().isoformat()}"
+        return translate("on {day}", day=translate(WEEKDAYS[then.weekday()]))
+    return translate("on {day}", day=then.date().isoformat())

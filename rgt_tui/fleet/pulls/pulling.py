@@ -480,11 +480,17 @@ async def pull_and_verify(
     async with noted_transfer(spec.name, "pull", paths, str(destination.absolute()), env) as page:
 
         def show_plan(todo: PullPlan, listing: BoxListing, traffic: str) -> None:
-            what = (
-                f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}"
+            what = translate(
+                "{count:,} of {files}, {bytes}",
+                count=len(todo.steps),
+                files=how_many(len(listing.files), "file"),
+                bytes=size(todo.bytes),
             )
             page.record_plan(what)
-            on_plan(f"{what}, to {destination}{f'; traffic: {traffic}' if traffic else ''}")
+            plan = translate("{what}, to {destination}", what=what, destination=destination)
+            if traffic:
+                plan += translate("; traffic: {traffic}", traffic=traffic)
+            on_plan(plan)
 
         def show_progress(look: PullProgress) -> None:
             page.record_progress(look)
@@ -549,7 +555,7 @@ def build_pull_result(report: PullReport, found: Verification, destination: Path
     count = len(found.checkpoints)
     loads = ""
     if count:
-        loads = f", {how_many(count, 'checkpoint')} complete"
+        loads = translate(", {count} complete", count=how_many(count, "checkpoint"))
     return PullResult(
         whole=True,
         text=translate(

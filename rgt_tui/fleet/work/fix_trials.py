@@ -177,7 +177,9 @@ class FixTrials:
             raise FixRefused("; ".join(done.refused))
         if done.removed:
             self._write_audit(AuditEvent.ANSWER, f"removed {trial.path}: {amount}", preview)
-            self._publish(f"removed {trial.path} ({amount})", "info")
+            self._publish(
+                translate("removed {path} ({amount})", path=trial.path, amount=amount), "info"
+            )
         else:
             self._write_audit(AuditEvent.ANSWER, f"{trial.path}: {'; '.join(done.failed)}", preview)
             self._publish(translate("{path} was removed only in part", path=trial.path), "warn")

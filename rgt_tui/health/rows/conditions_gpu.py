@@ -231,9 +231,11 @@ def say_ecc(view: BoxFacts, reading: Reading, since: float) -> str:
         fixed = "?"
     else:
         fixed = f"{gpu.ecc_corrected:,}"
-    return (
-        f"{_gpu_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} "
-        f"({fixed} corrected)"
+    return translate(
+        "{gpu}: {errors} ({fixed} corrected)",
+        gpu=_gpu_name(gpu),
+        errors=how_many(gpu.ecc_uncorrected or 0, "uncorrected memory error"),
+        fixed=fixed,
     )
 
 
@@ -268,7 +270,7 @@ def say_cpu(view: BoxFacts, reading: Reading, since: float) -> str:
     if cpu.usable is None:
         usable = ""
     else:
-        usable = f" ({cpu.usable:g} cores)"
+        usable = translate(" ({usable:g} cores)", usable=cpu.usable)
     many = ""
     if cpu.oversubscribed:
         many = translate("; the training has many more threads than cores")
@@ -307,7 +309,7 @@ def check_gpu_seen(view: BoxFacts) -> Verdict:
         source = view.box.hello.gpu_source
     else:
         source = "?"
-    return passed_verdict(f"{names}, by {source}", at)
+    return passed_verdict(translate("{names}, by {source}", names=names, source=source), at)
 
 
 _LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")

@@ -64,7 +64,11 @@ def say_unreachable(view: BoxFacts, reading: Reading, since: float) -> str:
     box = view.box
     says = ""
     if box.meter.at is not None:
-        says = f"; {box.meter.source} says {box.meter.lifecycle.value}"
+        says = translate(
+            "; {source} says {state}",
+            source=box.meter.source,
+            state=translate(box.meter.lifecycle.value),
+        )
     return translate(
         "unreachable for {now}: {reason}{says}",
         now=format_duration(view.now - since),
@@ -282,7 +286,7 @@ def read_own_clock(view: BoxFacts) -> Sequence[Reading] | None:
 def say_own_clock(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with which clock is ahead, and what the provider's clock is used for."""
     skew: float = reading.about
-    way = translate("ahead of") if skew > 0 else "behind"
+    way = translate("ahead of" if skew > 0 else "behind")
     return translate(
         "this computer's clock is {skew} {way} the provider's ({source}): what was "
         "spent is counted by the provider's",
@@ -322,7 +326,7 @@ def check_channel(view: BoxFacts) -> Verdict:
     if box.link is LinkState.REFUSED_KEY:
         return failed_verdict(translate("host key refused: {reason}", reason=box.reason), box.since)
     if box.link is LinkState.UNREACHABLE:
-        return failed_verdict(f"unreachable: {box.reason}", box.since)
+        return failed_verdict(translate("unreachable: {reason}", reason=box.reason), box.since)
     # Waiting, not failed: on such a platform a refused login is the first step, not an error.
     if box.link is LinkState.REFUSED_LOGIN and view.profile.launch.key_step:
         step = translate(
@@ -347,7 +351,8 @@ def check_agent(view: BoxFacts) -> Verdict:
         proto=hello.proto,
     )
     if hello.limited:
-        return warn_verdict(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
+        limited = translate("limited: {why}", why=", ".join(hello.limited))
+        return warn_verdict(f"{text}; {limited}", view.box.sample_at)
     return passed_verdict(text, view.box.sample_at)
 
 
@@ -356,9 +361,8 @@ def check_clock_skew(view: BoxFacts) -> Verdict:
     skew = view.box.clock_skew
     if skew is None:
         return waiting_verdict(translate("not measured yet"))
-    text = translate(
-        "the box is {skew:.1f} s {more}", skew=abs(skew), more="ahead" if skew >= 0 else "behind"
-    )
+    way = translate("ahead" if skew >= 0 else "behind")
+    text = translate("the box is {skew:.1f} s {way}", skew=abs(skew), way=way)
     if abs(skew) >= LIMITS.skew_warn_s:
         return failed_verdict(text, view.box.sample_at)
     if abs(skew) > LIMITS.skew_noted_s:
@@ -396,9 +400,10 @@ def check_credentials(view: BoxFacts) -> Verdict:
     ]
     # Three of them: the list is one line.
     if lying:
-        return failed_verdict(
-            "; ".join(lying[:3]) + (f"; {len(lying) - 3} more" if len(lying) > 3 else "")
-        )
+        shown = lying[:3]
+        if len(lying) > len(shown):
+            shown.append(translate("{count} more", count=len(lying) - len(shown)))
+        return failed_verdict("; ".join(shown))
     return person_verdict(
         translate("no key exposed in the usual places; check arguments, scripts and logs yourself")
     )

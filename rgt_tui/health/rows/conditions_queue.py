@@ -212,7 +212,7 @@ def say_holding(view: BoxFacts, reading: Reading, since: float) -> str:
     run: RunState = reading.about
     assert run.wait is not None
     return translate(
-        "{name} waits at step {step:,}: {wait}",
+        "{name} is held at step {step:,}: {wait}",
         name=run.name,
         step=run.wait.step,
         wait=wait_text(run.wait, view.box.clock_skew, view.now),
@@ -291,7 +291,7 @@ def read_queue_error(view: BoxFacts) -> Sequence[Reading] | None:
 
 def say_queue_error(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the error."""
-    return f"queue {reading.about.path}: {reading.about.error}"
+    return translate("queue {path}: {error}", path=reading.about.path, error=reading.about.error)
 
 
 def _cells_in_state(view: BoxFacts, state: str) -> list[QueueCell]:
@@ -307,13 +307,15 @@ def say_failed(view: BoxFacts, reading: Reading, since: float) -> str:
     """Return the text with the exit status and the reason."""
     cell: QueueCell = reading.about
     # The signal first: its name says more than 137.
-    code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
+    code = cell.signal or "?"
+    if not cell.signal and cell.exit_code is not None:
+        code = f"exit {cell.exit_code}"
     # The reason often begins with the status; both would say it twice.
     if cell.reason and cell.reason.startswith(code):
         code = cell.reason
     elif cell.reason:
         code += f": {cell.reason}"
-    return f"{cell.name} failed, {code}"
+    return translate("{name} failed, {code}", name=cell.name, code=code)
 
 
 def read_fast(view: BoxFacts) -> Sequence[Reading] | None:
@@ -575,7 +577,8 @@ def check_all_done(view: BoxFacts) -> Verdict:
     text = translate("{done} of {cells} done", done=done, cells=how_many(len(cells), "cell"))
     lost = [cell.name for cell in cells if cell.state == "failed"]
     if lost:
-        return failed_verdict(f"{text}; failed: {', '.join(lost)}", at)
+        names = translate("failed: {names}", names=", ".join(lost))
+        return failed_verdict(f"{text}; {names}", at)
     if done == len(cells):
         return passed_verdict(text, at)
     return waiting_verdict(text, at)

@@ -257,7 +257,8 @@ def say_ended(view: BoxFacts, reading: Reading, since: float) -> str:
         when += translate(
             " or up to {ended} before that", ended=format_duration(run.ended - run.seen)
         )
-    return f"{run.name} ended{when}, {how_ended(run)}{log}"
+    ended = translate("{name} ended{when}, {how}", name=run.name, when=when, how=how_ended(run))
+    return ended + log
 
 
 def check_smoke(view: BoxFacts) -> Verdict:
@@ -382,11 +383,14 @@ def check_four_layers(view: BoxFacts) -> Verdict:
         "curve": max(moved, default=None),
         "cgroup": counted,
     }
-    missing = [name for name, at in layers.items() if at is None]
+    missing = [translate(name) for name, at in layers.items() if at is None]
     if missing:
-        return warn_verdict(f"silent: {', '.join(missing)}", box.sample_at)
+        silent = translate("silent: {layers}", layers=", ".join(missing))
+        return warn_verdict(silent, box.sample_at)
     ages = {name: view.now - at for name, at in layers.items() if at is not None}
-    text = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in ages.items())
+    text = ", ".join(
+        f"{translate(name)} {format_duration(seconds)}" for name, seconds in ages.items()
+    )
     # The verdict is as old as its oldest layer.
     oldest = view.now - max(ages.values())
     if max(ages.values()) > LIMITS.layer_old_s:
@@ -402,7 +406,7 @@ def check_progress(view: BoxFacts) -> Verdict:
     for _, cell, run in view.marked_running:
         if run is not None and run.wait is not None:
             text = translate(
-                "{name} waits at step {step:,}: {wait}",
+                "{name} is held at step {step:,}: {wait}",
                 name=cell.name,
                 step=run.wait.step,
                 wait=wait_text(run.wait, view.box.clock_skew, view.now),

@@ -346,7 +346,7 @@ def check_checkpoints_stay(view: BoxFacts) -> Verdict:
             ),
             at,
         )
-    text = f"{run}: {saved_point(point)} on {tier.name}"
+    text = translate("{run}: {point} on {tier}", run=run, point=saved_point(point), tier=tier.name)
     stays = path_survives(point.path, view.profile, storage.known, BillingVerb.PARK)
     if stays is False:
         return failed_verdict(

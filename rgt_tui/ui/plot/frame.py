@@ -376,7 +376,7 @@ def _draw_marks(
         if gap.lost:
             style = curve.style_id + 1
         canvas.put_text(column, row, glyph, style)
-        note = f"{gap.kind} at {gap.first:,.0f}"
+        note = translate("{kind} at {step}", kind=gap.kind, step=f"{gap.first:,.0f}")
         if curve.note_gaps and not gap.lost and 0 <= column < canvas.width:
             _write_note(canvas, column, row, note)
 

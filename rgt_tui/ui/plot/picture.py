@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from rgt_tui.language import translate
 from rgt_tui.model import clean_text
 from rgt_tui.ui.plot.canvas import ColumnSamples, ValueScale, edges_of, sample_columns
 from rgt_tui.ui.plot.curve_stats import Floats
@@ -109,7 +110,7 @@ def draw_svg(
             _text_element(
                 WIDTH - RIGHT - 4,
                 TOP + 16 + 18 * most_named,
-                f"{len(legend) - most_named} more",
+                translate("{count} more", count=len(legend) - most_named),
                 anchor="end",
             )
         )

@@ -500,7 +500,7 @@ class AlertsScreen(MoveKeys, FleetAwareScreen):
         ]
         if not commands:
             text = f"{picked.box}: {picked.alert.text}" + (
-                f"; do: {picked.advice}" if picked.advice else ""
+                translate("; do: {advice}", advice=picked.advice) if picked.advice else ""
             )
             return ClipboardText(what=translate("the alert {id}", id=picked.alert.id), text=text)
         key, count = self._copied

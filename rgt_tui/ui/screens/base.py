@@ -138,7 +138,7 @@ def format_position(recording: FleetSource) -> str:
     here = format_position_time(recording.position)
     if length is None:
         return here
-    return f"{here} of {format_position_time(length)}"
+    return translate("{here} of {whole}", here=here, whole=format_position_time(length))
 
 
 class MoveKeys:

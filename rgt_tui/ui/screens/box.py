@@ -40,7 +40,7 @@ from rgt_tui.ui.widgets.panes import Pane, PaneSection
 from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim_span, make_line
-from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
+from rgt_tui.ui.widgets.vitals import survival_legend, vitals_sections
 from rgt_tui.ui.widgets.why import CopyableFix, remedy_lines, steps_of, why_lines
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class BoxScreen(LogKeys):
 
         # Cached, because the height is asked for before the lines: one opening made the vitals
         # four times.
-        self.query_one("#vitals", Pane).show_sections(cache(make_vitals), SURVIVAL_LEGEND)
+        self.query_one("#vitals", Pane).show_sections(cache(make_vitals), survival_legend())
         self.query_one("#queue", Pane).show_sections(cache(make_queue))
         if state.at < self._proposed_at:  # a replay went back: its later problems are yet to come
             self._proposed = ()

@@ -88,7 +88,9 @@ class CommandScreen(FaultTolerant, MouseSelection, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the entry, and below it what the command prints."""
         with Vertical() as page:
-            page.border_title = Content(make_displayable(f"rgt … on {', '.join(self._boxes)}"))
+            page.border_title = Content(
+                make_displayable(translate("rgt … on {boxes}", boxes=", ".join(self._boxes)))
+            )
             keys = translate(
                 "enter: dry run, then run · {key} closes", key=key_for("command.close")
             )

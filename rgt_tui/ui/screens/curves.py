@@ -246,15 +246,15 @@ class CurvesScreen(FleetAwareScreen):
         """Return what the values in the legend are."""
         cross = self.settings.crosshair_x
         if cross is None:
-            return f"{self.settings.metric}, newest"
+            return translate("{metric}, newest", metric=self.settings.metric)
         from rgt_tui.ui.plot.frame import format_axis_value
 
         word = format_axis_value(self.settings.axis, cross)
         if self.settings.axis is XAxis.STEP:
             at = translate("at step {word}", word=word)
         else:
-            at = f"at {self.settings.axis.value} {word}"
-        return at + (", smoothed" if self.settings.smooth else "")
+            at = translate("at {axis} {word}", axis=translate(self.settings.axis.value), word=word)
+        return at + (translate(", smoothed") if self.settings.smooth else "")
 
     def _show_legend(self, boxes: dict[str, BoxState], now: float) -> None:
         legend = self.query_one(CurveLegend)
@@ -754,8 +754,8 @@ class CurvesScreen(FleetAwareScreen):
             names = [f"{each.box} {each.run.name}" if several else each.run.name for each in listed]
             smooth = ""
             if settings.smooth:
-                smooth = f", smoothed {settings.smooth:.2f}"
-            title = f"{settings.metric}{smooth}" + ("" if several else f" of {self.box_name}")
+                smooth = translate(", smoothed {share:.2f}", share=settings.smooth)
+            title = f"{settings.metric}{smooth}  {'' if several else self.box_name}".rstrip()
             picture = draw_svg(curves, names, title, settings)
         self._write_export(name, ending, picture, runs, settings.metric)
 

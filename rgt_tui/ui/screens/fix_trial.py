@@ -98,24 +98,28 @@ class StepTrial(msgspec.Struct):
 
 def preview_lines(found: RemovalPreview, width: int, now: float) -> list[Line]:
     """Return what a removal would remove, who uses it, what it contains, and the disk afterwards."""
-    amount = f"{how_many(found.files, 'file')} in {how_many(found.folders, 'folder')}"
-    about = [("removes", [f"{amount}, {size(found.bytes)}"], Tone.TEXT)]
-    if found.removed:
-        about = [("removed", about[0][1], Tone.TEXT)]
+    amount = translate(
+        "{files} in {folders}, {bytes}",
+        files=how_many(found.files, "file"),
+        folders=how_many(found.folders, "folder"),
+        bytes=size(found.bytes),
+    )
+    label = translate("removed" if found.removed else "removes")
+    about = [(label, [amount], Tone.TEXT)]
     if found.files or found.folders:
         # Ages by the clock of the box, which may differ from this one's.
         first, last = compact_time(found.at - found.oldest), compact_time(found.at - found.newest)
         about.append(
             (
-                "changed",
+                translate("changed"),
                 [translate("first {first} ago, last {last} ago", first=first, last=last)],
                 Tone.TEXT,
             )
         )
         owners = [f"{name} {count:,}" for name, count in found.owners.items()]
-        about.append(("owner", [", ".join(owners[:4])], Tone.TEXT))
+        about.append((translate("owner"), [", ".join(owners[:4])], Tone.TEXT))
     about.append((translate("in use"), *_describe_handles(found)))
-    about.append(("contains", *_describe_content(found)))
+    about.append((translate("contains"), *_describe_content(found)))
     after = found.room_after()
     if found.disk is not None and after is not None and not found.removed:
         about.append((translate("disk then"), [_describe_room(found.disk, after)], Tone.STRONG))
@@ -174,10 +178,10 @@ def _describe_room(before: DiskFigures, after: DiskFigures) -> str:
     if before.inodes_total:
         old = pct(compute_percent(before.inodes_used, before.inodes_total))
         new = pct(compute_percent(after.inodes_used, before.inodes_total))
-        said.append(f"inodes {old} {arrow} {new}")
+        said.append(translate("inodes {change}", change=f"{old} {arrow} {new}"))
     old = pct(compute_percent(before.bytes_used, before.bytes_total))
     new = pct(compute_percent(after.bytes_used, before.bytes_total))
-    said.append(f"bytes {old} {arrow} {new}")
+    said.append(translate("bytes {change}", change=f"{old} {arrow} {new}"))
     return ", ".join(said)
 
 
@@ -260,7 +264,7 @@ class FixTrialScreen(TextDialog):
     def _make_lines(self, width: int) -> list[Line]:
         out: list[Line] = []
         if self._never:
-            out = [*label_lines("never", self._never, width, Tone.WARN, most=6), EMPTY]
+            out = [*label_lines("never", translate(self._never), width, Tone.WARN, most=6), EMPTY]
         for number, one in enumerate(self.trials, 1):
             out += one.make_lines(number, width, self._fleet.now())
         return out
@@ -393,7 +397,8 @@ class FixTrialScreen(TextDialog):
                 room = ""
                 if found.disk is not None and done.disk is not None:
                     room = f"; {_describe_room(found.disk, done.disk)}"
-                step.result, step.tone = f"{current_glyphs().check} removed{room}", Tone.PROVED
+                step.result = f"{current_glyphs().check} {translate('removed')}{room}"
+                step.tone = Tone.PROVED
         self._show_progress()
 
     def _copied_text(self) -> str:

@@ -735,7 +735,7 @@ class FleetScreen(MarkKeys, MoveKeys, FleetAwareScreen):
 
     def action_filter(self) -> None:
         """Open the entry line of the filter."""
-        self.open_entry("filter", self._filter, self._keep_filter, self._apply_filter)
+        self.open_entry(translate("filter"), self._filter, self._keep_filter, self._apply_filter)
 
     def action_kept_filter(self) -> None:
         """Use the next saved filter; after the last one, none."""

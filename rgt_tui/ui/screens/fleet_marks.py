@@ -56,7 +56,7 @@ class MarkKeys:
             return []
         rate = prices.fleet_rate(box.meter for box in boxes)
         cost = f"  {format_sums(rate)}/h" if rate else ""
-        text = make_displayable(f"{len(boxes)} marked{cost}")
+        text = make_displayable(translate("{count} marked", count=len(boxes)) + cost)
         return [(0, make_line(Span(text, Tone.MATCH)))]
 
     def action_mark(self) -> None:

@@ -122,7 +122,8 @@ def page_sections(page: HandbookPage, found: Sequence[BoxFinding], width: int) -
     head = [
         *wrap_text(translate(page.title), width, Tone.STRONG),
         make_line(
-            Span(f"{mark} {page.severity}", tone), dim_span(f" {current_glyphs().dot} {page.topic}")
+            Span(f"{mark} {translate(page.severity.value)}", tone),
+            dim_span(f" {current_glyphs().dot} {translate(page.topic)}"),
         ),
         *label_lines("do", translate(ACTION_WORDS[page.action]), width),
     ]
@@ -167,7 +168,7 @@ def _describe_place(finding: Finding) -> str:
     if finding.line_no is None:
         line_no = ""
     else:
-        line_no = f", line {finding.line_no:,}"
+        line_no = translate(", line {number:,}", number=finding.line_no)
     if finding.confidence is None:
         sure = ""
     else:
@@ -330,7 +331,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self._term, changed=self._apply_search)
+        self.open_entry(translate("search"), self._term, changed=self._apply_search)
 
     def _apply_search(self, text: str) -> None:
         """Search while typing."""
@@ -364,7 +365,7 @@ class HandbookScreen(MoveKeys, FleetAwareScreen):
             found = []
         steps = steps_of(page, found)
         # As a comment, so that the text can be pasted into a shell.
-        rows = [f"# never: {page.never}"]
+        rows = ["# " + translate("never: {what}", what=translate(page.never))]
         for fix in steps:
             rows += [
                 f"# {translate(fix.text)}",

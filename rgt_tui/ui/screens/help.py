@@ -16,7 +16,6 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen
 
 from rgt_tui.language import translate
-from rgt_tui.model import how_many
 from rgt_tui.ui.clipboard import ClipboardText, copy_to_clipboard
 from rgt_tui.ui.commands import MOVE, Command, build_bindings, key_for
 from rgt_tui.ui.enduring import FaultTolerant
@@ -207,12 +206,15 @@ class HelpPanel(LineWidget):
                 ),
             ]
         if self._place:
-            title = f"{self._place} keys"
+            title = translate("{place}: keys", place=translate(self._place))
         else:
-            title = "keys"
+            title = translate("keys")
         if self._without:
             title += translate(
-                "  {without} hidden: no use here", without=how_many(self._without, "key")
+                "  1 key hidden: no use here"
+                if self._without == 1
+                else "  {count} keys hidden: no use here",
+                count=self._without,
             )
         hint = make_line(
             dim_span(
@@ -305,7 +307,9 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
 
     def action_search(self) -> None:
         """Open the entry line of the search."""
-        self.open_entry("search", self.help_panel.query_text, changed=self.help_panel.show_matching)
+        self.open_entry(
+            translate("search"), self.help_panel.query_text, changed=self.help_panel.show_matching
+        )
 
     def action_copy(self) -> None:
         """Copy the text selected with the mouse, otherwise the shown rows."""
@@ -313,9 +317,7 @@ class HelpScreen(MoveKeys, EntrySupport, FaultTolerant, MouseSelection, ModalScr
             return
         rows = [text_of(made).rstrip() for made, _ in row_lines(self.help_panel.shown_rows, 100)]
         self.hint(
-            copy_to_clipboard(
-                self.app, ClipboardText(what=f"{self._place} help", text="\n".join(rows))
-            )
+            copy_to_clipboard(self.app, ClipboardText(what=translate("help"), text="\n".join(rows)))
         )
 
     @property

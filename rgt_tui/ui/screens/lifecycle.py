@@ -269,7 +269,7 @@ class LifecycleScreen(MoveKeys, FleetAwareScreen):
             self.hint(self.fleet.why_nothing)
         elif not self._runs_by(self.checklist.cursor_row):
             if check.command:
-                typed = f": type {check.command}"
+                typed = translate(": type {command}", command=check.command)
             else:
                 typed = translate(": its readings decide it")
             self.hint(translate("{id} has no command to run here{typed}", id=check.id, typed=typed))

@@ -145,7 +145,8 @@ class LogKeys(MoveKeys, FleetAwareScreen):
         quiet = ""
         if self._is_past:
             quiet = translate("as it stood")
-        self.log_pane.lost, self.log_pane.zone = box.link.value if lost else quiet, zone_of(box)
+        self.log_pane.lost = translate(box.link.value) if lost else quiet
+        self.log_pane.zone = zone_of(box)
         if view is None:
             empty = translate("no log is followed on this box")
         else:

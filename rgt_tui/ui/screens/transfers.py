@@ -207,7 +207,7 @@ def pull_row(
         Span(fit_name(box, names), Tone.STRONG),
         "  ",
         Span(fit_text(word, 10), tone),
-        dim_span(f"  {fit_text(kind, 9)}  "),
+        dim_span(f"  {fit_text(translate(kind), 9)}  "),
     )
     # Cells to assume if the width is unknown.
     whole_limit = 1000
@@ -627,5 +627,6 @@ class TransfersScreen(MoveKeys, FleetAwareScreen):
             end = state_of(pull, picked.kind)[2]
         text = f"{picked.box}: {' '.join(pull.paths)}: {pull.plan} {end}".strip()
         return ClipboardText(
-            what=translate("the {kind} of {box}", kind=picked.kind, box=picked.box), text=text
+            what=translate("the {kind} of {box}", kind=translate(picked.kind), box=picked.box),
+            text=text,
         )

@@ -13,9 +13,9 @@ from textual.widget import Widget
 from rgt_tui.language import translate
 from rgt_tui.model import BoxState, FleetState, FrozenStruct, ReducedHistory
 from rgt_tui.profiles import CARD_FIGURES, MOST_CARDS, is_of_card
-from rgt_tui.ui.box_status import choose_log, level_tone, old_mark
+from rgt_tui.ui.box_status import choose_log, describe_age, level_tone
 from rgt_tui.ui.commands import key_for
-from rgt_tui.ui.notation import NONE, clock_or_dash, compact_time, current_glyphs, percent_or_dash
+from rgt_tui.ui.notation import NONE, clock_or_dash, current_glyphs, percent_or_dash
 from rgt_tui.ui.widgets.bars import spark_rows
 from rgt_tui.ui.widgets.fleet_rows.fleet_cells import FleetRow
 from rgt_tui.ui.widgets.panes import Pane, PaneSection, set_height, set_width
@@ -275,8 +275,7 @@ def detail_sections(row: FleetRow, state: FleetState, width: int, now: float) ->
     if not row.verdict.stale:
         return parts
     if row.verdict.sample_age is not None:
-        old = f"{old_mark(row.verdict.health)} {compact_time(row.verdict.sample_age)} old"
-        parts[0] = parts[0]._replace(hint=make_line(dim_span(old)))
+        parts[0] = parts[0]._replace(hint=make_line(dim_span(describe_age(row.verdict))))
     return [part._replace(body=[tone_line(made, Tone.DIM) for made in part.body]) for part in parts]
 
 
@@ -287,7 +286,7 @@ TAIL = 17
 TALLEST = 6
 """Maximum lines per curve; slow figures such as disks get one line."""
 LIVELY = ("util", "vram", "cgroup")
-NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
+FIGURE_NAMES = {"util": "gpu", "vram": "vram", "cgroup": "memory"}
 """Labels of the first figures; disks and inodes are labelled by their mount."""
 MOST_FIGURES = 64
 
@@ -486,7 +485,7 @@ def _figure_lines(
     span = translate("min {low:>4} max {high:>4}", low=low, high=high)
     last = ""
     if values[-1] is not None:
-        last = f"now {write(values[-1]):>4}"
+        last = translate("now {value:>4}", value=write(values[-1]))
     tails = {0: last, tall - 1: span}
     return [
         # The inner call leaves a blank before the curve.
@@ -503,11 +502,11 @@ def label_of(name: str) -> str:
     """Return a figure's label: ``gpu``, ``GPU 0 temp``, ``disk data``, ``inode data``."""
     kind, _, mount = name.partition(":")
     if is_of_card(name):
-        return f"GPU {mount} {kind}"
+        return f"GPU {mount} {translate(kind)}"
     if not mount:
-        return NAMES.get(kind, kind)
+        return translate(FIGURE_NAMES.get(kind, kind))
     short = mount.rsplit("/", 1)[-1] or "/"
-    return f"{'inode' if kind == 'inodes' else 'disk'} {short}"
+    return f"{translate('inode' if kind == 'inodes' else 'disk')} {short}"
 
 
 def format_degrees(value: float | None) -> str:

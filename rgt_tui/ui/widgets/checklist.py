@@ -11,7 +11,7 @@ from textual.message import Message
 
 from rgt_tui.health import PHASES
 from rgt_tui.language import translate
-from rgt_tui.model import CheckResult, CheckStatus, how_many, noun
+from rgt_tui.model import CheckResult, CheckStatus, how_many
 from rgt_tui.ui.commands import key_for
 from rgt_tui.ui.notation import compact_time, current_glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -266,9 +266,7 @@ def summary_parts(phases: Sequence[PhaseChecks]) -> Parts:
                 5,
                 make_line(
                     Span(
-                        translate(
-                            "{many} {many_2} you", many=many, many_2=noun(many, "needs", "need")
-                        )
+                        translate("{many} needs you" if many == 1 else "{many} need you", many=many)
                     )
                 ),
             )
@@ -389,8 +387,10 @@ def detail_lines(
         ]
     check = row.check
     says = {
-        CheckStatus.PASSED: translate("ticked by {by}", by=check.by) if check.by else "proved",
-        CheckStatus.FAILED: "failed",
+        CheckStatus.PASSED: translate("ticked by {by}", by=check.by)
+        if check.by
+        else translate("proved"),
+        CheckStatus.FAILED: translate("failed"),
         CheckStatus.WARN: translate("warning: proved for now, but not for long"),
         CheckStatus.WAITING: translate("waiting: nothing to check yet"),
         CheckStatus.PERSON: translate("only you can tell"),

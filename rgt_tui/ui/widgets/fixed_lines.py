@@ -225,7 +225,7 @@ class EventLine(LineWidget):
             Span(event.text, tone),
         )
         if self._since:
-            newer = make_line(dim_span(translate(" {since} since ", since=self._since)))
+            newer = make_line(dim_span(translate(" {count} more ", count=self._since)))
         else:
             newer = EMPTY
         return [spread_line(body, newer, width)]

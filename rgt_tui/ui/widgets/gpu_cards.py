@@ -191,7 +191,7 @@ def state_words(gpu: GpuReading) -> list[Line]:
         "" if gpu.temp_c is None else f"{gpu.temp_c:.0f}{hot} {degree}",
         "" if gpu.power_w is None else f"{gpu.power_w:.0f}{limit} W",
         "" if gpu.clock_mhz is None else f"{format_thousands(gpu.clock_mhz)}{clock} MHz",
-        "" if gpu.fan_pct is None else f"fan {percent_or_dash(gpu.fan_pct)}",
+        "" if gpu.fan_pct is None else translate("fan {share}", share=percent_or_dash(gpu.fan_pct)),
     ]
     return [make_line(part) for part in parts if part]
 
@@ -208,10 +208,10 @@ def link_words(gpu: GpuReading) -> list[Line]:
         if gpu.pcie_gen is None:
             gen = ""
         else:
-            gen = f" {gpu.pcie_gen}{f' of {gpu.pcie_gen_max}' if lower else ''}"
+            gen = f" {gpu.pcie_gen}{f'/{gpu.pcie_gen_max}' if lower else ''}"
         most = ""
         if is_pcie_narrow(gpu):
-            most = f" of {times}{gpu.pcie_width_max}"
+            most = f"/{times}{gpu.pcie_width_max}"
         if gpu.pcie_width is None:
             lanes = ""
         else:

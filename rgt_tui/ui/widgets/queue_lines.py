@@ -233,12 +233,13 @@ def _cell_rest(
         return make_line(
             *join_fitting(room - 2 - min(room // 2, width_of((why,))), parts), "  ", why
         )
-    kept = KEPT.get(
-        cell.durable or "",
-        dim_span(translate("no durable copy requested") if cell.state == "done" else ""),
-    )
+    kept = dim_span(translate("no durable copy requested") if cell.state == "done" else "")
     if cell.durable == "verified":
         kept = _verified_span(cell, survives)
+    elif cell.durable == "failed":
+        kept = Span(translate("NO durable copy"), Tone.TROUBLE)
+    elif cell.durable == "pending":
+        kept = Span(translate("durable: pending"), Tone.WARN)
     return join_fitting(room, [*parts, (0, make_line(kept))])
 
 
@@ -254,12 +255,6 @@ def _verified_span(cell: QueueCell, survives: bool | None) -> Span:
     if survives:
         tone = Tone.PROVED
     return Span(translate("durable: verified"), tone)
-
-
-KEPT = {
-    "failed": Span("NO durable copy", Tone.TROUBLE),
-    "pending": Span("durable: pending", Tone.WARN),
-}
 
 
 def _progress_text(run: RunState | None) -> str:

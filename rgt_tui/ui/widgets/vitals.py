@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rgt_tui.fleet import describe_dropped
 from rgt_tui.health import LIMITS, describe_self_stop, list_readings
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     BillingVerb,
     BoxHealth,
@@ -132,19 +132,12 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
         kill_tone = Tone.TROUBLE
     killed = Span(translate("oom kills {none}", none=kill_count), kill_tone)
     # The longest text that fits is shown.
-    ways: tuple[str, ...] = (f"  cache {memory_or_dash(mem.cache)}",)
+    ways: tuple[str, ...] = (translate("  cache {bytes}", bytes=memory_or_dash(mem.cache)),)
     if mem.host_total:
-        cache, host = (
-            f"  cache {gib_or_dash(mem.cache)}",
-            "".join(gib_of(mem.host_used, mem.host_total)),
-        )
+        cache = translate("  cache {bytes}", bytes=gib_or_dash(mem.cache))
+        host = translate("  host {bytes}", bytes="".join(gib_of(mem.host_used, mem.host_total)))
         bare = host.removesuffix(" GiB")
-        ways = (
-            f"{cache}  host {host}",
-            f"{cache}  host {bare}",
-            f"  host {host}",
-            f"  host {bare}",
-        )
+        ways = (cache + host, cache + bare, host, bare)
     fitting = next((way for way in ways if width_of((killed, Span(way))) <= width), ways[-1])
     out.append(clip_line((killed, dim_span(fitting)), width))
     return out
@@ -246,12 +239,14 @@ def _survival_badge(letter: str, value: bool | None) -> Span:
     return dim_span(current_glyphs().unknown)
 
 
-SURVIVAL_LEGEND: Line = make_line(
-    Span("s", Tone.ACCENT),
-    dim_span(" survives stop  "),
-    Span("d", Tone.ACCENT),
-    dim_span(" destroy"),
-)
+def survival_legend() -> Line:
+    """Return what the letters after a mount mean."""
+    return make_line(
+        Span("s", Tone.ACCENT),
+        dim_span(translate(" survives stop  ")),
+        Span("d", Tone.ACCENT),
+        dim_span(translate(" destroy")),
+    )
 
 
 def vitals_sections(
@@ -448,7 +443,9 @@ def limited_lines(box: BoxState, width: int) -> list[Line]:
     else:
         agents = ()
     reasons = dict.fromkeys((*box.limited, *agents))
-    said = [f"limited: {text}" for text in list(reasons)[:5]] + list(describe_dropped(box.left_out))
+    said = [
+        translate("limited: {why}", why=show_recorded(text)) for text in list(reasons)[:5]
+    ] + list(describe_dropped(box.left_out))
     return [
         row
         for text in said
@@ -478,7 +475,8 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
             make_line(dim_span(translate("and {procs} more", procs=len(procs) - most_procs)))
         )
     if unseen is not None:
-        others = f"{'others' if shown else 'processes'} unknown: {unseen}"
+        whose = "others unknown: {why}" if shown else "processes unknown: {why}"
+        others = translate(whose, why=unseen)
         return [*shown, make_line(Span(others, Tone.WARN))]
     return shown or [
         make_line(
@@ -676,8 +674,8 @@ def _thread_lines(sample: Sample, width: int) -> list[Line]:
             each = f"{low} {times} {len(asked)} = {sum(asked)}"
         else:
             each = f"{low}"
-        words = f"OMP_NUM_THREADS {each if low == high else f'{low} to {high}'}"
-        more = f", {usable:g} cores" if over else ""
+        words = f"OMP_NUM_THREADS {each if low == high else f'{low}-{high}'}"
+        more = translate(", {usable:g} cores", usable=usable) if over else ""
         tone = Tone.DIM
         if over and cpu.oversubscribed:
             tone = Tone.WARN

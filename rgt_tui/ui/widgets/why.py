@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from rgt_tui import health
 from rgt_tui.health import describe_self_stop
-from rgt_tui.language import translate
+from rgt_tui.language import show_recorded, translate
 from rgt_tui.model import (
     BoxHealth,
     BoxState,
@@ -210,7 +210,7 @@ def _doing_lines(row: FleetRow, width: int, now: float) -> list[Line]:
 
         out.append(cells_line(cells, width, copies_of(row.box)))
     for text in row.box.limited[:2]:
-        out += label_lines("limited", text, width, Tone.DIM, pad=9, most=3)
+        out += label_lines("limited", show_recorded(text), width, Tone.DIM, pad=9, most=3)
     return out
 
 
@@ -410,7 +410,9 @@ def action_lines(finding: Finding, width: int) -> list[Line]:
 
 def place_of(finding: Finding) -> str:
     """Return the place of a finding's proof: a log file and its line, if known."""
-    name = READ_FROM.get(finding.where) or posixpath.basename(finding.where) or "?"
+    name = posixpath.basename(finding.where) or "?"
+    if finding.where in READ_FROM:
+        name = translate(READ_FROM[finding.where])
     if finding.line_no is None:
         return name
     return f"{name}:{finding.line_no}"
@@ -566,7 +568,8 @@ class CopyableFix(NamedTuple):
     def copy_text(self) -> ClipboardText:
         """The fix to copy: only its command, because a shell runs every pasted line."""
         return ClipboardText(
-            what=f"{self.pane_label} of {self.finding.gotcha}", text=self.fix.command or ""
+            what=translate("{fix} of {page}", fix=self.pane_label, page=self.finding.gotcha),
+            text=self.fix.command or "",
         )
 
 

@@ -103,7 +103,7 @@ def test_the_words_of_the_recording_come_again(rgt: Rgt) -> None:
     done = rgt("replay", str(THREE), "--headless")
     assert done.returncode == 0
     for words in (
-        "runpod-demo      warn  unreachable: ssh: Connection lost",
+        "runpod-demo      warn  unreachable: ssh: the connection was lost",
         "runpod-demo      info  back after 14s",
         "runpod-demo      info  spot-lm resumed from step 134 (SIGTERM)",
         "autodl-demo      info  gpt-a done, copy on the durable disk verified",

@@ -318,7 +318,7 @@ def test_status_says_that_a_cell_holds_for_room_and_when_that_is_over(
     (shown, _) = queue_lines(msgspec.structs.replace(frame, at=1.79e9 + 600), 1.79e9 + 600)
     assert shown.startswith("holding     a (lm")
     assert shown.endswith(
-        ": at step 1,900, waits for room to save, 81 steps not saved, gives up at "
+        ": at step 1,900, no room to save, 81 steps not saved, gives up at "
         + time_of_day(1.79e9 + 1800, 1.79e9)
     )
     with (job / "out" / "a" / "metrics.jsonl").open("a") as metrics:

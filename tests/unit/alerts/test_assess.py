@@ -307,7 +307,7 @@ def test_a_run_that_holds_names_the_box_and_what_ran_out_follows() -> None:
     held = assess_box(box(runs=(run(wait=wait),), findings=(FINDING,)), NOW)
     assert held.word == "holding" and len(held.alerts) > 1
     assert held.why.startswith(
-        "lstm-b waits at step 812: waits for room to save, 81 steps not saved, "
+        "lstm-b is held at step 812: no room to save, 81 steps not saved, "
         f"gives up at {time_of_day(NOW + 1560.5, NOW)}; "
     )
     assert held.why.endswith(held.alerts[1].text) and "inodes" in held.why

@@ -239,7 +239,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
     "holding": (
         {"runs": (replace(STUCK, wait=WAIT),)},
-        "lstm-b waits at step 812: waits for room to save, 81 steps not saved, "
+        "lstm-b is held at step 812: no room to save, 81 steps not saved, "
         f"gives up at {time_of_day(NOW + 1560.5, NOW)}",
         {"runs": (replace(STUCK, wait=WAIT),), "queues": (queue(cell(state="failed", exit_code=74)),)},
     ),

@@ -36,12 +36,12 @@ def shown(*names: str) -> str:
         (
             ("lacks_rank_0", "lacks_rank_1", "lacks_rank_2"),
             "0.95 rank 1 did not come to collective 3 of group 0 (default_pg) (all_reduce of [8] Float at "
-            "/data/train1.py:22): the last there is 2; ranks 0, 2 wait in 3",
+            "/data/train1.py:22): the last there is 2, and ranks 0, 2 wait in 3",
         ),
         (
             ("lacks_rank_0.json", "lacks_rank_1"),
             "0.95 rank 1 did not come to collective 3 of group 0 (default_pg) (all_reduce of [8] Float): the last "
-            "there is 2; rank 0 waits in 3; no dump of rank 2 was given",
+            "there is 2, and rank 0 waits in 3; no dump of rank 2 was given",
         ),
         (
             ("lacks_rank_0", "lacks_rank_2"),
@@ -104,7 +104,7 @@ def test_each_group_is_judged_for_itself_and_running_ahead_is_no_hang() -> None:
     (found,) = verdicts([entry(1, input_dtypes=["Half"])], [entry(1)])
     assert "rank 0 all_reduce of [2, 3] Half, rank 1 all_reduce of [2, 3] BFloat16" in found.text
     (found,) = verdicts([entry(1)], [entry(2, **WAITS)], [entry(2), entry(3, **WAITS)])
-    assert found.text.endswith("the last there is 1; ranks 1, 2 wait in 2 to 3")
+    assert found.text.endswith("the last there is 1, and ranks 1, 2 wait in 2 to 3")
     many: list[list[dict[str, Any]]] = [[entry(3, **WAITS)]] * 9
     (found,) = verdicts([entry(2)], *many)
     assert found.text.endswith("ranks 1, 2, 3, 4, 5, 6 and 3 more wait in 3")

@@ -154,6 +154,32 @@ NOT_FOR_A_PERSON = {
 """The beginning of a text that stays English, and why."""
 
 
+ON_SCREENS = ("ui", "health", "fleet/history", "fleet/pulls")
+"""Where a single word beside a value is shown, too."""
+IDENTIFIERS = re.compile(
+    r"\0|\.md$|^[a-z]+[-:.]\S|^(Bearer|autostop|lease|notify|finding|stroke|py-spy|torchfrtrace) ?"
+    r"|^(phase|pid|exit|gpu|inodes?|loss|rank|python|agent|tone|box|token|OMP_NUM_THREADS|sink|cd|exec|rgt)"
+    r"[ :,]|<|--|\{ |rgt$|[ (,](pid|tmux) \{|^Python \{|^\$ rgt | inodes$"
+)
+"""Keys, names of things, and terms that are the same in every language."""
+
+
+def test_no_word_beside_a_value_is_in_english_alone() -> None:
+    """`f"{count} marked"` would be English on every screen: too short for the test below."""
+    known = {text.rpartition("\x04")[2] for text in collect_texts()}
+    found = []
+    for place in ON_SCREENS:
+        for module in sorted((ROOT / "rgt_tui" / place).rglob("*.py")):
+            if module.name == "fulldisk.py":  # names of resources, which `describe_resource` shows
+                continue
+            for line, text in list_sentences(ast.parse(module.read_text("utf-8")), 1):
+                bare = text.strip(" ")
+                allowed = IDENTIFIERS.search(bare) or CODE.search(bare) or bare in known
+                if "{v1}" in text and not allowed and not text.startswith(tuple(NOT_FOR_A_PERSON)):
+                    found.append(f"{module.relative_to(ROOT)}:{line}: {text}")
+    assert found == [], "give it to `translate`"
+
+
 def test_no_sentence_of_a_translated_part_is_in_english_alone() -> None:
     known = {text.rpartition("\x04")[2] for text in collect_texts()}
     found, used = [], set()

@@ -338,7 +338,7 @@ class VisibleRange(NamedTuple):
     def range_title(self, width: int) -> str:
         """Return the range as a title of the name column, in the longest form that fits."""
         span = f"{self.first}-{self.last}/{self.total}"
-        ways = (f"  box {span}", f"  {span}", f"  {self.first}/{self.total}")
+        ways = (translate("  box {span}", span=span), f"  {span}", f"  {self.first}/{self.total}")
         return next((one for one in ways if len(one) <= width), ways[-1])
 
 

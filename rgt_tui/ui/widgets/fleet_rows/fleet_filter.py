@@ -51,7 +51,7 @@ class FilteredRows(NamedTuple):
             return ""
         unknown = ""
         if self.unknown:
-            unknown = f", {self.unknown} unknown"
+            unknown = translate(", {count} unknown", count=self.unknown)
         return translate(
             "{rows} of {total} shown{unknown}",
             rows=len(self.rows),
