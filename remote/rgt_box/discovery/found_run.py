@@ -240,11 +240,11 @@ def read_environment(pid: int) -> dict[str, str] | None:
 
 
 _OUTPUT_VARIABLE = re.compile(
-    r"(?:.*_)?(?:results?|outputs?|(?:out|output|result|save|ckpt|checkpoint|log|exp|work"
-    r"|run)_?(?:dir|path|root))",
+    r"(?:.*_)?(?:results?|outputs?|(?:out|outputs?|results?|save|ckpts?|checkpoints?|logs?|exps?"
+    r"|experiments?|work|runs?)_?(?:dir|path|root)s?)",
     re.I,
 )
-"""Names such as nnUNet_results, OUTPUT_DIR and SM_OUTPUT_DIR."""
+"""Names such as nnUNet_results, OUTPUT_DIR, RESULTS_DIR and SM_OUTPUT_DIR."""
 _TOO_WIDE = re.compile(
     r"/+(?:[^/]*|home/[^/]*)/+$|/+(?:var|usr|etc|proc|sys|dev|run|lib|bin|sbin)/"
 )

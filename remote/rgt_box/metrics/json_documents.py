@@ -80,6 +80,7 @@ def is_json_document(path: str, head: bytes) -> bool:
     if head.lstrip()[:1] not in (b"{", b"["):
         return False
     stem = name_of_file(path)
+    head = _read_text(path)  # the names may come after long lists
     names = [(name.decode("utf-8", "replace"), opened) for name, opened in _NAMES.findall(head)]
     is_named = role_of(stem) in MEASURES or _TIMED.match(head) is not None
     if not is_named and not any(role_of(name) in MEASURES for name, _ in names):
@@ -96,16 +97,19 @@ def counts_rows(path: str) -> bool:
 
 
 def _read_rows(path: str) -> Iterator[tuple[JsonObject, tuple[str, float]]]:
-    descriptor = open_regular(path)
     try:
-        text = FileWindow(descriptor).read_at(0, MAX_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    try:
-        value = decode_document(text.decode("utf-8-sig", "replace"))
+        value = decode_document(_read_text(path).decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
         return
     yield from iterate_rows(value, name_of_file(path))
+
+
+def _read_text(path: str) -> bytes:
+    descriptor = open_regular(path)
+    try:
+        return FileWindow(descriptor).read_at(0, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
 
 
 def name_of_file(path: str) -> str:

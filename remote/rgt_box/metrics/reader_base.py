@@ -16,6 +16,7 @@ longer than the offset.
 from __future__ import annotations
 
 import os
+import time
 import zlib
 
 from rgt_box.files import open_regular
@@ -212,14 +213,19 @@ class FileWindow:
         fd: The open file.
         size: Its size when the read began; nothing beyond it is read.
         head: Up to `HEAD` first bytes.
+        is_settled: It was not written lately, so its last line is complete even without an end.
     """
 
-    __slots__ = ("fd", "head", "size")
+    __slots__ = ("fd", "head", "is_settled", "size")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         # Read once: a writer that is faster than the reader would keep the read from ever ending.
-        self.size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        self.size = found.st_size
+        # Seconds without a write after which a last line without an end is complete.
+        settled = 60.0
+        self.is_settled = time.time() - found.st_mtime > settled
         self.head = os.pread(fd, min(self.size, HEAD), 0)
 
     def read_at(self, offset: int, length: int) -> bytes:
@@ -287,7 +293,12 @@ class LineReader(AppendedFileReader):
                 batch.more = True
                 break
             data = window.read_at(offset, length)
-            if self.ended and offset + len(data) == window.size and data[-1:] != b"\n":
+            if (
+                self.ended
+                and window.is_settled
+                and offset + len(data) == window.size
+                and data[-1:] != b"\n"
+            ):
                 data += b"\n"  # the program has ended without ending its last line
             end = data.rfind(b"\n") + 1
             if not end:

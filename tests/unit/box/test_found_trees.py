@@ -366,7 +366,7 @@ def test_an_output_directory_is_judged_by_where_it_leads(
     good.mkdir(parents=True)
     values = ["/workspace/..", "/home/me/.", "/home/me/x/..", "/a/../var/x", "//", ".", "", "x/.."]
     given = {f"A{number}_OUTPUT_DIR": value for number, value in enumerate(values)}
-    given |= {"RESULT_DIR": f"{good}/../results/"}
+    given |= {"RESULTS_DIR": f"{good}/../results/", "CHECKPOINTS_PATH": str(good)}
     monkeypatch.setattr(found_run, "read_environment", lambda pid: given)
     monkeypatch.setattr(os.path, "isdir", lambda path: True)
     assert found_run.find_output_roots(os.getpid()) == [str(good)]
