@@ -79,7 +79,8 @@ def _is_wandb(path: str, name: str, head: bytes) -> bool:
 
 
 def _is_console_log(path: str, name: str, head: bytes) -> bool:
-    return b"\0\0\0\0" not in head and head[:16] != SQLITE
+    # A log that copytruncate has emptied begins with zeros: its program writes on at its old place.
+    return b"\0\0\0\0" not in head.lstrip(b"\0") and head[:16] != SQLITE
 
 
 def _is_torchtune(path: str, name: str, head: bytes) -> bool:

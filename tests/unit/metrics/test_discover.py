@@ -156,6 +156,21 @@ def test_a_name_alone_is_not_believed(name: str, content: str | bytes, tmp_path:
     assert kinds(tmp_path) == {}
 
 
+@pytest.mark.parametrize("hole", [100, 300_000])
+def test_a_log_that_copytruncate_emptied_is_read_behind_its_zeros(
+    hole: int, tmp_path: Path
+) -> None:
+    """A program that did not open it to append writes on where it was: what comes first is zeros."""
+    with (tmp_path / "train.log").open("wb") as file:
+        file.seek(hole)
+        for step in range(1, 9):
+            file.write(b"step %d loss %.3f\n" % (step, 2 / step))
+    (source,) = Finder(str(tmp_path)).scan()
+    assert source.kind == "console"
+    points = open_source("console", source.path).read().points
+    assert points[-1].x == 8
+
+
 def test_event_files_of_one_directory_belong_together(tmp_path: Path) -> None:
     write(tmp_path / "runs/Jan01_00-00-00_box/events.out.tfevents.1.box", EVENTS)
     assert kinds(tmp_path) == {"runs/Jan01_00-00-00_box/events.out.tfevents.1.box": "tensorboard"}
