@@ -75,6 +75,15 @@ def _run_logs_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             log.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _trainers_inherit_the_worker() -> None:
+    """Name the worker in the copy of the environment that was made before it was forked."""
+    harness = sys.modules.get("tests.process.train.harness")
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if harness is not None and worker is not None:
+        harness.ENV["PYTEST_XDIST_WORKER"] = worker
+
+
 @pytest.fixture(scope="session")
 def thorough() -> bool:
     """Tell whether there is time for many values."""

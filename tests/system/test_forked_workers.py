@@ -77,6 +77,18 @@ def test_second(part):
 """
 
 
+PORTS = """
+import os, time, pytest
+from free_ports import free_port
+@pytest.mark.parametrize("number", range(12))
+def test_it(number):
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    with open(f"ports-{worker}", "a") as file:
+        file.write(f"{free_port()} ")
+    time.sleep(0.1)
+"""
+
+
 def run(folder: Path, text: str, *arguments: str) -> subprocess.Popen[str]:
     """Start pytest with forked workers on one file of tests."""
     (folder / "scripts").mkdir()
@@ -135,6 +147,15 @@ def test_results_are_reported_as_without_workers(tmp_path: Path) -> None:
     assert count.findall(outputs[0]) == count.findall(outputs[1]) != []
     for part in ("printed by it", "the reason", "the warning", "while it was torn down"):
         assert part in outputs[1]
+
+
+def test_workers_take_different_ports(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests/free_ports.py", tmp_path)
+    output = finish(run(tmp_path, PORTS, "--forks", "3"))
+    assert "12 passed" in output, output
+    files = list(tmp_path.glob("ports-*"))
+    ports = [port for path in files for port in path.read_text().split()]
+    assert (len(files), len(ports), len({*ports})) == (3, 12, 12)
 
 
 def test_a_worker_that_ends_fails_its_test_and_the_others_run(tmp_path: Path) -> None:
