@@ -156,12 +156,15 @@ async def start_reader(arguments: RunArguments, spec: BoxSpec) -> int:
             else:
                 connection.abort()
                 state = f"{connection.get_extra_info('rgt_label')} runs"
-    rgt = rgt_with(arguments.fleet)
+    rgt, folder = rgt_with(arguments.fleet), ""
+    if spec.kubectl is not None and not spec.jobs:
+        folder = results_directory(spec.kubectl)
     text = translate("it ends after {time}, or with the Job", time=format_duration(job.reader_s))
     _print_rows(
         arguments,
         f"{spec.name}: pod    {state}; {text}",
-        f"{spec.name}: next   {rgt} pull {spec.name}",
+        # A sweep's results are found by its job, those of one command only by their path.
+        f"{spec.name}: next   {rgt} pull {spec.name} {folder}".rstrip(),
     )
     if arguments.json:
         print_json({"box": spec.name, "pod": pod, "exit": OK})

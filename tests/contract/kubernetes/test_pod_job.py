@@ -92,6 +92,7 @@ async def test_results_of_a_job_that_has_ended_are_read_through_a_pod_of_their_o
     status, out, errors = await rgt(fleet_file, "run", "lm", "--reader")
     assert status == 0, errors
     assert "pod    ml/lm-reader runs; it ends after 1h" in out
+    assert f"next   rgt pull lm {cluster.home}/lm\n" in out
     pod = cluster.objects["pods", "ml", "lm-reader"]
     assert "resources" not in pod["spec"]["containers"][0], "it needs no GPU"
     assert pod["spec"]["activeDeadlineSeconds"] == 3600
