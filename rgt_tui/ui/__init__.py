@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ClipboardText,
         copied_path,
         copy_to_clipboard,
+        stretch_wide_text,
         write_screenshot,
     )
     from rgt_tui.ui.commands import (
@@ -187,6 +188,7 @@ __all__ = [
     "spend_parts",
     "state_legend",
     "status_label",
+    "stretch_wide_text",
     "switch_style",
     "themes_of",
     "visits_path",
@@ -203,7 +205,8 @@ __getattr__ = imported_later(
         "app": "SeenPlatforms RgtApp",
         "box_pulls": "BoxPull",
         "box_status": "assess_box choose_log health_mark spend_parts status_label",
-        "clipboard": "ClipboardText MOST_OSC52_BYTES copied_path copy_to_clipboard write_screenshot",
+        "clipboard": "ClipboardText MOST_OSC52_BYTES copied_path copy_to_clipboard "
+        "stretch_wide_text write_screenshot",
         "commands": (
             "APP BOX_TARGET Command LOG_LINES MOVE REPLAY SCREEN SCREENS build_bindings "
             "choose_keys commands_by_screen key_for key_name keys_page screen_class"

@@ -29,7 +29,7 @@ from rgt_tui.fleet import FirstSteps, FleetSource
 from rgt_tui.language import translate
 from rgt_tui.model import FleetState, FrozenStruct, LinkState, Profile, ScreenPosition, is_gone
 from rgt_tui.ui.box_pulls import BoxPulls
-from rgt_tui.ui.clipboard import write_screenshot
+from rgt_tui.ui.clipboard import stretch_wide_text, write_screenshot
 from rgt_tui.ui.commands import APP, build_bindings, choose_keys, key_for, screen_class
 from rgt_tui.ui.enduring import (
     NO_TERMINAL,
@@ -747,6 +747,10 @@ class RgtApp(FaultTolerant, App[None]):
     async def _put_screenshot(self, svg: str, say: Callable[[str, float], None]) -> None:
         """Write a screenshot in a thread, because the disk may be slow."""
         say(await asyncio.to_thread(write_screenshot, svg, os.environ), APP_PACES.screenshot_s)
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        """Return the screen as an SVG picture, with room for wide characters."""
+        return stretch_wide_text(super().export_screenshot(title=title, simplify=simplify))
 
     def action_command_palette(self) -> None:
         """Open the palette, with its prompt in the person's language."""

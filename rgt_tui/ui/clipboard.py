@@ -6,12 +6,15 @@ on, some terminals never accept it. So the file is always written, and the event
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from textual.app import App
 
 from rgt_tui.files import here_or, note_written, replace_file, state_directory, write_new
@@ -67,6 +70,23 @@ def copy_to_clipboard(
     else:
         where = translate("too long for the clipboard: in {path}", path=shorten_path(path))
     return translate("copied {what}; {where}", what=copied.what, where=where)
+
+
+_SVG_TEXT = re.compile(r'textLength="([0-9.]+)"([^>]*)>([^<]*)</text>')
+
+
+def stretch_wide_text(svg: str) -> str:
+    """Return a picture whose wide characters have two cells: Rich gives every character one."""
+
+    def stretch_match(match: re.Match[str]) -> str:
+        text = html.unescape(match[3])
+        cells = cell_len(text)
+        if cells == len(text):
+            return match[0]
+        length = float(match[1]) * cells / len(text)
+        return f'textLength="{length:g}"{match[2]}>{match[3]}</text>'
+
+    return _SVG_TEXT.sub(stretch_match, svg)
 
 
 def write_screenshot(svg: str, env: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ui import write_screenshot
+from rgt_tui.ui import stretch_wide_text, write_screenshot
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -58,3 +58,10 @@ async def test_the_event_line_says_where_and_nothing_pops_up(
         assert f"the screen was saved to {there}"[:60] in screen_text(app).splitlines()[-2]
         assert not app._notifications
         assert "vast-demo" in there.read_text()
+
+
+def test_a_wide_character_has_two_cells_in_a_picture() -> None:
+    narrow = '<text x="0" textLength="48.8" clip-path="url(#a)">&#160;rgt</text>'
+    wide = '<text x="0" textLength="48.8" clip-path="url(#a)">&#160;机群 </text>'
+    assert stretch_wide_text(narrow) == narrow
+    assert stretch_wide_text(wide) == wide.replace("48.8", "73.2")
