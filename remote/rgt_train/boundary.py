@@ -220,6 +220,52 @@ class GradientLifetime:
             self._last.pop(key, None)
 
 
+class ShardedGradients:
+    """Finds out whether gradients of a sharded model outlive a step.
+
+    A backward pass adds to them after it has gathered them, where no hook is called before. But a
+    loop that accumulates by itself ends steps in which no optimizer has stepped, and the next step
+    of an optimizer, or the next end of such a step, still has the same tensors. Each rank looks at
+    its own part alone.
+
+    Args:
+        optimizers: The optimizers, some of whose parameters are watched in the first steps.
+
+    Attributes:
+        is_carried: Whether a gradient with values has outlived a step.
+    """
+
+    def __init__(self, optimizers: Sequence[Any]) -> None:
+        self.is_carried = False
+        self._watched: list[torch.Tensor] = []
+        self._held: list[tuple[torch.Tensor, TensorWeakRef]] = []
+        self._boundaries = 0
+        for optimizer in optimizers:
+            for group in getattr(optimizer, "param_groups", []):
+                self._watched += group["params"][:: len(group["params"]) // 4 + 1]
+
+    def judge_held(self) -> None:
+        """Note whether gradients of the last step without an update are still there."""
+        if any(
+            parameter.grad is not None and held() is parameter.grad
+            for parameter, held in self._held
+        ):
+            self.is_carried = True
+        self._held = []
+
+    def note_boundary(self, *, updated: bool) -> None:
+        """Note the gradients at the end of a step in which an optimizer has stepped, or none."""
+        self.judge_held()
+        self._boundaries += 1
+        most_boundaries = 64  # looking takes time, also at a GPU
+        if updated or self.is_carried or self._boundaries > most_boundaries:
+            return
+        for parameter in self._watched:
+            grad: Any = parameter.grad
+            if grad is not None and _has_values(getattr(grad, "_local_tensor", grad)):
+                self._held.append((parameter, TensorWeakRef(grad)))
+
+
 def _has_values(grad: torch.Tensor | None) -> bool:
     """Return whether a gradient has a value other than zero; of a sparse one, True."""
     return grad is not None and (grad.layout is not torch.strided or bool(grad.any()))
@@ -250,12 +296,16 @@ class StepBoundary:
         self._window = window
         self._epoch_over = epoch_over
         self._say = say
-        self._hooks = OptimizerHooks(optimizers, before, self._note_graph_capture)
-        watched = optimizers
+        watched: Sequence[Any] = optimizers
+        self._sharded: ShardedGradients | None = None
         if is_sharded(state.models):  # no rank has them all
             watched = ()
+            self._sharded = ShardedGradients(optimizers)
+        self._before = before
+        self._hooks = OptimizerHooks(optimizers, self._before_update, self._note_graph_capture)
         self._gradients = GradientLifetime(watched)
-        state.keeps_gradients = lambda: self._gradients.is_kept
+        self._ended: tuple[int, bool] | None = None
+        state.keeps_gradients = lambda: self._gradients.is_kept or not self._was_updated
         state.zeroes_gradients = lambda: self._gradients.is_zeroed
         self._changed_at_end = False
         state.hooked = self._hooks.sees_all_changes
@@ -268,8 +318,19 @@ class StepBoundary:
         return self._hooks.touched
 
     @property
+    def _was_updated(self) -> bool:
+        """Whether an optimizer has stepped in the last step; also if that cannot be known."""
+        if not self._hooks.sees_all_changes:
+            return True
+        if self._ended is not None and self._ended[0] == self._state.progress.step:
+            return self._ended[1]
+        return self.is_touched
+
+    @property
     def loses_gradients(self) -> bool | None:
         """Whether gradients outlive a step and no rank can save those of all; None if not known yet."""
+        if self._sharded is not None:
+            return self._sharded.is_carried or None
         if self._gradients.is_decided:
             return self._gradients.is_carried and self._state.world > 1
         return None
@@ -287,8 +348,11 @@ class StepBoundary:
 
     def note_step(self) -> None:
         """Note that a step is over."""
-        self._hooks.touched = False
+        self._ended = self._state.progress.step, self.is_touched
         self._gradients.note_boundary()
+        if self._sharded is not None:
+            self._sharded.note_boundary(updated=self.is_touched)
+        self._hooks.touched = False
         self.keep_epoch_end()
 
     def keep_epoch_end(self, random: dict[str, Any] | None = None) -> None:
@@ -326,6 +390,11 @@ class StepBoundary:
         """Remove the hooks from the optimizers."""
         self._hooks.close()
         self._gradients.remove_hooks()
+
+    def _before_update(self) -> None:
+        if self._sharded is not None:
+            self._sharded.judge_held()
+        self._before()
 
     def _note_graph_capture(self) -> None:
         self._state.hooked = False
@@ -408,7 +477,8 @@ class StepGap:
         if changed and self._resumed:
             raise UsageError(
                 f"{changed[0]} was changed after Run(…) had restored it, so this would not "
-                "continue from the checkpoint: load weights and make optimizers before the Run"
+                "continue from the checkpoint: load weights and make optimizers before the Run, "
+                "and change weights for a new epoch at the end of the one before"
             )
         if changed:
             self._report(

@@ -42,6 +42,25 @@ def names_of_loop(code: types.CodeType, offset: int) -> set[str]:
 
 
 @functools.lru_cache(maxsize=64)
+def counts_batches(code: types.CodeType, name: str) -> bool:
+    """Return whether `code` calls ``next(name)`` as often as ``len`` or ``range`` says.
+
+    It does not look for the end: by a default of ``next``, or by ``except StopIteration``.
+    """
+    names = {*code.co_names}
+    if "StopIteration" in names or not {"len", "range"} & names:
+        return False
+    steps = [
+        step for step in _list_steps(code) if step.opname not in ("PUSH_NULL", "PRECALL", "CACHE")
+    ]
+    for called, given, call in zip(steps, steps[1:], steps[2:]):
+        reads = [read for kind, read in (*_list_accesses(called), *_list_accesses(given))]
+        if reads == ["next", name] and call.opname.startswith("CALL") and call.argval == 1:
+            return True
+    return False
+
+
+@functools.lru_cache(maxsize=64)
 def carried_names(code: types.CodeType, offset: int) -> set[str]:
     """Return the names that `code` may read after the instruction at `offset` before it assigns them.
 

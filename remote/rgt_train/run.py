@@ -610,7 +610,11 @@ class Run:
                 )
                 if stop is not None:
                     raise stop from error
-                explained = exits.explain_error(error) or self._state.explain_error(error)
+                explained = (
+                    exits.explain_error(error)
+                    or self._state.explain_error(error)
+                    or self._data.explain_error(error, trace)
+                )
                 if explained is not None:
                     raise exits.ShownError.of(explained) from error
         finally:

@@ -16,6 +16,7 @@ import io
 import os
 import re
 import sys
+import time
 import types
 import zlib
 from collections import deque
@@ -40,7 +41,7 @@ from rgt_train.checkpoint.encoding import tensor_ids
 from rgt_train.checkpoint.snapshot import outside_compile, version_of
 from rgt_train.data.rng import find_generators, random_state
 from rgt_train.data.sampler import BatchPlan
-from rgt_train.loop_code import carried_names, names_of_loop
+from rgt_train.loop_code import carried_names, counts_batches, names_of_loop
 
 _ASIDE = (
     "rgt_train", "tqdm", "logging", "threading", "matplotlib", "wandb", "rich", "torchmetrics",
@@ -69,7 +70,8 @@ class StateSurvey:
             self.found[path] = hash(value)
             return
         if value is None or isinstance(value, (bool, int, float)):
-            self.found[path] = repr(value)
+            if not _is_clock_reading(value):
+                self.found[path] = repr(value)
             return
         aside = isinstance(value, (type, types.ModuleType))
         if aside or id(value) in self._seen or len(self.found) > self._most:
@@ -145,6 +147,14 @@ class StateSurvey:
                 self.add_value(f"{path}.{name}", entry, depth)
 
 
+def _filled_paths(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the paths that had None before and hold something with content after."""
+    empty = [path for path, value in before.items() if value == _NONE and path not in after]
+    return [
+        path for path in empty if any(each.startswith((f"{path}.", f"{path}[")) for each in after)
+    ]
+
+
 def _reads_first(function: Any, name: str) -> bool:
     """Return whether `function` reads the attribute `name` before it sets it."""
     code: Any = getattr(function, "__code__", "")
@@ -152,6 +162,15 @@ def _reads_first(function: Any, name: str) -> bool:
         if step.argval == name and step.opname.endswith("_ATTR"):
             return step.opname.startswith("LOAD")
     return False
+
+
+def _is_clock_reading(value: Any) -> bool:
+    """Return whether `value` is a recent time, with which loops measure how long a step takes."""
+    if type(value) is not float or value.is_integer():
+        return False
+    hour_s = 3600.0
+    clocks = (time.time(), time.perf_counter(), time.monotonic())
+    return any(now - hour_s <= value <= now for now in clocks)
 
 
 def _last_entry(value: Any) -> Sequence[Any]:
@@ -229,6 +248,7 @@ def _variables_of(function: types.FunctionType) -> dict[str, Any]:
     return found
 
 
+_NONE = repr(None)
 _EMA = re.compile(r"AveragedModel|ModelEma(V\d)?|EMA|ExponentialMovingAverage|EMAModel|LitEma")
 """Classes of averaged weights, of torch and of libraries."""
 _ADVICE = {
@@ -244,6 +264,7 @@ _ADVICE = {
     "search": "so not all was examined",
     "gradient": "they outlive a step, and no rank has those of all: accumulate=N and run.micro()",
     "count": "starts again from 0: run.enumerate(loader), run.step_now",
+    "rest": "a resume leaves fewer batches than len(loader): for batch in loader",
     "variable": "changed by the loop; extra={…}, run.step_now or run.draw_ahead",
     "iterator": "a relaunch begins it again: read it by Run(…, stream=loader) and run.stream()",
     "content": (
@@ -471,7 +492,8 @@ class StateSearch:
         # A new epoch changes much on purpose; only steps of one epoch are compared.
         if since != epoch:
             return []
-        return [path for path, value in found.items() if before.get(path, value) != value]
+        changed = [path for path, value in found.items() if before.get(path, value) != value]
+        return [*changed, *_filled_paths(before, found), *_filled_paths(found, before)]
 
     def _compare_epochs(self) -> None:
         self._compare_loop("epoch")
@@ -484,23 +506,32 @@ class StateSearch:
         # A counter derived from the run's own step continues correctly after a resume.
         near = {repr(step + difference) for difference in (-1, 0, 1)}
         derived: set[str] = set()
+        counted: list[str] = []
         for frame in user_frames():
             known = set(survey.found)
+            codes = [frame.f_code]
             for name in sorted(carried_names(frame.f_code, frame.f_lasti)):
                 value = frame.f_locals.get(name, frame.f_globals.get(name))
                 survey.add_value(name, value)
                 survey.add_graphs(name, value)
                 if _is_iterator(value) and not _source_of(value):
                     iterators[name] = id(value)
+                elif _is_iterator(value) and counts_batches(frame.f_code, name):
+                    counted.append(f"next({name})")
                 same_module = getattr(value, "__module__", "") == frame.f_globals.get("__name__")
                 if same_module and isinstance(value, types.FunctionType):
+                    codes.append(value.__code__)
                     for outer, content in sorted(_variables_of(value).items()):
                         survey.add_value(outer, content)
-            if "step_now" in frame.f_code.co_names:
+            if any("step_now" in code.co_names for code in codes):
                 added = {*survey.found} - known
                 derived |= {path for path in added if survey.found[path] in near}
         found = {path: value for path, value in survey.found.items() if path not in derived}
         if scope == "step":
+            if not counted:
+                self.found.pop("rest", None)  # of an earlier launch, whose code was another
+            for name in counted:
+                self._note_found("rest", name)
             self._iterators, before = iterators, self._iterators
             for name, identity in iterators.items():
                 if before.get(name) == identity:  # it outlives a step
@@ -681,6 +712,7 @@ def in_words(found: Mapping[str, Sequence[str]], most: int = 6) -> str:
             "variable": "variable ",
             "content": "content of ",
             "count": "",
+            "rest": "",
             "gradient": "",
             "loader": "",
         }

@@ -242,6 +242,21 @@ def _requires_grad_text(how: str, names: Sequence[str]) -> str:
     )
 
 
+def keep_groups(before: list[dict[str, Any]], optimizer: Any) -> None:
+    """Move the loaded hyperparameters into the groups of `before`.
+
+    torch's optimizers replace their groups when they load, and the loop may hold one in a
+    variable. Other objects are left alone.
+    """
+    is_of_torch = type(optimizer).load_state_dict.__module__ == torch.optim.Optimizer.__module__
+    if is_of_torch and len(before) == len(optimizer.param_groups):
+        for kept, loaded in zip(before, optimizer.param_groups):
+            if kept is not loaded:
+                kept.clear()
+                kept.update(loaded)
+        optimizer.param_groups[:] = before
+
+
 def restore_dtypes(optimizer: Any, saved: Mapping[str, Any]) -> None:
     """Restore the dtype of tensors that `optimizer` cast while loading the state `saved`.
 

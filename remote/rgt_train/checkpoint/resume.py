@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from contextlib import suppress
@@ -229,6 +230,58 @@ def reconcile_best(store: CheckpointStore, progress: Progress, report: RunReport
         report.print_line(f"best.json could not be repaired: {error}")
 
 
+class ResumedSettings:
+    """The small state with which an unfinished epoch is resumed.
+
+    A loop may change it before the first batch of each epoch: ``scheduler.step()``, a learning rate
+    that is multiplied, a counter in `extra`. The checkpoint has that change already, so that of a
+    resume is undone.
+
+    Args:
+        state: The state of the run, as restored.
+    """
+
+    def __init__(self, state: RunState) -> None:
+        self._parts = {name: state.others[name] for name in sorted(state.small)}
+        # With `Options.override` the code has the say.
+        optimizers: list[str] = []
+        if not state.override:
+            optimizers = sorted(state.optimizers)
+        self._groups = [
+            (name, group)
+            for name in optimizers
+            for group in getattr(state.others[name], "param_groups", ())
+        ]
+        self._kept = copy.deepcopy(self._current_values())
+
+    def undo_changes(self) -> str:
+        """Undo the changes since; return the names of the parts that had any."""
+        changed = []
+        for name, values in self._current_values().items():
+            kept = self._kept[name]
+            # `differences` does not see additions, and the text of large tensors is shortened.
+            if repr(kept) == repr(values) and matching.differences(kept, values, "") is None:
+                continue
+            changed.append(name)
+            if name in self._parts:
+                self._parts[name].load_state_dict(kept)
+        for name, values in self._kept.items():
+            if name in changed and name not in self._parts:
+                for (_, group), kept in zip(self._groups_of(name), values):
+                    group.update(kept)
+        return ", ".join(changed)
+
+    def _groups_of(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        return [pair for pair in self._groups if pair[0] == name]
+
+    def _current_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = {name: part.state_dict() for name, part in self._parts.items()}
+        for name, group in self._groups:
+            kept = {key: value for key, value in group.items() if key != "params"}
+            values.setdefault(name, []).append(kept)
+        return values
+
+
 class PendingRestore:
     """Random state and gradients of a checkpoint, restored when the first batch is requested.
 
@@ -264,6 +317,7 @@ class PendingRestore:
         # Also for a save that is made before the epoch continues.
         state.head = self._head = (self.rng or {}).get("head")
         self._begun = False
+        self._settings: ResumedSettings | None = None
 
     def begin_epoch(self) -> None:
         """Restore, once, the random state with which the epoch began; note that of a new epoch.
@@ -273,6 +327,8 @@ class PendingRestore:
         p, head = self._state.progress, self._head
         if not (p.done_steps or p.micro or p.offset):
             self.restore_now()  # nothing of the epoch was trained on: all of it is still to be drawn
+        else:
+            self._settings = ResumedSettings(self._state)
         if head is not None and head["epoch"] == p.epoch:
             rng.restore_states(head)
         self._head = None
@@ -307,6 +363,14 @@ class PendingRestore:
         p = self._state.progress
         here = p.epoch, p.step, p.micro
         self._begun = True
+        if self._settings is not None:
+            undone = self._settings.undo_changes()
+            self._settings = None
+            if undone:
+                print_line(
+                    f"resume: {undone}: changed before the first batch of the epoch, as the "
+                    "checkpoint has it already; undone"
+                )
         if self.rng is not None or self._seed is not None:
             # Kept until the first step, because a look at a batch must not change the training.
             self._looked = here, self.rng, self._seed, self._grads

@@ -787,11 +787,12 @@ def _load_other(
     Return the parts that it changed while loading, in words. If `exact`, an optimizer's state keeps
     the precision that it was saved with.
     """
+    groups = [*getattr(other, "param_groups", ())]
     load_into(name, other.load_state_dict, saved, where)
+    matching.keep_groups(groups, other)
     if name == STREAM:
-        doubt: str = getattr(
-            other, "order_doubt", ""
-        )  # a request for its state before its first batch would make it read
+        # A request for its state before its first batch would make it read.
+        doubt: str = getattr(other, "order_doubt", "")
         if doubt:
             return [doubt]
         return []

@@ -679,6 +679,19 @@ class DataPosition:
                 "before the break"
             )
 
+    def explain_error(self, error: BaseException, trace: Any) -> UsageError | None:
+        """Return a `UsageError` if a loop asked for a batch after the last one; else None."""
+        found = None
+        while isinstance(error, StopIteration) and trace is not None:
+            reader = trace.tb_frame.f_locals.get("self")
+            if isinstance(getattr(reader, "_index_sampler", None), BatchPlan):
+                found = UsageError(
+                    "the loop asked for a batch after the last one of the epoch: a resume in its "
+                    "middle leaves fewer than len(loader). Read them with `for batch in loader`"
+                )
+            trace = trace.tb_next
+        return found
+
     def require_steps_left(self) -> None:
         """Check that one more step belongs to the epoch.
 

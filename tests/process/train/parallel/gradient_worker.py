@@ -1,4 +1,4 @@
-"""Ranks of one model that accumulate gradients by themselves, or zero them in place: KIND OUT STOP_AT."""
+"""Ranks of one model that accumulate gradients by themselves, or zero them in place: KIND OUT STOP_AT WRAP."""
 
 from __future__ import annotations
 
@@ -6,17 +6,24 @@ import sys
 
 import torch
 from rgt_train import Options, Run, distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 
 def train_ranks() -> None:
-    """Train as KIND says: ``own``, ``given`` or ``zeroed``; leave the loop after step STOP_AT."""
-    kind, out, stop_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    """Train as KIND says: ``own``, ``given`` or ``zeroed``; leave the loop after step STOP_AT.
+
+    WRAP is ``ddp`` or ``fsdp``.
+    """
+    kind, out, stop_at, wrap = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     ranks = distributed()
     torch.manual_seed(1)
-    model = DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-    )
+    model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+    if wrap == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        fully_shard(model, mesh=init_device_mesh("cpu", (ranks.world,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     accumulate = 4 if kind == "given" else 1
     run = Run(

@@ -273,18 +273,23 @@ def test_data_of_different_length_leave_the_replicas_alike(
         assert found["together"] == []
 
 
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
 @pytest.mark.parametrize("kind", ["own", "given", "zeroed"])
 def test_gradients_that_the_loop_of_several_ranks_accumulates_are_named(
-    trainers: Zygote, tmp_path: Path, kind: str
+    trainers: Zygote, tmp_path: Path, kind: str, wrap: str
 ) -> None:
     told = "not given gradients (they outlive a step, and no rank has those of all: "
     receipt = told.replace("given ", "given: ")
     texts = []
-    for stop_at in ("2", "5"):
-        ranks = forked(trainers, 2, gradient_worker.__file__, kind, str(tmp_path / "run"), stop_at)
+    stops = {"ddp": ("2", "5"), "fsdp": ("5", "6")}
+    for stop_at in stops[wrap]:
+        ranks = forked(
+            trainers, 2, gradient_worker.__file__, kind, str(tmp_path / "run"), stop_at, wrap
+        )
         assert ranks.wait() == [0, 0], ranks.text()
         texts.append(ranks.text())
-    assert (f"step 2: the run was {told}" in texts[0]) == (kind == "own"), texts[0]
+    named = re.search(rf"step [23]: the run was {re.escape(told)}", texts[0])
+    assert (named is not None) == (kind == "own"), texts[0]
     assert (f"resume: {receipt}" in texts[1]) == (kind == "own"), texts[1]
     assert ("outlive" in texts[0] + texts[1]) == (kind == "own"), texts
 
