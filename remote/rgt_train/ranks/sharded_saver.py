@@ -486,7 +486,9 @@ def _collect_target(
     matching.unfreeze_parameters(state.models, sharded_state.stepped_parameters(saved))
     taken = sharded_state.take_state(state)
     shapes = {name: tuple(entry.size) for name, entry in saved.items()}
-    sharded_state.check_names(shapes, taken.tensors, directory)
+    unsaved = sharded_state.prefixes_without_moments(state, saved)
+    here = {name: held for name, held in taken.tensors.items() if not name.startswith(unsaved)}
+    sharded_state.check_names(shapes, here, directory)
     kinds = {name: (shapes[name], entry.properties.dtype) for name, entry in saved.items()}
     return taken, sharded_state.room_for(kinds, taken.tensors)
 

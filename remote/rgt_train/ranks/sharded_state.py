@@ -311,6 +311,10 @@ def restore_all(
         {name: taken.tensors[name] for name in names},
         plain,
     )
+    for prefix in prefixes_without_moments(state, loaded):
+        # torch has made moments for them, as after a first step.
+        optimizer: Any = state.others[prefix.partition("/")[0]]
+        optimizer.state.clear()
     for name, buffer in _own_buffers(state, taken.tensors).items():
         saved = taken.tensors.get(f"rank{state.rank}/{name}")
         # On another number of ranks, no rank is the one that the buffer belonged to.
@@ -333,6 +337,18 @@ def restore_all(
 
 def _objects_of(state: RunState) -> list[str]:
     return [name for name in state.others if name not in state.optimizers]
+
+
+def prefixes_without_moments(state: RunState, saved: Iterable[str]) -> tuple[str, ...]:
+    """Return the prefixes of the moments of optimizers that have none among the `saved` names.
+
+    Such a checkpoint was made before the optimizer's first step, in an accumulation.
+    """
+    names = [*saved]
+    prefixes = [f"{name}/state." for name in sorted(state.optimizers)]
+    return tuple(
+        prefix for prefix in prefixes if not any(name.startswith(prefix) for name in names)
+    )
 
 
 def stepped_parameters(names: Iterable[str]) -> set[str]:
