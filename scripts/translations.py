@@ -273,7 +273,7 @@ def read_profile_texts(path: Path) -> list[str]:
 
 
 _WORD = re.compile(r"(?<![\w./=<{-])[A-Za-z][a-z']+(?![\w/=(}])")
-CODE = re.compile(r"^\n|[\\<>|]|^rgt |%s|\(\?|^[a-z-]+ --?|^\S+\[|^Line Span|\{ width")
+CODE = re.compile(r"^\n|^trap |[\\<>|]|^rgt |%s|\(\?|^[a-z-]+ --?|^\S+\[|^Line Span|\{ width")
 """What is no sentence for a person, although it has some words."""
 _NAMES = {"description", "name", "about", "fact", "key"}
 """Arguments that are names of workers, keys or facts."""
