@@ -30,8 +30,13 @@ from rgt_wire.metric_roles import (
     role_of,
 )
 
-from rgt_box.metrics.console_lines import COUNTED, GENERIC, ConsoleRow, LineFormat
-from rgt_box.metrics.console_positions import count_placed, forget_position, place_row
+from rgt_box.metrics.console_lines import GENERIC, ConsoleRow, LineFormat
+from rgt_box.metrics.console_positions import (
+    count_placed,
+    count_row,
+    forget_position,
+    place_row,
+)
 from rgt_box.metrics.line_plans import (
     PATH,
     UNIT_END,
@@ -152,8 +157,6 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         indent = len(line) - len(line.lstrip())
     if "f0" in line:
         line = _SINGLE.sub("", line)
-    if "ep" in line or "Ep" in line or "EP" in line or line[:1] == "E":
-        line = _GLUED.sub(_divide_glued, line)
     if "/" in line:
         line = _SLASHED.sub(r"\1 / ", line)
     # Programs pad their columns, and the padding changes with the width of a number: with gaps of
@@ -161,6 +164,8 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
     if "   " in line:
         line = _GAPS.sub("  ", line)
     cut = _TOKEN.split(line)
+    if len(cut) == 1 and _GLUED.search(line) is not None:
+        cut = _TOKEN.split(_GLUED.sub(_divide_glued, line))
     if len(cut) == 1:
         return _parse_text(line, state)
     if "columns" in state:
@@ -171,12 +176,13 @@ def parse_any_line(line: str, state: JsonObject) -> list[ConsoleRow]:
         drawn = _DRAWN.match(line)
         if drawn is not None:
             return _add_to_block({drawn.group(1): float(drawn.group(2))}, [], state)
-    key = "\0".join(cut[0::4])
-    # The same text with a total and without one ("3/10", "3") needs two plans: a total makes a
-    # position.
-    if any(cut[3::4]):
-        key += "\1" + "".join("1" if total else "0" for total in cut[3::4])
+    key = _key_of_texts(cut)
     plan = _PLANS.get(key)
+    if plan is None and _GLUED.search(line) is not None:
+        # Only a text that is new is searched, because most lines have no such position.
+        cut = _TOKEN.split(_GLUED.sub(_divide_glued, line))
+        key = _key_of_texts(cut)
+        plan = _PLANS.get(key)
     if plan is None:
         # Text that never repeats, such as names with a random part, must not fill the memory.
         most_plans = 1024
@@ -279,6 +285,18 @@ def _drop_object(state: JsonObject) -> None:
     """Forget an object that is read, was cut off, or holds settings."""
     for key in ("object", "block", "places"):
         state.pop(key, None)
+
+
+def _key_of_texts(cut: list[str]) -> str:
+    """Return the key of a line's plan: its text, and which of its numbers have a total.
+
+    The same text with a total and without one ("3/10", "3") needs two plans: a total makes a
+    position.
+    """
+    key = "\0".join(cut[0::4])
+    if any(cut[3::4]):
+        key += "\1" + "".join("1" if total else "0" for total in cut[3::4])
+    return key
 
 
 def _divide_glued(found: re.Match[str]) -> str:
@@ -402,37 +420,20 @@ def _follow_position(
     """Place a line of pairs at the position of the line above it."""
     at = state.get("at")
     if at is None:
-        return _count_row(values, plan, state)
+        return count_row(values, plan, state)
     if not values or not (plan.slots[0].tag or plan.split):
-        return _count_row(values, plan, state)
+        return count_row(values, plan, state)
     # Lines of a block that begins with a position of its own; others need a measure.
     block_lines = 80
     in_block = 0 <= state.get("seen", -1) < block_lines
     if not in_block and not (plan.measures and (plan.split or is_evaluation(plan.slots[0].tag))):
-        return _count_row(values, plan, state)
+        return count_row(values, plan, state)
     if in_block:
         state["seen"] += 1
     if plan.measures:
         count_placed(True, state)
     step, epoch, samples, total = at
     return [ConsoleRow(values, step, epoch, samples, weak=not plan.measures, total=total)]
-
-
-def _count_row(values: dict[str, float], plan: LinePlan, state: JsonObject) -> list[ConsoleRow]:
-    """Count the lines of a log that prints no position: a name that repeats begins the next row."""
-    is_placed = state.get("established") or (state.get("at") and state.get("rank", 9) < 9)
-    if is_placed or not plan.measures or all(y == int(y) for y in values.values() if abs(y) < 1e15):
-        return []
-    seen: dict[str, float] = state.setdefault("counted", {})
-    most_names = 200
-    # Text that is only repeated is no curve.
-    changes = any(tag in seen and seen[tag] != y for tag, y in values.items())
-    if not seen or not set(state["row"]).isdisjoint(values) or len(seen) > most_names:
-        state["row"] = []
-        state["count"] = state.get("count", 0) + 1
-    state["row"].extend(values)
-    seen.update({tag: y for tag, y in values.items() if abs(y) < 1e300})
-    return [ConsoleRow(values, state["count"], weak=not changes, stream=COUNTED)]
 
 
 def _add_to_block(
@@ -477,7 +478,7 @@ def _learn_trailing_position(
         if not loose["places"] and measured:
             plan = LinePlan((), "", True, False)
             first = {tag: float(y) for tag, y in loose["values"].items()}
-            return _count_row(first, plan, state) + _count_row(values, plan, state)
+            return count_row(first, plan, state) + count_row(values, plan, state)
         if not loose["places"] or not measured or len(loose["values"]) < least_values:
             return None
         forget_position(state)
@@ -510,7 +511,7 @@ def _close_block(state: JsonObject) -> list[ConsoleRow]:
     if not places:
         at = state.get("at")
         if at is None or "count" in state:
-            return _count_row(values, plan, state)
+            return count_row(values, plan, state)
         return [ConsoleRow(values, at[0], at[1], at[2], weak=not measures)]
     # "epoch" before "test/episode": a plain name is the table's own position.
     best = min(place[0] for place in places) // PATH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_box.metrics.console_lines import ConsoleRow
+from rgt_box.metrics.console_lines import COUNTED, ConsoleRow
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,23 @@ _COUNTED = (
     "placed",
     "established",
 )
+
+
+def count_row(values: dict[str, float], plan: LinePlan, state: JsonObject) -> list[ConsoleRow]:
+    """Count the lines of a log that prints no position: a name that repeats begins the next row."""
+    is_placed = state.get("established") or (state.get("at") and state.get("rank", 9) < 9)
+    if is_placed or not plan.measures or all(y == int(y) for y in values.values() if abs(y) < 1e15):
+        return []
+    seen: dict[str, float] = state.setdefault("counted", {})
+    most_names = 200
+    # Text that is only repeated is no curve.
+    changes = any(tag in seen and seen[tag] != y for tag, y in values.items())
+    if not seen or not set(state["row"]).isdisjoint(values) or len(seen) > most_names:
+        state["row"] = []
+        state["count"] = state.get("count", 0) + 1
+    state["row"].extend(values)
+    seen.update({tag: y for tag, y in values.items() if abs(y) < 1e300})
+    return [ConsoleRow(values, state["count"], weak=not changes, stream=COUNTED)]
 
 
 def _place_by_rank(

@@ -60,7 +60,8 @@ def decode_document(text: str) -> Any:
     """
     decoder = json.JSONDecoder(parse_int=parse_json_integer)
     text = text.strip()
-    if "'" in text[:400] and '"' not in text[:400]:
+    is_python = "'" in text[:400] and '"' not in text[:400]
+    if is_python:
         text = _CALL.sub(r"\1", text.replace("'", '"')).replace("(", "[").replace(")", "]")
         text = _WORDS.sub(lambda found: _JSON_WORDS[found.group()], text)
     values = []
@@ -72,6 +73,8 @@ def decode_document(text: str) -> Any:
             end += 1
     if len(values) == 1:
         return values[0]
+    if is_python:
+        raise ValueError("a log of dictionaries is one of the console's")
     return values
 
 
