@@ -586,6 +586,11 @@ def test_the_work_grows_with_the_text_and_not_faster(
         ),
         ("AssertionError: Torch not compiled with CUDA enabled", "--force-reinstall torch", "docker run --gpus all"),
         ("CUDA error: no kernel image is available for execution on the device", "get_arch_list", "grep -ivE"),
+        (
+            "xgboost.core.XGBoostError: common.h:153: XGBoost version not compiled with GPU support.",
+            "xgboost.build_info()",
+            "torch",
+        ),
     ],
 )  # fmt: skip
 def test_a_first_fix_is_one_that_works_where_the_line_was_written(
@@ -594,6 +599,20 @@ def test_a_first_fix_is_one_that_works_where_the_line_was_written(
     (first, *_) = rank_findings(search_text(line, PAGES.values()), PAGES)
     commands = "\n".join(fix.command or "" for fix in first.fix)
     assert has in commands and has_not not in commands, first.gotcha
+
+
+@pytest.mark.parametrize(
+    ("line", "first_step"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "the JVM's own heap"),
+        ("FATAL ERROR: Reached heap limit - JavaScript heap out of memory", "Node's own heap"),
+        ("MemoryError: ", "Read the size in the message"),
+    ],
+)
+def test_the_limit_of_a_runtime_is_not_taken_for_the_machines(line: str, first_step: str) -> None:
+    (first, *_) = rank_findings(search_text(line, PAGES.values()), PAGES)
+    assert first.gotcha == "HMEM1"
+    assert first_step in first.fix[0].text
 
 
 def test_the_frames_of_windows_are_read_as_pages_write_them() -> None:
