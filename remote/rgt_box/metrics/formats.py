@@ -261,7 +261,15 @@ _TABLE = "tables.Table"
 _DB = ("*.db", "*.sqlite")
 _TABLES = ("*.csv", "*.tsv")
 _NUMBERS = ("*loss*.txt", "*loss*.log", "*loss*.csv", "*acc*.txt", "*reward*.txt")
-_DOCUMENTS = ("*history*.json", "*metrics*.json", "*log*.json", "*loss*.json", "*results*.json")
+_DOCUMENTS = (
+    "*history*.json",
+    "*metrics*.json",
+    "*log*.json",
+    "*loss*.json",
+    "*results*.json",
+    # Chainer's LogReport writes its JSON list under this name, and `> log` the console.
+    "log",
+)
 _LOGS = (
     "log_*.txt",
     "*.log",
@@ -272,6 +280,7 @@ _LOGS = (
     "std*.txt",
     "stdout",
     "stderr",
+    "log",
 )
 
 FORMATS = (

@@ -171,6 +171,22 @@ def test_a_log_that_copytruncate_emptied_is_read_behind_its_zeros(
     assert points[-1].x == 8
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ('[\n    {\n        "main/loss": 2.5,\n        "epoch": 1,\n        "iteration": 20\n    }\n]', "json"),
+        (LINE, "console"),
+        ("[core]\n\tbare = false\n", None),
+    ],
+)  # fmt: skip
+def test_a_file_named_log_is_what_it_contains(content: str, kind: str, tmp_path: Path) -> None:
+    """Chainer's reporter writes its list of rows under this name, and `python train.py > log` the console."""
+    path = tmp_path / "result" / "log"
+    path.parent.mkdir()
+    path.write_text(content)
+    assert identify_kind(str(path), candidates(str(path))) == kind
+
+
 def test_event_files_of_one_directory_belong_together(tmp_path: Path) -> None:
     write(tmp_path / "runs/Jan01_00-00-00_box/events.out.tfevents.1.box", EVENTS)
     assert kinds(tmp_path) == {"runs/Jan01_00-00-00_box/events.out.tfevents.1.box": "tensorboard"}
