@@ -207,7 +207,7 @@ class LocalServer:
         self.clock = clock
         self.sleep = sleep
         self._on_change = on_change
-        self._changes: set[asyncio.Task[None]] = set()
+        self._changes: set[asyncio.Task[Any]] = set()
         self._per_minute = per_minute
         self._window: tuple[float, int] = (clock(), 0)
         self._faults: list[InjectedFault] = []

@@ -328,7 +328,7 @@ def run_smoke(job: queue_file.Job, words: list[str], seconds: float) -> JsonObje
     env.update(os.environ, PYTHONUNBUFFERED="1", RGT_SMOKE="1")
     env.update({str(key): str(value) for key, value in job.settings["env"].items()})
     # A directory of its own, on the same disk: the run would resume from a smoke's checkpoint.
-    scratch = make_scratch(os.path.dirname(job.run_folder("smoke")))
+    scratch = make_scratch(os.path.dirname(job.run_folder("smoke") or job.path("smoke")))
     env[cell_command.OUT] = scratch
     env.update(secret_store.secrets_of_job(job.folder)[0])
     words = cell_command.wrap_with_hooks(words, queue_file.platform_hooks(place.state_dir()), env)

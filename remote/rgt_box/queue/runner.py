@@ -146,7 +146,9 @@ def run_attempt(
         for note in notes:
             journal.print_line(f"{line.name}: {note}")
         # A command that opens a file there need not make it: `$RGT_OUT` of `rgt run` exists, too.
-        os.makedirs(job.run_folder(line.name), exist_ok=True)
+        out = job.run_folder(line.name)
+        if out is not None:
+            os.makedirs(out, exist_ok=True)
         hooked = cell_command.wrap_with_hooks(
             words, queue_file.platform_hooks(place.state_dir()), env
         )
