@@ -161,7 +161,7 @@ async def test_keys_of_all_screens_do_on_each_what_they_do(
             await rest(app, pilot)
             assert isinstance(app.screen, HelpScreen), key
             title = text_of(app.screen.help_panel.shown_lines[0])
-            assert f"{getattr(screen, 'PLACE', '')} keys " in title
+            assert f"{getattr(screen, 'PLACE', '')}: keys" in title
             await back_to(app, pilot, screen)
         assert fleet.stopped == 0
         await pilot.press("ctrl+q")

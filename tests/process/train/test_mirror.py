@@ -424,7 +424,7 @@ def diary(out: Path) -> list[tuple[str, int]]:
     return [
         (line.get("cause", line["event"]), line["attempt"])
         for line in lines
-        if line["event"] != "alive"
+        if line["event"] not in ("alive", "gathering")
     ]
 
 
