@@ -77,6 +77,7 @@ class Tests:
             Worker(f"gw{number}", deque(range(edges[number], edges[number + 1])))
             for number in range(count)
         ]
+        self._reported: set[int | None] = set()
 
     def run(self) -> None:
         """Run them all.
@@ -95,6 +96,9 @@ class Tests:
                     raise self._session.Failed(self._session.shouldfail)
                 if self._session.shouldstop:
                     raise self._session.Interrupted(self._session.shouldstop)
+            for number in range(len(self._session.items)):
+                if number not in self._reported:
+                    self._report_failure(number, "no worker has reported the end of")
         except KeyboardInterrupt:
             for worker in self._workers:
                 if worker.channel is not None:
@@ -163,6 +167,8 @@ class Tests:
                 worker.channel = None
         elif kind == "report":
             report = hook.pytest_report_from_serializable(config=self._session.config, data=rest[0])
+            if report.when == "teardown":
+                self._reported.add(worker.running)
             hook.pytest_runtest_logreport(report=report)
         else:
             text, place, when, nodeid, location = rest
@@ -185,16 +191,21 @@ class Tests:
         code = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
         worker.pid = 0
         if worker.running is not None:
-            item = self._session.items[worker.running]
-            text = f"the worker {worker.name} ended with {code} in {item.nodeid}"
-            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
-            self._session.config.hook.pytest_runtest_logreport(report=report)
+            self._report_failure(worker.running, f"the worker {worker.name} ended with {code} in")
         elif worker.following is None:
             raise RuntimeError(f"the worker {worker.name} ended with {code} before its first test")
         if worker.following is not None:
             worker.waiting.appendleft(worker.following)
         worker.running = worker.following = None
         self._start(worker)
+
+    def _report_failure(self, number: int, what: str) -> None:
+        """Report a test as failed of which its worker cannot say so."""
+        item = self._session.items[number]
+        text = f"{what} {item.nodeid}"
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+        self._reported.add(number)
+        self._session.config.hook.pytest_runtest_logreport(report=report)
 
 
 class Reporter:
@@ -253,6 +264,9 @@ class Following:
 def run_worker(session: pytest.Session, name: str, channel: Connection) -> NoReturn:
     """Run tests until there are no more, and end this process."""
     code = 1
+    pid = os.getpid()
+    # What a test forks may outlive the worker, whose end is noticed when nobody has the channel.
+    os.register_at_fork(after_in_child=channel.close)
     try:
         forget_parent(session.config, name)
         session.config.pluginmanager.register(Reporter(session.config, channel))
@@ -270,6 +284,8 @@ def run_worker(session: pytest.Session, name: str, channel: Connection) -> NoRet
         )  # of two, the second must not stop the end of fixtures
         code = 2
     finally:
+        if os.getpid() != pid:
+            os._exit(1)  # forked by a test, it came back and could not report: it is no worker
         with contextlib.suppress(BaseException):
             session._setupstate.teardown_exact(None)
         channel.close()

@@ -49,7 +49,7 @@ def test_warns(): warnings.warn("the warning")
 def test_has_no_such_fixture(nothing): pass
 @pytest.mark.xfail
 def test_is_expected_to_fail(): assert False
-@pytest.fixture(scope="module")
+@pytest.fixture
 def fragile():
     yield
     raise ValueError("while it was torn down")
@@ -61,6 +61,28 @@ import os, pytest
 def test_it(number):
     if number in (2, 9):
         os._exit(3)
+"""
+LEAVES_A_CHILD = """
+import os, time
+def test_it():
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os._exit(3)
+"""
+CHILDREN_COME_BACK = """
+import os, pytest
+@pytest.fixture(scope="module", autouse=True)
+def torn_down_once():
+    yield
+    open("torn-down", "a").write("x")
+@pytest.mark.parametrize("end", [None, ValueError, SystemExit, KeyboardInterrupt])
+def test_it(end):
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    elif end:
+        raise end
 """
 WAITS = """
 import os, signal, time, pytest
@@ -97,6 +119,8 @@ def run(folder: Path, text: str, *arguments: str) -> subprocess.Popen[str]:
     (folder / "test_it.py").write_text(text)
     ours = ("PYTEST", "RGT_TESTS")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    for name in ("CI", "BUILD_NUMBER"):  # with them, pytest cuts no lines of its summary
+        environment.pop(name, None)
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "scripts.forked_workers", *arguments],
         cwd=folder,
@@ -163,6 +187,35 @@ def test_a_worker_that_ends_fails_its_test_and_the_others_run(tmp_path: Path) ->
     assert "2 failed, 10 passed" in output, output
     assert re.search(r"the worker gw\d ended with 3 in test_it.py::test_it\[2\]", output)
     assert 'failures="2"' in (tmp_path / "report.xml").read_text()
+
+
+def test_a_worker_that_ends_is_noticed_while_a_child_of_its_test_goes_on(tmp_path: Path) -> None:
+    process = run(tmp_path, LEAVES_A_CHILD, "--forks", "1")
+    try:
+        process.wait(30)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+    output = finish(process)
+    assert "the worker gw0 ended with 3" in output
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED, output
+
+
+def test_a_child_that_comes_back_from_a_test_is_not_a_second_worker(tmp_path: Path) -> None:
+    output = finish(run(tmp_path, CHILDREN_COME_BACK, "--forks", "1"))
+    assert "= 4 passed in" in output, output
+    assert (tmp_path / "torn-down").read_text() == "x"
+
+
+def test_a_test_without_a_result_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_protocol(item):\n    return item.name == 'test_lost' or None\n"
+    )
+    text = "def test_lost(): pass\ndef test_kept(): pass\n"
+    process = run(tmp_path, text, "--forks", "2")
+    output = finish(process)
+    assert "1 failed, 1 passed" in output, output
+    assert "no worker has reported the end of test_it.py::test_lost" in output
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED
 
 
 def test_the_run_ends_with_the_first_failure_where_that_is_asked_for(tmp_path: Path) -> None:
