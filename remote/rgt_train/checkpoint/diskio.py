@@ -374,12 +374,19 @@ class LineAppender:
     def append_bytes(self, data: bytes) -> bool:
         """Append `data` unchanged; return False if it has to wait in memory."""
         if self._waiting or self._fd is None:
-            self._waiting.append(data)
+            self._keep_waiting(data)
             return self.flush()
         if self._write_whole(self._fd, data):
             return True
-        self._waiting.append(data)
+        self._keep_waiting(data)
         return False
+
+    def _keep_waiting(self, data: bytes) -> None:
+        # Lines that came together are counted one by one.
+        if self._lines:
+            self._waiting.extend(data.splitlines(keepends=True))
+        else:
+            self._waiting.append(data)
 
     def flush(self) -> bool:
         """Write the waiting lines; return True if none are left."""

@@ -1,8 +1,9 @@
 """Gathers the lines of fast steps, so that several are written together.
 
 Two writes, to a file and to a console, take longer than everything else that a run does at the end
-of a step. A gathered line is lost by SIGKILL: nothing but a receipt may depend on it, and that is
-why gathering is announced in the run log before the first line of it.
+of a step. A gathered line is lost by any end of the process that skips Python's own exit (a kill, a
+crash, ``os._exit``, ``os.execv``): nothing but a receipt may depend on it, and that is why gathering
+is announced in the run log before the first line of it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class LineGatherer:
         write: Writes the lines of some points, by one call.
         show: Prints a line of the console without flushing it.
         flush: Flushes the console, after lines were written because no further one came.
-        announce: Records that up to the given number of lines are written together from now on;
-            False if it cannot be recorded.
+        announce: Records that up to the given number of lines are written together from now on, 1
+            after gathering has ended; False if it cannot be recorded.
         most_lines: Lines that are written together. A kill loses at most one fewer.
         wait_s: Seconds for which a line waits for the next one; readers see it after twice that.
         fast_lines: Lines are gathered while the last `fast_lines` came within `fast_s` seconds.
         fast_s: See `fast_lines`.
+        most_ends: The end of gathering is announced at most that often: each is a line of the run
+            log.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class LineGatherer:
         wait_s: float = 0.05,
         fast_lines: int = 32,
         fast_s: float = 0.3,
+        most_ends: int = 4,
     ) -> None:
         self._write = write
         self._announce = announce
@@ -56,6 +60,8 @@ class LineGatherer:
         self._lock = threading.RLock()
         self._points: list[Point] = []
         self._times = deque([float("-inf")], maxlen=fast_lines)
+        self._slow_lines = 0
+        self._ends_left = most_ends
         self._due = 0.0
         self._waiting = threading.Event()
         self._thread: threading.Thread | None = None
@@ -71,6 +77,8 @@ class LineGatherer:
         times.append(now)
         with self._lock:
             self._points.append(point)
+            if fast:
+                self._slow_lines = 0
             if fast and len(self._points) < self._most:
                 if len(self._points) == 1:
                     self._due = now + self._wait_s
@@ -79,6 +87,8 @@ class LineGatherer:
                     self._show(line)
                     return True
             self._write_lines()
+            if not fast and self._allowed:
+                self._note_slow_line()
         return False
 
     def write_now(self) -> None:
@@ -97,13 +107,24 @@ class LineGatherer:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def _note_slow_line(self) -> None:
+        """Announce the end of gathering, once more lines were slow than a single pause delays."""
+        self._slow_lines += 1
+        pause_lines = self._times.maxlen or 0
+        if self._slow_lines > pause_lines and self._ends_left and not self._closing.is_set():
+            self._ends_left -= 1
+            self._slow_lines = 0
+            self._announce(1)
+            # announced again before the next line is gathered
+            self._allowed = None
+
     def _is_watched(self) -> bool:
         """Return whether a thread writes lines that are followed by none; start it if necessary."""
         if self._closing.is_set():
             return False
         if self._allowed is None:
             self._allowed = self._announce(self._most)
-            if self._allowed:
+            if self._allowed and self._thread is None:
                 self._thread = threading.Thread(
                     target=self._write_overdue, name="rgt-lines", daemon=True
                 )

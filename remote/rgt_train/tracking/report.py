@@ -274,8 +274,8 @@ class RunReport:
         out: The run directory.
 
     Attributes:
-        announce_gathering: Called once, before points of steps are written together, with their
-            largest number; returns whether that is allowed.
+        announce_gathering: Called before points of steps are written together, with their largest
+            number, and with 1 when they no longer are; returns whether that is allowed.
     """
 
     def __init__(self, out: StrPath) -> None:

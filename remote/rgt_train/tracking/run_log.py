@@ -45,7 +45,8 @@ class AttemptHistory:
             unknown.
         told: Whether the last one recorded its end itself; otherwise it may have come further than
             known.
-        together: Lines that the last one wrote together at most; one fewer may be missing.
+        together: Lines that the last one wrote together at most when it ended; one fewer may be
+            missing.
         late: Attempt, step and words of each change after `run.step`, which a resume leaves out.
         copied_at: When the last line of the logs was written if they are copies from a mirror, in
             seconds since the epoch; None if they are the originals.

@@ -6,8 +6,10 @@ import json
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rgt_train.tracking import gathering
 
 from tests.process.train.harness import Zygote, events
 
@@ -68,7 +70,9 @@ def test_every_end_but_a_sudden_one_writes_all_lines(
     assert len(steps) in (107, 108)
 
 
-@pytest.mark.parametrize("end", [KILL, "os._exit(1)"])
+@pytest.mark.parametrize(
+    "end", [KILL, "os._exit(1)", "os.kill(os.getpid(), signal.SIGHUP)", "os.abort()"]
+)
 def test_a_kill_loses_few_lines_and_the_receipt_says_how_many_steps_that_may_be(
     trainers: Zygote, tmp_path: Path, end: str
 ) -> None:
@@ -104,6 +108,67 @@ def test_the_lines_of_slow_steps_are_written_at_once(trainers: Zygote, tmp_path:
     again = trainers.launch_script(tmp_path / "train.py", "again")
     again.wait_line(r"resume: at step 50 of 200 .*work lost: 10 steps$")
     assert again.wait() == 0
+
+
+def test_lines_that_are_written_at_once_again_are_all_counted(
+    trainers: Zygote, tmp_path: Path
+) -> None:
+    """The range of lost steps ends with the gathering."""
+    slower = (
+        "pass\n            if run.step_now > 60: time.sleep(0.06)"
+        "\n            if run.step_now == 107 and 'again' not in sys.argv: " + KILL
+    )
+    assert launch_loop(trainers, tmp_path, slower, last=60) == -signal.SIGKILL
+    assert steps_of(tmp_path)[-1] == 107
+    ledger = map(json.loads, (tmp_path / "run" / "ledger.jsonl").read_text().splitlines())
+    assert [line["lines"] for line in ledger if line["event"] == "gathering"] == [16, 1]
+    again = trainers.launch_script(tmp_path / "train.py", "again")
+    again.wait_line(r"resume: at step 100 of 200 .*work lost: 7 steps$")
+    again.kill()
+
+
+def test_what_is_recorded_is_never_less_than_what_waits_and_seldom_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(gathering, "time", SimpleNamespace(monotonic=lambda: now))
+    recorded: list[int] = []
+    written: list[gathering.Point] = []
+
+    def record(lines: int) -> bool:
+        recorded.append(lines)
+        return True
+
+    # a thread that never wakes: the clock stands still
+    gatherer = gathering.LineGatherer(
+        written.extend, lambda line: None, lambda: None, record, wait_s=9.0
+    )
+    waited = added = 0
+
+    def add_points(count: int, pace: float) -> None:
+        nonlocal now, waited, added
+        for _ in range(count):
+            now += pace
+            added += 1
+            gatherer.add_point((added, 0.0, now, {}), "")
+            waiting = added - len(written)
+            waited = max(waited, waiting)
+            assert waiting == 0 or recorded[-1] > waiting
+
+    add_points(200, 0.001)
+    for _ in range(9):  # a pause, such as a validation, ends nothing
+        add_points(1, 5.0)
+        add_points(60, 0.001)
+    assert recorded == [16]
+    add_points(60, 0.06)
+    assert recorded == [16, 1]
+    for _ in range(30):
+        add_points(100, 0.001)
+        add_points(100, 0.06)
+    assert recorded == [16, 1] * 4 + [16]
+    assert waited == 15
+    gatherer.close_thread()
+    assert len(written) == added
 
 
 def test_a_child_does_not_repeat_lines(trainers: Zygote, tmp_path: Path) -> None:

@@ -126,6 +126,18 @@ class TestLines:
         assert path.read_text() == "1\n2\n3\n"
         lines.close()
 
+    def test_those_that_came_together_wait_one_by_one_and_the_oldest_are_dropped(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "later" / "a.jsonl"
+        lines = LineAppender(path)
+        for first in range(0, 20_016, 16):
+            lines.append_line("\n".join(map(str, range(first, first + 16))))
+        path.parent.mkdir()
+        assert lines.flush()
+        assert path.read_text().split() == [str(number) for number in range(16, 20_016)]
+        lines.close()
+
     def test_a_disk_that_takes_half_a_line_gets_it_back_and_later_the_whole(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
